@@ -1,0 +1,103 @@
+"""Time of the attention core: softmax(Q K^T) V, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class AttentionLaw:
+    """Law of one attention kernel family on one accelerator.
+
+    `half_length` is the sequence at which the kernel reaches half of `flops_efficiency` (tiles and the causal
+    diagonal waste more of a short sequence).
+    """
+
+    floor_s: float
+    flops_efficiency: float
+    half_length: float
+    memory_efficiency: float
+    backward_flops_efficiency: float
+    median_error: float | None = None
+    p90_error: float | None = None
+    source: str = ""
+
+
+# FlashAttention recomputes the scores in its backward: 5 matrix products against 2 (Dao 2022, algorithm 4).
+FLASH_BACKWARD_FLOPS = 2.5
+# With the probabilities kept, the backward needs 4 products: dV, dP, dQ, dK.
+EAGER_BACKWARD_FLOPS = 2.0
+# Passes over the s x s scores of an unfused attention, forward: the product writes them; scale, mask, softmax
+# and dropout each read and write; the second product reads. Backward the same in reverse, with two inputs.
+EAGER_FORWARD_PASSES = 8.0
+EAGER_BACKWARD_PASSES = 10.0
+
+
+def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Query-key pairs per head and sample under a causal mask, optionally a sliding window [-].
+
+    Causal: q (k - (q - 1)/2), which is s (s + 1) / 2 for q = k = s. With a window w < k every query sees at
+    most w keys: q w - w (w - 1)/2 for q = k.
+    """
+    q = np.asarray(query, dtype=np.float64)
+    k = np.asarray(key, dtype=np.float64)
+    if window is None:
+        return np.asarray(q * (k - (q - 1.0) / 2.0))
+    w = np.minimum(np.asarray(window, dtype=np.float64), k)
+    unmasked_prefix = np.clip(w - (k - q), 0.0, q)
+    return np.asarray(q * w - unmasked_prefix * (unmasked_prefix - 1.0) / 2.0)
+
+
+def attention_flops(
+    batch: ArrayLike, heads: ArrayLike, pairs: ArrayLike, qk_head_dim: float, v_head_dim: float
+) -> NDArray[np.float64]:
+    """FLOPs of one forward: 2 FLOPs x (d_qk for Q K^T + d_v for P V) per head, sample and attended pair."""
+    return np.asarray(2.0 * np.asarray(batch) * heads * pairs * (qk_head_dim + v_head_dim), dtype=np.float64)
+
+
+def attention_time_s(
+    flops: ArrayLike,
+    moved_bytes: ArrayLike,
+    sequence: ArrayLike,
+    law: AttentionLaw,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    backward: bool = False,
+) -> NDArray[np.float64]:
+    """Time of one fused attention kernel.
+
+    t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth)
+
+    Parameters
+    ----------
+    flops : FLOPs that the mask leaves (`attention_flops`, for the backward times FLASH_BACKWARD_FLOPS) [FLOP]
+    moved_bytes : Q, K, V, output (and their gradients) read and written once [bytes]
+    sequence : keys per query [-]
+
+    Returns
+    -------
+    ndarray of float, seconds [s]; zero where there are no FLOPs
+
+    Source: law fitted to measured kernels, in the accelerator's profile; s0 and t0 are fitted too.
+    """
+    flops = np.asarray(flops, dtype=np.float64)
+    efficiency = law.backward_flops_efficiency if backward else law.flops_efficiency
+    length_penalty = 1.0 + law.half_length / np.maximum(np.asarray(sequence, dtype=np.float64), 1.0)
+    compute_s = flops * length_penalty / (efficiency * peak_flops_per_s)
+    memory_s = np.asarray(moved_bytes) / (law.memory_efficiency * bandwidth_bytes_per_s)
+    return np.where(flops > 0, law.floor_s + compute_s + memory_s, 0.0)
+
+
+def eager_attention_bytes(
+    batch: ArrayLike, heads: ArrayLike, query: ArrayLike, key: ArrayLike, element_bytes: float, backward: bool
+) -> NDArray[np.float64]:
+    """Bytes that an unfused attention moves for its full (unmasked) scores: passes x b a q k x element [bytes].
+
+    Source: operators of the eager implementations in Hugging Face transformers and Megatron-LM's unfused
+    path (scale, mask, softmax, dropout as separate kernels).
+    """
+    passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
+    return np.asarray(passes * np.asarray(batch, dtype=np.float64) * heads * query * key * element_bytes)

@@ -1,0 +1,118 @@
+"""Time of collectives inside a node, across nodes, and of copies over PCIe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "point_to_point",
+)
+
+
+@dataclass(frozen=True)
+class CollectiveLaw:
+    """Law of one collective inside one node, by the number of ranks.
+
+    t = alpha + c sqrt(MB f) + bytes f / B. Entries of the tuples belong to `ranks` (ascending); a group size
+    between two entries is interpolated, one outside takes the nearest.
+    """
+
+    ranks: tuple[int, ...]
+    alpha_s: tuple[float, ...]
+    bus_bytes_per_s: tuple[float, ...]
+    root_s_per_sqrt_byte: tuple[float, ...]
+    median_error: float | None = None
+    p90_error: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a job's ranks talk over.
+
+    `node_ranks` accelerators share a node's fabric. `scale_out_bytes_per_s` is what one accelerator gets of
+    the node's NICs when all of them use it, one direction, after protocol losses.
+    """
+
+    node_ranks: int
+    scale_up: Mapping[str, CollectiveLaw]
+    scale_out_bytes_per_s: float
+    scale_out_alpha_s: float
+
+
+def wire_factor(operation: str, ranks: ArrayLike) -> NDArray[np.float64]:
+    """Share of the message that one rank's link carries: 2 (n-1)/n for all-reduce, (n-1)/n else, 1 for a send.
+
+    Convention of nccl-tests: bytes are those of the whole (gathered, or to be reduced) message.
+    """
+    n = np.maximum(np.asarray(ranks, dtype=np.float64), 1.0)
+    if operation == POINT_TO_POINT:
+        return np.ones_like(n)
+    share = (n - 1.0) / n
+    return 2.0 * share if operation == ALL_REDUCE else share
+
+
+def _node_time_s(operation: str, message: NDArray[np.float64], ranks: NDArray[np.float64], law: CollectiveLaw) -> NDArray[np.float64]:
+    x = np.log2(np.maximum(ranks, 1.0))
+    known = np.log2(np.asarray(law.ranks, dtype=np.float64))
+    carried = message * wire_factor(operation, ranks)
+    alpha = np.interp(x, known, law.alpha_s)
+    bus = np.interp(x, known, law.bus_bytes_per_s)
+    root = np.interp(x, known, law.root_s_per_sqrt_byte)
+    return np.asarray(alpha + root * np.sqrt(carried) + carried / bus)
+
+
+def collective_time_s(
+    operation: str,
+    message_bytes: ArrayLike,
+    ranks: ArrayLike,
+    ranks_per_node: ArrayLike,
+    network: Network,
+) -> NDArray[np.float64]:
+    """Time of one collective over `ranks` ranks of which `ranks_per_node` share each node.
+
+    Inside a node: t = alpha + c sqrt(f bytes) + f bytes / B (`CollectiveLaw`).
+    Across k nodes, hierarchical: reduce-scatter and / or all-gather inside the node, and between the nodes
+    f(k) bytes / g per accelerator over its share of the NICs, where g ranks of the group share a node:
+    t = t_node(g) + alpha_out log2(2 k) + f(k) (bytes / g) / B_out.
+
+    Parameters
+    ----------
+    operation : all_reduce, all_gather, reduce_scatter, all_to_all or point_to_point
+    message_bytes : whole message, nccl-tests convention [bytes]
+    ranks, ranks_per_node : group size and how many of the group share a node [-]
+
+    Returns
+    -------
+    ndarray of float, seconds [s]; zero for groups of one rank or empty messages
+
+    Source: fits to nccl-tests sweeps (profiles); hierarchy as in NCCL's trees and rings, checked against
+    4 x 8 B200 measurements, which it brackets.
+    """
+    message = np.asarray(message_bytes, dtype=np.float64)
+    n = np.asarray(ranks, dtype=np.float64)
+    local = np.minimum(np.asarray(ranks_per_node, dtype=np.float64), n)
+    nodes = np.maximum(n / np.maximum(local, 1.0), 1.0)
+    law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
+    inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)
+    shared_by = 1.0 if operation in (POINT_TO_POINT, ALL_TO_ALL) else local  # every rank sends its own message
+    crossing = message * wire_factor(operation, nodes) / shared_by
+    across_s = network.scale_out_alpha_s * np.log2(2.0 * nodes) + crossing / network.scale_out_bytes_per_s
+    total = inside_s + np.where(nodes > 1, across_s, 0.0)
+    return np.where((n > 1) & (message > 0), total, 0.0)
+
+
+def copy_time_s(moved_bytes: ArrayLike, pcie_bytes_per_s: float, efficiency: float = 0.88) -> NDArray[np.float64]:
+    """Time to move bytes between host and accelerator over PCIe [s].
+
+    Source: 55.4 of 63 GB/s measured on a PCIe 5 x16 H200 with pinned memory: 0.88 of the line rate.
+    """
+    return np.asarray(moved_bytes, dtype=np.float64) / (efficiency * pcie_bytes_per_s)

@@ -1,0 +1,83 @@
+"""Time of matrix multiplications."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class MatmulLaw:
+    """Smooth roofline of one accelerator and precision.
+
+    `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
+    training under the power limit, and is what `matmul_time_s` uses.
+    """
+
+    floor_s: float
+    flops_efficiency: float
+    memory_efficiency: float
+    sharpness: float
+    sustained_flops_efficiency: float | None = None
+    cast_bytes_per_element: float = 0.0
+    median_error: float | None = None
+    p90_error: float | None = None
+    source: str = ""
+
+    @property
+    def effective_flops_efficiency(self) -> float:
+        return self.sustained_flops_efficiency or self.flops_efficiency
+
+
+def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:
+    """(a^p + b^p)^(1/p): the roofline with a rounded knee; p = 1 is the sum, p = inf the maximum.
+
+    Written as max (1 + (min/max)^p)^(1/p), which neither overflows nor loses the small operand.
+    """
+    high = np.maximum(a, b)
+    low = np.minimum(a, b)
+    ratio = np.divide(low, high, out=np.zeros(np.broadcast(low, high).shape), where=high > 0)
+    if np.isinf(sharpness):
+        return np.asarray(high, dtype=np.float64)
+    return np.asarray(high * (1.0 + ratio**sharpness) ** (1.0 / sharpness), dtype=np.float64)
+
+
+def matmul_time_s(
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    law: MatmulLaw,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    element_bytes: ArrayLike = 2.0,
+    weight_element_bytes: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Time of C[m,n] = A[m,k] @ B[k,n] on one accelerator.
+
+    t = t0 + (a^p + b^p)^(1/p)
+    a = 2 m n k / (e_f peak)
+    b = (m k + m n) element_bytes + k n weight_element_bytes + c m k, over (e_b bandwidth)
+
+    Parameters
+    ----------
+    m, n, k : array_like, matrix sizes [-], broadcast together; a zero size costs nothing
+    law : t0 [s], e_f, e_b, p and c, the bytes that an fp8 cast of the activation moves per element
+    peak_flops_per_s : dense peak of the precision [FLOP/s]
+    bandwidth_bytes_per_s : memory bandwidth [bytes/s]
+    element_bytes, weight_element_bytes : size of an element of A and C, and of B [bytes]
+
+    Returns
+    -------
+    ndarray of float, seconds [s]
+
+    Source: smooth roofline fitted to measured GEMMs; data and error stand in the accelerator's profile.
+    """
+    m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
+    weight_bytes = element_bytes if weight_element_bytes is None else weight_element_bytes
+    flops_s = 2.0 * m * n * k / (law.effective_flops_efficiency * peak_flops_per_s)
+    moved = (m * k + m * n) * element_bytes + k * n * weight_bytes + law.cast_bytes_per_element * m * k
+    memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
+    floor_s = np.where(flops_s > 0, law.floor_s, 0.0)
+    return floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)

@@ -1,0 +1,59 @@
+"""What users can get wrong, where it stands, and what to write instead.
+
+Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad input (an `InputError`),
+3 a defect of xe-sizer (any other exception that reaches the command line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+EXIT_OK = 0
+EXIT_DOES_NOT_FIT = 1
+EXIT_BAD_INPUT = 2
+EXIT_DEFECT = 3
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a file (line and column count from 1), or the name of a flag or environment variable."""
+
+    name: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.name, *(str(part) for part in (self.line, self.column) if part is not None)]
+        return ":".join(parts)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with the input."""
+
+    message: str
+    location: Location | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location else ""
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{where}{self.message}{hint}"
+
+
+class InputError(Exception):
+    """Input that cannot be answered; carries every problem found, not only the first."""
+
+    def __init__(self, problems: Problem | Iterable[Problem]) -> None:
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:
+    """A hint that names the nearest known words, or None when nothing is near."""
+    import difflib
+
+    lowered = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), lowered, n=limit, cutoff=0.6)
+    return "did you mean " + " or ".join(f"'{lowered[name]}'" for name in near) + "?" if near else None

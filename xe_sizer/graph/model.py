@@ -1,0 +1,96 @@
+"""The shape of a decoder-only transformer: everything that decides parameters, FLOPs and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GATED_ACTIVATIONS = frozenset({"swiglu", "geglu", "gegelu"})
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries and a compressed KV cache."""
+
+    query_rank: int | None
+    kv_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Mixture of experts: `per_token` of `count` experts of size `ffn`, plus shared experts of total `shared_ffn`."""
+
+    count: int
+    per_token: int
+    ffn: int
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    first_dense_layers: int = 0
+    every_n_layers: int = 1
+    router_bias: bool = False
+    expert_bias: bool = False
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """One model. Sizes are counts of elements [-]; biases and norms say which vectors exist.
+
+    `sliding_window` tokens apply to `windowed_layers` of the layers; the others attend to everything.
+    `layer_pattern` is room for hybrid models (one letter a layer); None means attention in every layer.
+    """
+
+    name: str
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    max_positions: int
+    tied_embeddings: bool
+    norm: str
+    norms_per_layer: int
+    activation: str
+    position: str
+    rotary_fraction: float = 1.0
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    qk_norm: str | None = None
+    learned_positions: int = 0
+    embedding_size: int | None = None
+    sliding_window: int | None = None
+    windowed_layers: int = 0
+    attention_sinks: bool = False
+    kv_layers: int | None = None
+    latent_attention: LatentAttention | None = None
+    experts: Experts | None = None
+    mtp_layers: int = 0
+    mtp_parameters: int = 0
+    layer_pattern: str | None = None
+
+    @property
+    def gated(self) -> bool:
+        """Whether the MLP has a gate matrix beside the up matrix (SwiGLU and its kin)."""
+        return self.activation in GATED_ACTIVATIONS
+
+    @property
+    def qk_head_dim(self) -> int:
+        mla = self.latent_attention
+        return mla.qk_nope_head_dim + mla.qk_rope_head_dim if mla else self.head_dim
+
+    @property
+    def v_head_dim(self) -> int:
+        return self.latent_attention.v_head_dim if self.latent_attention else self.head_dim
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers whose MLP is a mixture of experts."""
+        if self.experts is None:
+            return 0
+        return (self.layers - self.experts.first_dense_layers) // self.experts.every_n_layers

@@ -1,0 +1,189 @@
+"""What an estimate says: frozen, in SI units, with the names of the JSON contract (docs/result.md).
+
+Field names are the contract: add, never rename, within schema version 1. Components of memory sum to
+`peak_bytes`, components of time to `step_s.expected`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all parts of a result."""
+
+
+class Range(Struct):
+    """Low, expected and high value of one quantity."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class Reason(Struct):
+    """Why a job does not fit or misses a limit, and the smallest change that mends it."""
+
+    code: str
+    message: str
+    fix: str | None = None
+
+
+class Limit(Struct):
+    """One limit of the scenario against the estimate; `value` is None where there is nothing to compare."""
+
+    name: str
+    limit: float
+    value: float | None
+    ok: bool
+
+
+class Verdict(Struct):
+    fits: bool
+    meets_limits: bool
+    reasons: tuple[Reason, ...] = ()
+    limits: tuple[Limit, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.fits and self.meets_limits
+
+
+class Gpus(Struct):
+    """GPU count asked (or chosen), and the smallest count at which some layout fits (None: none tried did)."""
+
+    count: int
+    nodes: int
+    gpus_per_node: int
+    minimum_that_fits: int | None
+
+
+class Layout(Struct):
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    dp: int
+    zero: int
+    micro_batch: int
+    grad_accum: int
+    recompute: str
+    offload: str
+    sequence_parallel: bool
+
+
+class MemoryComponent(Struct):
+    name: str
+    bytes: float
+    formula: str
+    source: str
+
+
+class Memory(Struct):
+    """Memory of the worst GPU at its worst moment; `gpu` says which (pipeline stage), `phase` when."""
+
+    peak_bytes: float
+    usable_bytes: float
+    headroom_bytes: float
+    phase: str
+    gpu: str
+    components: tuple[MemoryComponent, ...]
+    host_bytes: float = 0.0
+    host_available_bytes: float | None = None
+
+
+class TimeComponent(Struct):
+    name: str
+    seconds: float
+    share: float
+    formula: str = ""
+    source: str = ""
+
+
+class ModuleTime(Struct):
+    name: str
+    forward_s: float
+    backward_s: float
+
+
+class Time(Struct):
+    """Time of an optimizer step and of the whole job. `bound` names what limits the step.
+
+    mfu counts the FLOPs that the model needs for the processed tokens, hfu also those of recomputation.
+    `evidence` says what the ranges rest on; `calibrated` whether that is measurements.
+    """
+
+    step_s: Range
+    components: tuple[TimeComponent, ...]
+    modules: tuple[ModuleTime, ...]
+    steps: int
+    total_s: Range
+    tokens_per_s_per_gpu: float
+    samples_per_s: float
+    mfu: float
+    hfu: float
+    bound: str
+    calibrated: bool
+    evidence: str
+
+
+class Data(Struct):
+    """Samples and tokens of the whole job; `sequence_tokens` is what one sequence costs, `longest_tokens` the
+    longest that memory must hold."""
+
+    samples: int
+    real_tokens: float
+    processed_tokens: float
+    padding_share: float
+    sequence_tokens: float
+    longest_tokens: float
+    padding: str
+
+
+class Price(Struct):
+    currency: str
+    low: float
+    expected: float
+    high: float
+
+
+class Cost(Struct):
+    gpu_hours: Range
+    energy_kwh: float | None
+    price: Price | None
+
+
+class Advice(Struct):
+    """One change, its effect, and the command that makes it."""
+
+    change: str
+    effect: str
+    command: str
+
+
+class Source(Struct):
+    """Where a figure comes from: the profile or law, and its origin."""
+
+    name: str
+    source: str
+
+
+class Result(Struct):
+    schema_version: int
+    tool_version: str
+    scenario: dict[str, Any]
+    verdict: Verdict
+    gpus: Gpus
+    layout: Layout
+    memory: Memory
+    time: Time
+    data: Data
+    cost: Cost
+    advice: tuple[Advice, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
