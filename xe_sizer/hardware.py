@@ -29,6 +29,7 @@ class Laws:
     attention: Mapping[str, AttentionLaw] = field(default_factory=dict)
     collectives: Mapping[str, CollectiveLaw] = field(default_factory=dict)
     memory_bound_efficiency: float = 0.85
+    memory_bound_floor_s: float = 3e-6
     assumed: str | None = None
 
 
@@ -48,6 +49,7 @@ class Accelerator:
     laws: Laws
     assumptions: tuple[str, ...] = ()
     source: str = ""
+    peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Server:
     """One node: accelerators, how they are joined, and what leads out of the node.
 
     `scale_up` is the kind of fabric inside the node: nvswitch, nvlink-mesh, nvlink-cube-mesh, nvlink-pairs,
-    xgmi-mesh, roce-mesh, neuronlink, ici, pcie or none (a single accelerator).
+    xgmi-mesh, roce-mesh, neuronlink, ici, pcie or none (a single accelerator). `scale_out_bytes_per_s` is the
+    line rate of all NICs of the node together, one direction; `scale_out_efficiency` the share that large
+    messages reach, `scale_out_alpha_s` the latency of one step between nodes.
     """
 
     name: str
@@ -71,3 +75,5 @@ class Server:
     price_currency: str
     assumptions: tuple[str, ...] = ()
     source: str = ""
+    scale_out_efficiency: float = 0.88
+    scale_out_alpha_s: float = 25e-6

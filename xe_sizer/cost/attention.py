@@ -36,28 +36,6 @@ EAGER_FORWARD_PASSES = 8.0
 EAGER_BACKWARD_PASSES = 10.0
 
 
-def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Query-key pairs per head and sample under a causal mask, optionally a sliding window [-].
-
-    Causal: q (k - (q - 1)/2), which is s (s + 1) / 2 for q = k = s. With a window w < k every query sees at
-    most w keys: q w - w (w - 1)/2 for q = k.
-    """
-    q = np.asarray(query, dtype=np.float64)
-    k = np.asarray(key, dtype=np.float64)
-    if window is None:
-        return np.asarray(q * (k - (q - 1.0) / 2.0))
-    w = np.minimum(np.asarray(window, dtype=np.float64), k)
-    unmasked_prefix = np.clip(w - (k - q), 0.0, q)
-    return np.asarray(q * w - unmasked_prefix * (unmasked_prefix - 1.0) / 2.0)
-
-
-def attention_flops(
-    batch: ArrayLike, heads: ArrayLike, pairs: ArrayLike, qk_head_dim: float, v_head_dim: float
-) -> NDArray[np.float64]:
-    """FLOPs of one forward: 2 FLOPs x (d_qk for Q K^T + d_v for P V) per head, sample and attended pair."""
-    return np.asarray(2.0 * np.asarray(batch) * heads * pairs * (qk_head_dim + v_head_dim), dtype=np.float64)
-
-
 def attention_time_s(
     flops: ArrayLike,
     moved_bytes: ArrayLike,
@@ -73,7 +51,7 @@ def attention_time_s(
 
     Parameters
     ----------
-    flops : FLOPs that the mask leaves (`attention_flops`, for the backward times FLASH_BACKWARD_FLOPS) [FLOP]
+    flops : FLOPs that the mask leaves; for the backward times FLASH_BACKWARD_FLOPS or EAGER_BACKWARD_FLOPS [FLOP]
     moved_bytes : Q, K, V, output (and their gradients) read and written once [bytes]
     sequence : keys per query [-]
 
@@ -100,4 +78,5 @@ def eager_attention_bytes(
     path (scale, mask, softmax, dropout as separate kernels).
     """
     passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
-    return np.asarray(passes * np.asarray(batch, dtype=np.float64) * heads * query * key * element_bytes)
+    sizes = [np.asarray(size, dtype=np.float64) for size in (batch, heads, query, key)]
+    return np.asarray(passes * element_bytes * np.prod(np.broadcast_arrays(*sizes), axis=0))

@@ -9,7 +9,7 @@ GATED_ACTIVATIONS = frozenset({"swiglu", "geglu", "gegelu"})
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries and a compressed KV cache."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries, compressed KV cache."""
 
     query_rank: int | None
     kv_rank: int
@@ -19,8 +19,17 @@ class LatentAttention:
 
 
 @dataclass(frozen=True)
+class SparseIndexer:
+    """Scorer of DeepSeek sparse attention (V3.2): a query attends to the `top_k` tokens it ranks highest."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+
+
+@dataclass(frozen=True)
 class Experts:
-    """Mixture of experts: `per_token` of `count` experts of size `ffn`, plus shared experts of total `shared_ffn`."""
+    """Mixture of experts: `per_token` of `count` experts of size `ffn`; all shared ones: `shared_ffn`."""
 
     count: int
     per_token: int
@@ -38,7 +47,10 @@ class ModelShape:
     """One model. Sizes are counts of elements [-]; biases and norms say which vectors exist.
 
     `sliding_window` tokens apply to `windowed_layers` of the layers; the others attend to everything.
+    `parallel_block`: attention and MLP read the same input and share one residual addition (GPT-J, Falcon).
+    `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
     `layer_pattern` is room for hybrid models (one letter a layer); None means attention in every layer.
+    `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
     name: str
@@ -64,15 +76,20 @@ class ModelShape:
     qk_norm: str | None = None
     learned_positions: int = 0
     embedding_size: int | None = None
+    embedding_norm: bool = False
+    final_norm: bool = True
+    parallel_block: bool = False
     sliding_window: int | None = None
     windowed_layers: int = 0
     attention_sinks: bool = False
     kv_layers: int | None = None
     latent_attention: LatentAttention | None = None
+    indexer: SparseIndexer | None = None
     experts: Experts | None = None
     mtp_layers: int = 0
     mtp_parameters: int = 0
     layer_pattern: str | None = None
+    assumptions: tuple[str, ...] = ()
 
     @property
     def gated(self) -> bool:

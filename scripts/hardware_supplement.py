@@ -1,0 +1,333 @@
+"""What the tables of facts lack: choices and assumptions of the hardware catalogue, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PEAK_COLUMNS = {
+    "fp32": "fp32_tflops",
+    "tf32": "tf32_tflops",
+    "bf16": "bf16_tflops",
+    "fp16": "fp16_tflops",
+    "fp8": "fp8_tflops",
+    "fp4": "fp4_tflops",
+    "int8": "int8_tops",
+}
+
+GENERATIONS = (  # first matching prefix
+    ("v100", "volta"),
+    ("t4", "turing"),
+    ("titan-rtx", "turing"),
+    ("rtx-pro-6000-blackwell", "blackwell-rtx"),
+    ("rtx-5090", "blackwell-rtx"),
+    ("rtx-6000-ada", "ada"),
+    ("rtx-40", "ada"),
+    ("l4", "ada"),
+    ("rtx-", "ampere"),
+    ("a", "ampere"),
+    ("h", "hopper"),
+    ("gh200", "hopper"),
+    ("b", "blackwell"),
+    ("gb", "blackwell"),
+    ("mi2", "cdna2"),
+    ("mi30", "cdna3"),
+    ("mi32", "cdna3"),
+    ("mi35", "cdna4"),
+    ("gaudi2", "gaudi2"),
+    ("gaudi3", "gaudi3"),
+    ("tpu", "tpu"),
+    ("trainium", "trainium"),
+)
+
+# Rate to the host [GB/s, one direction] of superchips, which have no PCIe link to it.
+HOST_RATES = {"gh200-96gb": 450, "gh200-144gb": 450, "gb200": 225, "gb300": 225}
+_C2C = "host link: NVLink-C2C at {} GB/s one direction, as announced for the superchip, not measured"
+_PCIE = "PCIe: generation {} x16, that of the parts of its time"
+
+
+def usable_share(name: str) -> tuple[float, str]:
+    """Share of the marketed GiB that software sees, where no log of the driver's figure was found."""
+    if name in ("a40", "rtx-6000-ada"):
+        return 0.925, "L4, L40 and L40S with ECC report 0.92 to 0.93"
+    if name == "b100":
+        return 0.929, "as B200: 178.35 of 192"
+    if name.startswith("mi"):
+        return 0.999, "Instinct cards report 0.9999"
+    return 0.985, "V100, A100, H100 and H200 report 0.984 to 0.992"
+
+
+Patch = dict[str, tuple[str, str]]
+PATCHES: dict[str, Patch] = {
+    "rtx-a6000": {"bf16_tflops": ("154.8", "bf16 peak: that of fp16, as on the A40 with the same die")},
+    "a10g": {"bf16_tflops": ("70", "bf16 peak: that of fp16, as on every other Ampere part")},
+    "rtx-a5000": {"scaleup_onedir_gbs": ("56.25", "bridge rate: that of the RTX A6000, same die")},
+    "rtx-3090": {"measured_max_bf16_tflops": ("82.92", "")},
+    "rtx-4090": {"measured_max_bf16_tflops": ("179.2", ""), "measured_max_fp8_tflops": ("354.31", "")},
+    "h20-96gb": {
+        "scaleup_onedir_gbs": ("450", "link rate: NVLink 4 in full, as on the H100"),
+        "pcie_gen": ("5", _PCIE.format(5)),
+        "pcie_lanes": ("16", ""),
+    },
+    "h100-nvl-94gb": {"scaleup_onedir_gbs": ("300", "bridge rate: that of the H100 PCIe")},
+    "h200-nvl-141gb": {"scaleup_onedir_gbs": ("300", "bridge rate: that of the H100 PCIe")},
+    "h800-sxm-80gb": {"pcie_gen": ("5", _PCIE.format(5)), "pcie_lanes": ("16", "")},
+    "gh200-96gb": {"pcie_gen": ("", _C2C.format(450))},
+    "gh200-144gb": {"pcie_gen": ("", _C2C.format(450))},
+    "gb200": {"pcie_gen": ("", _C2C.format(225))},
+    "gb300": {
+        "pcie_gen": ("", _C2C.format(225)),
+        "usable_gib": ("278", "memory: 284672 MiB, from a cloud catalogue"),
+        "usable_source": ("", ""),
+        "int8_tops": ("", ""),
+    },
+    "b100": {"pcie_gen": ("5", _PCIE.format(5)), "pcie_lanes": ("16", "")},
+    "b300": {
+        "pcie_gen": ("5", _PCIE.format(5)),
+        "pcie_lanes": ("16", ""),
+        "usable_gib": ("262.5", "memory: 268800 MiB, from a cloud catalogue"),
+        "usable_source": ("", ""),
+        "int8_tops": ("", ""),
+    },
+    "mi250": {"scaleup_onedir_gbs": ("350", "link rate: that of the MI250X")},
+    "gaudi2": {"pcie_gen": ("4", _PCIE.format(4)), "pcie_lanes": ("16", "")},
+    "tpu-v4": {
+        "scaleup_onedir_gbs": ("300", "link rate: 2400 Gbit/s a chip, from the vendor's public table"),
+        "pcie_gen": ("3", _PCIE.format(3)),
+        "pcie_lanes": ("16", ""),
+    },
+    "tpu-v5e": {"pcie_gen": ("3", _PCIE.format(3)), "pcie_lanes": ("16", "")},
+    "tpu-v5p": {
+        "scaleup_onedir_gbs": ("600", "link rate: 4800 Gbit/s a chip, from the vendor's public table"),
+        "pcie_gen": ("3", _PCIE.format(3)),
+        "pcie_lanes": ("16", ""),
+    },
+    "tpu-v6e": {"pcie_gen": ("3", _PCIE.format(3)), "pcie_lanes": ("16", "")},
+    "trainium1": {
+        "usable_gib": ("32", "memory: 32 GiB as documented, not read from a driver"),
+        "scaleup_onedir_gbs": ("192", "link rate: 384 GB/s both directions, from the vendor's public table"),
+        "pcie_gen": ("4", _PCIE.format(4)),
+        "pcie_lanes": ("16", ""),
+    },
+    "trainium2": {
+        "usable_gib": ("96", "memory: 96 GiB as documented, not read from a driver"),
+        "pcie_gen": ("5", _PCIE.format(5)),
+        "pcie_lanes": ("16", ""),
+    },
+}
+
+DERIVED = {  # peaks that no datasheet states
+    "rtx-3090": "bf16 and fp16 peaks with fp32 accumulation: half of the published fp16-accumulate peak",
+    "rtx-3090-ti": "bf16 and fp16 peaks with fp32 accumulation: half of the published fp16-accumulate peak",
+    "rtx-4080": "bf16 and fp16 peaks with fp32 accumulation: 2 x fp32, as on the RTX 4090",
+    "rtx-5090": "16-bit peaks from the sparse fp16 figure / 4; fp8 from the sparse fp4 figure / 4",
+    "rtx-6000-ada": "tensor peaks from the L40S rate per multiprocessor and clock; public tables disagree",
+    "rtx-pro-6000-blackwell": "tensor peaks from the sparse fp4 figure: / 8 for 16 bit, / 4 for fp8",
+    "rtx-a5000": "tensor peaks from the RTX A6000 by multiprocessors and clock",
+    "l4": "tensor peaks: the datasheet's sparse figures / 2",
+    "a800-sxm-80gb": "compute and memory: those of the A100 SXM 80GB",
+    "h800-sxm-80gb": "compute: that of the H100 SXM",
+    "h100-sxm-96gb-hbm2e": "peaks of the H100 SXM 80GB, an upper bound for this 500 W part",
+    "mi350x": "peaks: those of the MI355X x 2200 / 2400 MHz",
+    "v100-pcie-32gb": "compute and power: those of the 16 GB card",
+    "titan-rtx-24gb": "link rate: half of the listed two-way rate",
+}
+
+GPU_NOTES = {
+    "mi250": "The whole module; software sees two devices of 64 GB with half the peaks each.",
+    "mi250x": "The whole module; software sees two devices of 64 GB with half the peaks each.",
+    "rtx-4090": "Peaks with fp32 accumulation; with fp16 accumulation they double. Stock drivers have no "
+    "peer-to-peer copies.",
+    "rtx-5090": "Peaks with fp32 accumulation at the nominal clock; cards clock higher.",
+    "l40": "The tensor cores run at half the rate of the L40S.",
+    "l40s": "Collectives: the measured host had no peer-to-peer path beyond two cards (5 GB/s on 4, 2 GB/s "
+    "on 8). NVIDIA's published time to first token on four cards implies 19 GB/s, which is used instead.",
+    "b300": "Sources disagree on the power limit (1000 or 1400 W) and on the int8 peak, left out.",
+    "gb300": "The int8 peak is left out: sources disagree.",
+    "b200": "Fits were made with 7.7 TB/s (what the memory clock gives); efficiencies are rescaled to 8.0.",
+    "h100-sxm-96gb-hbm2e": "Its real peak lies between those of the H100 NVL and SXM; 500 W by default.",
+    "gaudi3": "1677 TFLOP/s at 1600 MHz; the white paper's 1835 is at 1750 MHz.",
+    "mi300x": "64 GB/s between any pair: a group of two sees one of seven links.",
+    "rtx-pro-6000-blackwell": "The Server Edition has 1597 GB/s of memory bandwidth.",
+    "t4": "No bf16.",
+    "v100-sxm-16gb": "No bf16.",
+    "v100-sxm-32gb": "No bf16.",
+    "v100-pcie-32gb": "No bf16.",
+    "titan-rtx-24gb": "No bf16.",
+}
+
+# Sustained clocks under the power limit lower the efficiency of long runs. Independent timings at large m
+# give 0.75 on A100 and 0.68 on H100: 0.86 and 0.85 of the fastest product measured there (271.2 of 312 and
+# 794.5 of 989 TFLOP/s), 0.89 and 0.87 of the burst efficiency. Others take the mean, or the lower.
+SUSTAINED_SHARE_OF_BEST = 0.855
+_SUSTAINED_ASSUMED = "Sustained: 0.87 of it, as on A100 and H100."
+
+
+@dataclass(frozen=True)
+class MatmulFit:
+    """Which fit, the sustained efficiency, and a rescaling to the profile's bandwidth."""
+
+    table: tuple[str, str]
+    sustained: float
+    note: str
+    bandwidth_scale: float = 1.0
+
+
+_B200_BANDWIDTH = 7.7 / 8.0
+MATMUL_FITS: dict[str, dict[str, MatmulFit]] = {
+    "a100-sxm-80gb": {
+        "bf16": MatmulFit(("a100_sxm", "trtllm/1.0.0"), 0.75, "Sustained: linear layers timed by Vidur."),
+    },
+    "h100-sxm-80gb": {
+        "bf16": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.68, "Sustained: linear layers timed by Vidur."),
+        "fp8": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.65, _SUSTAINED_ASSUMED),
+    },
+    "h200-sxm-141gb": {
+        "bf16": MatmulFit(("h200_sxm", "trtllm/1.3.0rc20"), 0.68, "Sustained: that of the H100."),
+        "fp8": MatmulFit(("h200_sxm", "trtllm/1.3.0rc20"), 0.65, _SUSTAINED_ASSUMED),
+    },
+    "b200": {
+        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.594, _SUSTAINED_ASSUMED, _B200_BANDWIDTH),
+        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.626, _SUSTAINED_ASSUMED, _B200_BANDWIDTH),
+    },
+    "l40s": {
+        "bf16": MatmulFit(("l40s", "trtllm/1.0.0"), 0.499, f"Weights beyond the cache. {_SUSTAINED_ASSUMED}"),
+        "fp8": MatmulFit(("l40s", "vllm/0.24.0"), 0.49, f"Weights beyond the cache. {_SUSTAINED_ASSUMED}"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An attention kernel: a fit of the forward with a published backward, or all from publications."""
+
+    table: tuple[str, str] | None
+    values: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+    bandwidth_scale: float = 1.0
+
+
+def _published(floor_us: float, forward: float, backward: float, note: str) -> Kernel:
+    values = {
+        "floor_us": floor_us,
+        "flops_efficiency": forward,
+        "backward_flops_efficiency": backward,
+        "half_length": 80.0,
+        "memory_efficiency": 0.5,
+    }
+    return Kernel(None, values, note)
+
+
+def _fitted(system: str, engine: str, backward: float, note: str, bandwidth_scale: float = 1.0) -> Kernel:
+    return Kernel((system, engine), {"backward_flops_efficiency": backward}, note, bandwidth_scale)
+
+
+_FA2 = "Backward: FlashAttention-2 (arXiv 2307.08691), up to 0.63 on long sequences, 0.5 at 4k causal."
+_FA3 = "Backward: FlashAttention-3 (arXiv 2407.08608), 0.5 to 0.56 on long sequences."
+_FA1 = "FlashAttention (arXiv 2205.14135) reaches 25 to 40 % of an A100, per arXiv 2307.08691."
+_FA2_HOPPER = "FlashAttention-2 reaches about 35 % of an H100, per arXiv 2407.08608; backward in proportion."
+_FA1_HOPPER = "About half of FlashAttention-2, as on the A100; assumed."
+_BLACKWELL = "The H100's rate by multiprocessors and clock: the kernels lack the new instructions."
+ATTENTION: dict[str, dict[str, Kernel]] = {
+    "a100-sxm-80gb": {
+        "flash-1": _published(12.0, 0.38, 0.30, _FA1),
+        "flash-2": _fitted("a100_sxm", "vllm/0.14.0", 0.50, _FA2),
+        "flash-3": _fitted("a100_sxm", "sglang/0.5.10", 0.53, f"The fastest current kernels. {_FA2}"),
+    },
+    "h100-sxm-80gb": {
+        "flash-1": _published(12.0, 0.19, 0.15, _FA1_HOPPER),
+        "flash-2": _published(12.0, 0.38, 0.32, _FA2_HOPPER),
+        "flash-3": _fitted("h100_sxm", "vllm/0.24.0", 0.50, _FA3),
+    },
+    "h200-sxm-141gb": {
+        "flash-1": _published(12.0, 0.19, 0.15, _FA1_HOPPER),
+        "flash-2": _published(12.0, 0.38, 0.32, _FA2_HOPPER),
+        "flash-3": _fitted("h200_sxm", "vllm/0.24.0", 0.50, _FA3),
+    },
+    "b200": {
+        "flash-1": _published(11.0, 0.10, 0.08, _BLACKWELL),
+        "flash-2": _published(11.0, 0.20, 0.17, _BLACKWELL),
+        "flash-3": _fitted(
+            "b200_sxm", "vllm/0.24.0", 0.45, "Backward: 0.73 of it, as on the H100; assumed.", _B200_BANDWIDTH
+        ),
+    },
+    "l40s": {
+        "flash-1": _published(8.0, 0.36, 0.29, "0.65 of FlashAttention-2, as on the A100; assumed."),
+        "flash-2": _fitted("l40s", "vllm/0.24.0", 0.47, "Backward: 0.85 of it, as on the A100; assumed."),
+        "flash-3": _fitted("l40s", "vllm/0.24.0", 0.47, "Backward: 0.85 of it, as on the A100; assumed."),
+    },
+}
+
+COLLECTIVE_TABLES = {
+    "a100-sxm-80gb": ("a100_sxm", "nccl-2.27.3"),
+    "h100-sxm-80gb": ("h100_sxm", "nccl-2.29.2"),
+    "h200-sxm-141gb": ("h200_sxm", "nccl-2.29.2"),
+    "b200": ("b200_sxm", "nccl-2.29.2"),
+    "gb200": ("gb200", "nccl-2.29.2"),
+    "l40s": ("l40s", "nccl-2.27.3"),
+    "rtx-pro-6000-blackwell": ("rtx_pro_6000_server", "nccl-2.29.2"),
+}
+L40S_BUS_BEYOND_PAIRS = 19.0
+
+
+def _send(alpha_us: float, bus_gb_per_s: float, note: str) -> dict[str, object]:
+    source = f"p2pBandwidthLatencyTest, ml-engineering network/README.md{note}; latency: 2-rank all-to-all"
+    return {"ranks": [2], "alpha_us": [alpha_us], "bus_gb_per_s": [bus_gb_per_s], "source": source}
+
+
+SENDS = {
+    "a100-sxm-80gb": _send(10.5, 274, ""),
+    "h100-sxm-80gb": _send(6.4, 376, ""),
+    "h200-sxm-141gb": _send(6.7, 376, " (H100)"),
+    "b200": _send(9.3, 746, " (GB200)"),
+    "gb200": _send(10.4, 746, ""),
+}
+
+STREAMING = {  # share of the bandwidth, and whose smallest kernels give the floor
+    "a100-sxm-80gb": (0.85, ("a100_sxm", "trtllm/1.0.0")),
+    "h100-sxm-80gb": (0.85, ("h100_sxm", "trtllm/1.3.0rc20")),
+    "h200-sxm-141gb": (0.85, ("h200_sxm", "trtllm/1.3.0rc20")),
+    "b200": (0.80, ("b200_sxm", "trtllm/1.3.0rc20")),
+    "l40s": (0.82, ("l40s", "trtllm/1.3.0rc20")),
+}
+
+FABRICS = (  # first matching beginning of the topology's description
+    ("nvswitch", "nvswitch"),
+    ("nvlink5 nvswitch", "nvswitch"),
+    ("nvlink all-to-all", "nvlink-mesh"),
+    ("nvlink bridge pairs", "nvlink-pairs"),
+    ("nvlink hybrid cube mesh", "nvlink-cube-mesh"),
+    ("xgmi", "xgmi-mesh"),
+    ("roce", "roce-mesh"),
+    ("neuronlink", "neuronlink"),
+    ("pcie", "pcie"),
+    ("single", "none"),
+)
+VENDOR_FABRICS = {
+    "AWS": "efa",
+    "Azure": "infiniband",
+    "NVIDIA": "infiniband",
+    "OCI": "roce",
+    "GCP": "ethernet",
+    "Intel": "roce",
+}
+SERVER_FABRICS = {"gcp-a3-ultragpu-8g": "roce", "dell-xe9680-h100": "infiniband"}
+
+SERVER_PATCHES: dict[str, Patch] = {
+    "dell-xe9780-b300": {
+        "gpus_per_node": ("8", "8 accelerators, an HGX B300 board; sources mix counts by node and by rack"),
+        "intra_topology": ("nvswitch", "fabric: that of the HGX B300 board"),
+        "intra_onedir_gbs_per_gpu": ("900", "link rate: that of the B300"),
+    },
+    "dell-xe7740-l40s": {"gpus_per_node": ("8", "8 double-width cards, a full chassis")},
+    "dell-xe7740-rtxpro6000": {"gpus_per_node": ("8", "8 double-width cards, a full chassis")},
+    "aws-trn1.32xlarge": {"intra_onedir_gbs_per_gpu": ("192", "link rate: that of the Trainium1 profile")},
+}
+SERVER_NOTES = {
+    "dell-xe9680-h100": "NICs and host memory of an MLPerf submission, not a fixed configuration.",
+    "dell-xe9712-gb200": "Dell's rack of 72 accelerators; nvidia-gb200-nvl72 has more figures.",
+    "aws-p5.48xlarge": "The list price fell by up to 45 % in June 2025; give the price that you pay.",
+    "aws-p4d.24xlarge": "The list price fell in June 2025; give the price that you pay.",
+    "aws-p4de.24xlarge": "The list price fell in June 2025; give the price that you pay.",
+    "dell-r760xa-h100-pcie": "Bridges join pairs of cards; across pairs the ranks meet on PCIe 5.",
+    "gcp-a2-highgpu-8g": "No price: the catalogue prices machine and accelerators apart.",
+}

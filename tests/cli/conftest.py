@@ -1,0 +1,60 @@
+"""The command line without the estimator: a saved result stands for every answer."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from xe_sizer.cli.main import main
+from xe_sizer.result import Result
+
+FIXTURES = Path(__file__).parents[1] / "report" / "fixtures"
+
+
+@dataclass
+class Estimator:
+    """Answers with `lora.json`, with `sft-too-big.json` to the job sft; remembers what it was given."""
+
+    given: list[Any] = field(default_factory=list)
+    raises: BaseException | None = None
+
+    def __call__(self, given: Any, registry: Any) -> Result:
+        self.given.append(given)
+        if self.raises:
+            raise self.raises
+        name = "sft-too-big" if given.values.job == "sft" else "lora"
+        return msgspec.json.decode((FIXTURES / f"{name}.json").read_bytes(), type=Result)
+
+
+@pytest.fixture
+def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
+    module = ModuleType("xe_sizer.estimate")
+    fake = Estimator()
+    module.estimate = fake  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "xe_sizer.estimate", module)
+    return fake
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    for name in [name for name in __import__("os").environ if name.startswith("XE_SIZER_")]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: object) -> Ran:
+        code = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run

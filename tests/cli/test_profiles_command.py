@@ -1,0 +1,96 @@
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from .conftest import FIXTURES, Ran
+
+Cli = Callable[..., Ran]
+ROOT = Path(__file__).parents[2]
+
+
+def test_list_one_kind(cli: Cli) -> None:
+    ran = cli("profiles", "list", "gpu", "h100", "--format", "json")
+    answer = json.loads(ran.out)
+    h100 = next(entry for entry in answer["profiles"] if entry["name"] == "h100-sxm-80gb")
+    assert answer["schema_version"] == 1
+    assert all(entry["kind"] == "gpu" and "h100" in entry["name"] for entry in answer["profiles"])
+    assert (h100["memory_bandwidth_gb_per_s"], h100["peak_tflops_bf16"]) == (3350, 989)
+
+
+def test_a_part_of_a_name_searches_all_kinds(cli: Cli) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("profiles", "list", "h100", "--format", "csv").out)))
+    assert {row["kind"] for row in rows} == {"gpu", "server"}
+
+
+def test_list_table_has_every_name(cli: Cli) -> None:
+    out = cli("profiles", "list", "gpu").out
+    assert all(file.stem in out for file in (ROOT / "gpu_profiles").glob("*.yaml"))
+
+
+def test_nothing_found_is_an_error_with_a_suggestion(cli: Cli) -> None:
+    ran = cli("profiles", "list", "gpu", "h100-sxm-80bg")
+    assert ran.code == 2
+    assert "'h100-sxm-80gb'" in ran.err
+
+
+def test_show_tells_figures_and_their_sources(cli: Cli) -> None:
+    out = cli("profiles", "show", "H100-SXM-80GB").out
+    assert out.startswith("h100-sxm-80gb  gpu profile")
+    line = next(line for line in out.splitlines() if line.startswith("laws.matmul.bf16.floor_us"))
+    assert "aiconfigurator" in line
+
+
+def test_show_as_yaml_is_the_file(cli: Cli) -> None:
+    file = ROOT / "model_profiles" / "llama-2-70b.yaml"
+    assert cli("profiles", "show", "llama-2-70b", "--format", "yaml").out == file.read_text()
+    assert json.loads(cli("profiles", "show", file, "--format", "json").out)["layers"] == 80
+
+
+def test_show_an_unknown_name(cli: Cli) -> None:
+    ran = cli("profiles", "show", "llama-2-70c")
+    assert ran.code == 2
+    assert "'llama-2-70b'" in ran.err
+
+
+def test_validate_finds_every_problem_of_every_file(cli: Cli, tmp_path: Path) -> None:
+    gpu = yaml.safe_load((ROOT / "gpu_profiles" / "l40s.yaml").read_text())
+    good = tmp_path / "mine.yaml"
+    good.write_text(yaml.safe_dump(gpu | {"name": "mine"}))
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(yaml.safe_dump(gpu | {"name": "bad", "memory_gib": -1, "tdp": 3}, sort_keys=False))
+    assert cli("profiles", "validate", good).out == "1 profile read, 0 with problems\n"
+    ran = cli("profiles", "validate", good, bad, tmp_path / "none.yaml")
+    assert ran.code == 2
+    assert ran.out == "3 profiles read, 2 with problems\n"
+    assert ran.err.count(f"{bad}:") == 2
+    assert "'tdp_w'" in ran.err
+
+
+def test_validate_refuses_what_is_no_profile(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("a: 1\n")
+    assert "no profile of a known kind" in cli("profiles", "validate", file).err
+
+
+@pytest.mark.parametrize("kind", ["scenario", "result", "gpu", "server", "model", "stack"])
+def test_schemas_are_json_schemas(cli: Cli, kind: str) -> None:
+    schema = json.loads(cli("profiles", "schema", kind).out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_saved_results_keep_to_the_schema(cli: Cli) -> None:
+    schema = json.loads(cli("profiles", "schema", "result").out)
+    for file in FIXTURES.glob("*.json"):
+        jsonschema.validate(json.loads(file.read_text()), schema)
+
+
+def test_schema_of_nothing_known(cli: Cli) -> None:
+    ran = cli("profiles", "schema", "scenaro")
+    assert ran.code == 2
+    assert "'scenario'" in ran.err

@@ -1,0 +1,141 @@
+"""Names to files: built-in and user folders, paths, unknown names."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles import registry as module
+from xe_sizer.profiles.registry import Registry, built_in_folder
+
+WHERE = Location("job.yaml", 2, 6)
+MINE = """\
+name: my-gpu
+vendor: NVIDIA
+generation: hopper
+memory_gib: 40
+memory_bandwidth_gb_per_s: 2000
+peak_tflops: {bf16: 500}
+pcie: {gen: 5, lanes: 16}
+source: {title: mine}
+"""
+MY_SERVER = """\
+name: my-server
+vendor: me
+gpu: my-gpu
+gpus: 2
+scale_up: {kind: pcie}
+source: {title: mine}
+"""
+
+
+def problem(call, *arguments) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+@pytest.fixture(params=["gpu_profiles", "."])
+def user_folder(tmp_path: Path, request) -> Path:
+    gpus = tmp_path / request.param
+    (gpus / "servers").mkdir(parents=True)
+    (gpus / "my-gpu.yaml").write_text(MINE)
+    servers = gpus / "servers" if request.param == "gpu_profiles" else gpus
+    (servers / "my-server.yaml").write_text(MY_SERVER)
+    return tmp_path
+
+
+def test_user_folder_adds_profiles_that_borrow_from_the_built_in_ones(user_folder):
+    node = Registry([user_folder]).server("my-server")
+    assert node.accelerator.name == "my-gpu"
+    assert node.accelerator.laws.assumed == "h100-sxm-80gb"
+
+
+def test_user_folder_wins(tmp_path):
+    (tmp_path / "gpu_profiles").mkdir()
+    text = MINE.replace("my-gpu", "b200")
+    (tmp_path / "gpu_profiles" / "b200.yaml").write_text(text)
+    assert Registry([tmp_path]).accelerator("b200").memory_bytes == 40 * 2**30
+    assert Registry().accelerator("b200").memory_bytes > 100 * 2**30
+
+
+def test_changed_copy_of_a_donor_borrows_from_the_original(tmp_path):
+    (tmp_path / "h100-sxm-80gb.yaml").write_text(MINE.replace("my-gpu", "h100-sxm-80gb"))
+    part = Registry([tmp_path]).accelerator("h100-sxm-80gb")
+    assert part.memory_bytes == 40 * 2**30
+    assert part.laws.assumed == "h100-sxm-80gb"
+
+
+def test_names_are_case_insensitive():
+    assert Registry().accelerator("H100-SXM-80GB").name == "h100-sxm-80gb"
+
+
+def test_a_path_names_a_file(tmp_path):
+    path = tmp_path / "my-gpu.yaml"
+    path.write_text(MINE)
+    assert Registry().accelerator(str(path)).name == "my-gpu"
+    assert "no such file" in problem(Registry().accelerator, str(tmp_path / "other.yaml"))
+
+
+def test_unknown_name_is_located_with_the_nearest_ones():
+    text = problem(Registry().accelerator, "h100-sxm-80g", WHERE)
+    assert text.startswith("job.yaml:2:6: unknown gpu 'h100-sxm-80g'")
+    assert "did you mean 'h100-sxm-80gb'" in text
+    assert "xe-sizer profiles list" in text
+
+
+def test_short_name_suggests_the_parts_that_begin_with_it():
+    text = problem(Registry().accelerator, "h100")
+    assert "'h100-pcie-80gb'" in text
+    assert "'h100-sxm-80gb'" in text
+    assert "'b100'" not in text
+
+
+def test_server_named_as_a_gpu_says_so():
+    assert "server: dell-xe9680-h100" in problem(Registry().accelerator, "dell-xe9680-h100")
+    assert "gpu: h100-sxm-80gb" in problem(Registry().server, "h100-sxm-80gb")
+
+
+@pytest.mark.parametrize("name", ["..", "a..b", "", "h100 sxm", "-x", "h1\n00", "ｈ100"])
+def test_names_that_no_profile_has_are_refused(name):
+    assert "cannot be the name of a gpu" in problem(Registry().path, "gpu", name)
+
+
+def test_unknown_gpu_of_a_server_points_into_its_file(tmp_path):
+    (tmp_path / "my-server.yaml").write_text(MY_SERVER)
+    text = problem(Registry([tmp_path]).server, "my-server")
+    assert "my-server.yaml:3:6: unknown gpu 'my-gpu'" in text
+
+
+def test_looking_up_a_known_name_lists_no_folder(monkeypatch):
+    def no_listing(self, pattern):
+        raise AssertionError("listed a folder")
+
+    monkeypatch.setattr(Path, "glob", no_listing)
+    assert Registry().server("nvidia-dgx-h100").accelerators == 8
+
+
+def test_names_of_models_leave_out_the_other_files():
+    names = Registry().names("model")
+    assert "llama-2-70b" in names
+    assert not {"aliases", "unsupported"} & set(names)
+
+
+def test_model_is_delegated():
+    assert Registry().model("llama-2-70b").layers == 80
+
+
+def test_built_in_folder_prefers_the_installed_catalogue(tmp_path, monkeypatch):
+    package = tmp_path / "xe_sizer"
+    (package / "profiles").mkdir(parents=True)
+    monkeypatch.setattr(module, "__file__", str(package / "profiles" / "registry.py"))
+    assert built_in_folder() == tmp_path
+    (package / "catalogue").mkdir()
+    assert built_in_folder() == package / "catalogue"
+
+
+def test_donors_exist_and_are_complete():
+    registry = Registry()
+    for donors in (*module.DONORS.values(), *module.VENDOR_DONORS.values(), module.LAST_DONORS):
+        assert registry.accelerator(donors[-1]).laws.assumed is None
+        assert all(name in registry.names("gpu") for name in donors)

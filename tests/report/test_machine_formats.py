@@ -1,0 +1,222 @@
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.report.batch import Batch, Outcome
+from xe_sizer.report.formats.markdown import MAX_CHARACTERS
+from xe_sizer.report.options import Options
+from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch
+from xe_sizer.result import Advice, Reason, Result
+
+HOSTILE = "a|b <script>alert(1)</script> &amp; `x` @all\n::error::x %0A \x00\x1b[2J =1+1"
+OPTIONS = Options(file="jobs/a,b:c.yaml")
+
+
+def hostile(result: Result) -> Result:
+    reasons = (Reason(code="x", message=HOSTILE, fix=HOSTILE),)
+    return msgspec.structs.replace(
+        result,
+        scenario=result.scenario | {"model": HOSTILE},
+        verdict=msgspec.structs.replace(result.verdict, fits=False, reasons=reasons),
+        warnings=(HOSTILE,),
+        advice=(Advice(change=HOSTILE, effect=HOSTILE, command="xe-sizer estimate --model 'a`b```c'"),),
+    )
+
+
+def test_formats_of_the_command_line_exist() -> None:
+    assert set(format_names()) == {"table", "json", "markdown", "csv", "html", "junit", "github"}
+    assert {"table", "json", "junit", "github", "markdown"} <= set(batch_format_names())
+
+
+def test_unknown_format_is_bad_input_with_a_hint(lora: Result) -> None:
+    with pytest.raises(InputError) as raised:
+        render(lora, "jsno", OPTIONS)
+    assert raised.value.problems[0].hint == "did you mean 'json'?"
+    with pytest.raises(InputError):
+        render_batch(Batch(()), "csv", OPTIONS)
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_format_takes_hostile_text_and_ends_its_last_line(
+    lora: Result, too_big: Result, name: str
+) -> None:
+    for result in (lora, too_big, hostile(lora)):
+        text = render(result, name, OPTIONS)
+        assert text.endswith("\n")
+        if name != "json":
+            assert "\x1b" not in text
+            assert "\x00" not in text
+
+
+def test_json_is_the_result_again(lora: Result, too_big: Result) -> None:
+    for result in (lora, too_big):
+        text = render(result, "json", OPTIONS)
+        assert text.startswith('{\n  "schema_version": 1,')
+        assert msgspec.json.decode(text, type=Result) == result
+
+
+def test_csv_has_every_number_once_with_its_unit(lora: Result) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(lora, "csv", OPTIONS))))
+    by_name = {(row["section"], row["name"]): row for row in rows}
+    assert len(by_name) == len(rows)
+    assert float(by_name["memory", "components.weights.bytes"]["value"]) == 16.0625 * 1024**3
+    assert by_name["memory", "components.weights.bytes"]["unit"] == "bytes"
+    assert by_name["time", "step_s.low"] == {
+        "section": "time",
+        "name": "step_s.low",
+        "value": "8.075",
+        "unit": "s",
+    }
+    assert by_name["cost", "price.expected"]["unit"] == "USD"
+    assert by_name["verdict", "limits.max_hours.limit"]["unit"] == "h"
+    assert by_name["time", "tokens_per_s_per_gpu"]["unit"] == "tokens/s"
+    assert by_name["time", "steps"]["unit"] == ""
+
+
+def test_csv_text_cannot_be_a_formula(lora: Result) -> None:
+    result = msgspec.structs.replace(lora, scenario={"model": "=HYPERLINK(1)", "stack": "+1", "job": "-x"})
+    rows = [row for row in csv.reader(io.StringIO(render(result, "csv", OPTIONS))) if row[0] == "scenario"]
+    assert [row[2] for row in rows] == ["'=HYPERLINK(1)", "'+1", "'-x"]
+
+
+def test_junit_counts_its_cases(lora: Result, too_big: Result) -> None:
+    root = ET.fromstring(render(too_big, "junit", OPTIONS))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("4", "2", "0")
+    names = [case.get("name") for case in root.iter("testcase")]
+    assert names == ["fits", "limit max_hours", "limit max_gpus", "limit max_cost"]
+    assert [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None] == [
+        "fits",
+        "limit max_cost",
+    ]
+    assert ET.fromstring(render(lora, "junit", OPTIONS)).get("failures") == "0"
+
+
+def test_junit_stays_xml_with_characters_that_xml_cannot_hold(lora: Result) -> None:
+    root = ET.fromstring(render(hostile(lora), "junit", OPTIONS))
+    assert "<script>alert(1)</script>" in next(root.iter("failure")).text  # type: ignore[operator]
+
+
+def test_github_annotations_are_one_line_each_and_escaped(lora: Result) -> None:
+    lines = render(hostile(lora), "github", OPTIONS).splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
+    assert lines[0].startswith("::error file=jobs/a%2Cb%3Ac.yaml,title=xe-sizer%3A does not fit::")
+    assert "%250A" in lines[0]
+
+
+def test_github_notice_when_it_fits(lora: Result) -> None:
+    assert render(lora, "github", Options()).startswith(
+        "::notice title=xe-sizer%3A fits::LoRA of llama-2-70b"
+    )
+
+
+def test_markdown_shows_text_as_it_is(lora: Result) -> None:
+    text = render(hostile(lora), "markdown", OPTIONS)
+    assert "<script>" not in text
+    assert "@all" not in text
+    assert "````sh\n   xe-sizer estimate --model 'a`b```c'\n   ````" in text
+    rows = [line for line in text.splitlines() if line.startswith("| model |")]
+    assert len(rows) == 1
+    assert len(re.findall(r"(?<!\\)\|", rows[0])) == 4
+
+
+def test_markdown_is_capped_at_whole_blocks(lora: Result) -> None:
+    many = tuple(Advice(change=f"change {place} " * 20, effect="e", command="c") for place in range(300))
+    text = render(msgspec.structs.replace(lora, advice=many), "markdown", OPTIONS)
+    assert len(text) <= MAX_CHARACTERS
+    assert text.endswith("`--format json` has everything._\n")
+    assert text.count("<details>") == text.count("</details>")
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.links += [value or "" for key, value in attrs if key in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_closed_escaped_and_alone(lora: Result) -> None:
+    text = render(hostile(lora), "html", OPTIONS)
+    page = _Page()
+    page.feed(text)
+    assert page.open == []
+    assert page.links == []
+    assert "script" not in page.seen
+    assert "url(" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+def a_batch(lora: Result, too_big: Result) -> Batch:
+    bad = Problem("'tp' must be 1 or more, not 0", Location("bad.yaml", 3, 9), "use 1")
+    return Batch(
+        (Outcome("good.yaml", lora), Outcome("big.yaml", too_big), Outcome("bad.yaml", None, (bad, bad)))
+    )
+
+
+def test_batch_exit_code_is_that_of_the_worst(lora: Result, too_big: Result) -> None:
+    good, big, bad = a_batch(lora, too_big).outcomes
+    assert Batch((good,)).exit_code == 0
+    assert Batch((good, big)).exit_code == 1
+    assert Batch((good, big, bad)).exit_code == 2
+    assert Batch((bad, good)).exit_code == 2
+
+
+def test_batch_json(lora: Result, too_big: Result) -> None:
+    answer = json.loads(render_batch(a_batch(lora, too_big), "json", Options()))
+    assert list(answer)[0] == "schema_version"
+    assert answer["summary"] == {"total": 3, "passed": 1, "failed": 1, "invalid": 1}
+    assert [entry["ok"] for entry in answer["scenarios"]] == [True, False, False]
+    assert answer["scenarios"][1]["result"]["verdict"]["fits"] is False
+    assert answer["scenarios"][2]["problems"][0] == {
+        "file": "bad.yaml",
+        "line": 3,
+        "column": 9,
+        "message": "'tp' must be 1 or more, not 0",
+        "hint": "use 1",
+    }
+
+
+def test_batch_junit_tells_failures_from_errors(lora: Result, too_big: Result) -> None:
+    root = ET.fromstring(render_batch(a_batch(lora, too_big), "junit", Options()))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("8", "2", "1")
+    assert [suite.get("name") for suite in root] == ["good.yaml", "big.yaml", "bad.yaml"]
+
+
+def test_batch_github_points_at_the_line(lora: Result, too_big: Result) -> None:
+    lines = render_batch(a_batch(lora, too_big), "github", Options()).splitlines()
+    assert (
+        "::error file=bad.yaml,line=3,col=9,title=xe-sizer%3A bad input::'tp' must be 1 or more, not 0%0Ause 1"
+        in lines
+    )
+
+
+@pytest.mark.parametrize("name", batch_format_names())
+def test_batch_formats_name_every_file(lora: Result, too_big: Result, name: str) -> None:
+    text = render_batch(a_batch(lora, too_big), name, Options())
+    assert all(file in text for file in ("good.yaml", "big.yaml", "bad.yaml"))
+
+
+def test_batch_table_says_pass_or_fail_first(lora: Result, too_big: Result) -> None:
+    batch = a_batch(lora, too_big)
+    first = render_batch(batch, "table", Options()).splitlines()[0]
+    assert first == "FAIL  3 scenarios: 1 passed, 1 failed, 1 with bad input"
+    assert render_batch(Batch(batch.outcomes[:1]), "table", Options()).startswith(
+        "PASS  1 scenario: 1 passed"
+    )

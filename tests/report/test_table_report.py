@@ -1,0 +1,105 @@
+import re
+
+import msgspec
+import pytest
+
+from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.registry import render
+from xe_sizer.result import Result
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def table(result: Result, **options: object) -> str:
+    return render(result, "table", Options(**options))  # type: ignore[arg-type]
+
+
+def test_verdict_comes_first(lora: Result, too_big: Result) -> None:
+    assert table(lora).splitlines()[0] == (
+        "FITS  LoRA of llama-2-70b on 16 x h100-sxm-80gb (2 x dell-xe9680-h100): "
+        "19.9 of 75.2 GiB per GPU used, 2.6 h (2.2 to 3.3 h), 42.2 GPU-hours"
+    )
+    assert table(too_big).splitlines()[0] == (
+        "DOES NOT FIT  SFT of llama-2-70b on 8 x h100-sxm-80gb (1 x dell-xe9680-h100): needs 155.2 GiB per GPU, "
+        "75.2 GiB available, 80.0 GiB missing (pipeline stage 1 of 1, optimizer step)"
+    )
+
+
+def test_a_missed_limit_is_named_in_the_verdict(lora: Result) -> None:
+    limits = (msgspec.structs.replace(lora.verdict.limits[0], limit=2, ok=False),)
+    verdict = msgspec.structs.replace(lora.verdict, meets_limits=False, limits=limits)
+    first = table(msgspec.structs.replace(lora, verdict=verdict)).splitlines()[0]
+    assert first.startswith("MISSES LIMITS  LoRA of llama-2-70b")
+    assert "misses max_hours (limit 2, estimate 2.64): 19.9 of 75.2 GiB" in first
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("explain", [(), EXPLAINABLE])
+def test_only_commands_are_wider_than_the_terminal(
+    lora: Result, too_big: Result, width: int, explain: tuple[str, ...]
+) -> None:
+    for result in (lora, too_big):
+        for line in table(result, width=width, explain=explain).splitlines():
+            assert len(line) <= width or line.startswith("   xe-sizer estimate ")
+
+
+def test_commands_stand_on_one_line(too_big: Result) -> None:
+    lines = table(too_big, width=60).splitlines()
+    assert {f"   {advice.command}" for advice in too_big.advice} <= set(lines)
+
+
+def test_nothing_is_wrapped_or_cut_off_a_terminal(lora: Result) -> None:
+    formula = "sum over terms " * 60
+    first = msgspec.structs.replace(lora.memory.components[0], formula=formula)
+    memory = msgspec.structs.replace(lora.memory, components=(first, *lora.memory.components[1:]))
+    text = table(msgspec.structs.replace(lora, memory=memory, warnings=("w" * 500,)), explain=("memory",))
+    assert formula.strip() in text
+    assert "w" * 500 in text
+
+
+def test_color_only_when_asked(lora: Result) -> None:
+    assert not ANSI.search(table(lora))
+    colored = table(lora, color=True, width=80)
+    assert ANSI.search(colored)
+    plain = "\n".join(line.rstrip() for line in ANSI.sub("", colored).splitlines())
+    assert plain == table(lora, width=80).rstrip("\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])
+def test_plain_signs_where_the_encoding_has_no_others(lora: Result, encoding: str) -> None:
+    text = table(lora, encoding=encoding, explain=EXPLAINABLE)
+    assert text.isascii()
+    assert "####" in text
+    assert "?" not in text
+
+
+def test_user_text_is_shown_not_interpreted(lora: Result) -> None:
+    scenario = lora.scenario | {"model": "[bold]m[/bold] :smile: \x1b[31mred"}
+    text = table(msgspec.structs.replace(lora, scenario=scenario), color=True)
+    assert "[bold]m[/bold] :smile:" in ANSI.sub("", text)
+    assert "\x1b[31mred" not in text
+
+
+def test_ranges_without_measurements_are_marked(lora: Result, too_big: Result) -> None:
+    assert "uncalibrated" not in table(lora)
+    assert "* uncalibrated: no measurement covers this stack and job" in table(too_big)
+
+
+def test_every_component_and_its_formula_can_be_asked_for(lora: Result) -> None:
+    text = table(lora, explain=("memory", "time"))
+    for part in (*lora.memory.components, *lora.time.components):
+        assert part.formula in text
+        assert part.source in text
+
+
+def test_explained_data_shows_the_padding_arithmetic(lora: Result) -> None:
+    text = table(lora, explain=("data",))
+    # 217.6 M processed / 14.656 M real tokens = 14.85
+    assert re.search(r"processed per real token +14\.8 ", text)
+    assert re.search(r"tokens of a sequence +1,700 ", text)
+
+
+def test_origins_are_shown(lora: Result) -> None:
+    text = table(lora, width=80)
+    assert re.search(r"train\.micro_batch +1 +env\n", text)
+    assert re.search(r"tp +8 +flag\n", text)

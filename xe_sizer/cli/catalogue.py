@@ -1,0 +1,183 @@
+"""What `xe-sizer profiles` knows about profile files: their key figures, sources and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.report.document import Column, Document, Fact, Facts, Table
+from xe_sizer.report.format import clean, count, given
+from xe_sizer.stacks.stack import FOLDER as STACKS
+from xe_sizer.stacks.stack import load_stack, stack_names
+
+KINDS = ("gpu", "server", "model", "stack")
+_FIGURES: dict[str, tuple[str, ...]] = {
+    "gpu": (
+        "vendor",
+        "memory_gib",
+        "memory_bandwidth_gb_per_s",
+        "peak_tflops.bf16",
+        "peak_tflops.fp16",
+        "link.one_way_gb_per_s",
+        "tdp_w",
+    ),
+    "server": ("vendor", "gpu", "gpus", "scale_up.kind", "scale_out.nics", "scale_out.gbit_per_s"),
+    "model": ("family", "parameters.total", "parameters.active", "layers", "hidden", "max_positions"),
+    "stack": ("parent", "describes"),
+}
+_PROVENANCE = frozenset({"source", "sources", "assumed"})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One profile of a list with its key figures by dotted key."""
+
+    kind: str
+    name: str
+    figures: Mapping[str, Any]
+
+
+def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> tuple[Entry, ...]:
+    """Profiles of `kinds` whose name has `part` in it. Raises InputError if there is none."""
+    wanted = part.lower()
+    found = [(kind, name) for kind in kinds for name in names(registry, kind) if wanted in name]
+    if not found:
+        known = [name for kind in kinds for name in names(registry, kind)]
+        raise InputError(Problem(f"no profile has '{part}' in its name", hint=did_you_mean(part, known)))
+    return tuple(Entry(kind, name, _figures(kind, path_of(registry, kind, name))) for kind, name in found)
+
+
+def names(registry: Registry, kind: str) -> tuple[str, ...]:
+    return stack_names() if kind == "stack" else registry.names(kind)  # type: ignore[arg-type]
+
+
+def path_of(registry: Registry, kind: str, name: str) -> Path:
+    return STACKS / f"{name}.yaml" if kind == "stack" else registry.path(kind, name)  # type: ignore[arg-type]
+
+
+def _figures(kind: str, path: Path) -> dict[str, Any]:
+    value = load_yaml(path).value
+    return {key: _at(value, key) for key in _FIGURES[kind]}
+
+
+def _at(value: Any, key: str) -> Any:
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def list_document(found: tuple[Entry, ...]) -> Document:
+    """One table a kind."""
+    kinds = [kind for kind in KINDS if any(entry.kind == kind for entry in found)]
+    counts = ", ".join(f"{sum(entry.kind == kind for entry in found)} {kind}" for kind in kinds)
+    tables = tuple(_table(kind, [entry for entry in found if entry.kind == kind]) for kind in kinds)
+    return Document("PROFILES", True, counts, (), tables)
+
+
+def _table(kind: str, found: list[Entry]) -> Table:
+    keys = _FIGURES[kind]
+    numeric = {key: any(isinstance(entry.figures[key], int | float) for entry in found) for key in keys}
+    columns = (Column("name"), *(Column(key.replace(".", " "), numeric[key]) for key in keys))
+    rows = tuple((entry.name, *(_figure(entry.figures[key]) for key in keys)) for entry in found)
+    return Table(kind, columns, rows)
+
+
+def _figure(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int) and value >= 1_000_000:
+        return count(value)
+    return given(value) if isinstance(value, int | float) else clean(value)
+
+
+def locate(registry: Registry, name: str) -> tuple[str, Path]:
+    """Kind and file of a profile name, alias or path. Raises InputError."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return kind_of(Path(name)), Path(name)
+    plain = name.lower()
+    for kind in KINDS:
+        if plain in names(registry, kind):
+            return kind, path_of(registry, kind, plain)
+    try:
+        return "model", registry.path("model", registry.model(name).name)
+    except InputError:
+        known = [each for kind in KINDS for each in names(registry, kind)]
+        hint = did_you_mean(name, known) or "'xe-sizer profiles list' prints all"
+        raise InputError(Problem(f"there is no profile '{name}'", hint=hint)) from None
+
+
+def show_document(kind: str, path: Path) -> Document:
+    """Every figure of a profile with where it comes from."""
+    value = load_yaml(path).value
+    assert isinstance(value, dict)
+    facts = tuple(_facts(value, value, ()))
+    sources = tuple(Fact(key, text) for key, text in _leaves(value.get("source"), ()))
+    return Document(
+        path.stem, True, f"{kind} profile {path}", (), (Facts("Figures", facts), Facts("Source", sources))
+    )
+
+
+def _facts(root: Mapping[str, Any], group: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Fact]:
+    """Figures below `group`; the origin is the figure's own source, else that of its group."""
+    for key, item in group.items():
+        here = (*path, key)
+        dotted = ".".join(here)
+        if key in _PROVENANCE or (key == "name" and not path):
+            continue
+        if isinstance(item, Mapping):
+            yield from _facts(root, item, here)
+            continue
+        assumed = "assumed" if {dotted, here[0]} & set(root.get("assumed") or ()) else ""
+        own = (root.get("sources") or {}).get(dotted) or (group.get("source") if path else "")
+        origin = "; ".join(part for part in (assumed, _text(own)) if part)
+        yield Fact(clean(dotted), _text(item), origin)
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)))
+    elif value is not None:
+        yield ".".join(path) or "source", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    return given(value) if isinstance(value, int | float) else clean(value or "")
+
+
+def kind_of(path: Path) -> str:
+    """The kind of a profile file: by what it holds. Raises InputError if that is no profile."""
+    value = load_yaml(path).value
+    keys = set(value) if isinstance(value, dict) else set()
+    for kind, telling in (
+        ("gpu", "peak_tflops"),
+        ("server", "scale_up"),
+        ("model", "layers"),
+        ("stack", "describes"),
+    ):
+        if telling in keys:
+            return kind
+    hint = "an accelerator has peak_tflops, a server scale_up, a model layers, a stack describes"
+    raise InputError(Problem("this is no profile of a known kind", Location(str(path)), hint))
+
+
+def check(registry: Registry, kind: str, path: Path) -> None:
+    """Load a profile as an estimate would. Raises InputError with every problem."""
+    absolute = str(path.resolve())
+    if kind == "stack":
+        load_stack(absolute)
+    elif kind == "server":
+        registry.server(absolute)
+    elif kind == "gpu":
+        registry.accelerator(absolute)
+    else:
+        registry.model(absolute)

@@ -1,0 +1,86 @@
+"""The one place that turns exceptions into messages on stderr and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_OK, InputError, Problem
+
+EXIT_INTERRUPTED = 130
+_BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
+
+
+@dataclass
+class Invocation:
+    """State of one command line that outlives its parsing."""
+
+    debug: bool = False
+
+
+def exit_code_of(command: Callable[[], Any], invocation: Invocation) -> int:
+    """Run `command`; its return value (None is 0) or what it raised becomes an exit code."""
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_OK
+    except InputError as error:
+        print_problems(error.problems)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        silence_stdout()
+        return EXIT_OK
+    except Exception as error:
+        if _is_usage_error(error):
+            error.show()  # type: ignore[attr-defined]
+            return EXIT_BAD_INPUT
+        return _report_defect(error, invocation)
+
+
+def silence_stdout() -> None:
+    """Send what is still to come to nowhere: the reader of the pipe has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """`file:line:column: message` and a hint line for each problem, on stderr."""
+    colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
+    for problem in problems:
+        place = _one_line(str(problem.location)) if problem.location else "xe-sizer"
+        _to_stderr(f"{bold}{place}:{reset} {_one_line(problem.message)}")
+        if problem.hint:
+            _to_stderr(f"  {cyan}hint:{reset} {_one_line(problem.hint)}")
+
+
+def _one_line(text: str) -> str:
+    from xe_sizer.report.format import clean
+
+    return clean(text)
+
+
+def _to_stderr(line: str) -> None:
+    encoding = sys.stderr.encoding or "utf-8"
+    print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Whether the option parser raised it. The parser's base class moved between typer's releases."""
+    return hasattr(error, "show") and hasattr(error, "format_message")
+
+
+def _report_defect(error: Exception, invocation: Invocation) -> int:
+    if invocation.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    what = _one_line(f"{type(error).__name__}: {error}")
+    _to_stderr(f"xe-sizer: internal error: {what}. Please report it with the command line.")
+    if not invocation.debug:
+        _to_stderr("  hint: 'xe-sizer --debug COMMAND ...' prints where it happened")
+    return EXIT_DEFECT

@@ -1,0 +1,90 @@
+"""The command `xe-sizer`: which commands exist, and what an invocation returns to the shell.
+
+A command's module is imported when the command runs or help is asked for: start-up is what shell users feel.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from xe_sizer.cli.failures import Invocation, exit_code_of
+from xe_sizer.cli.text import as_text
+from xe_sizer.errors import InputError, Problem, did_you_mean
+
+COMMANDS = ("estimate", "check", "profiles", "render")
+_HELP = "Sizes GPU infrastructure for large language models: does it fit, how many GPUs, how long?"
+_EPILOG = "Exit codes: 0 fits and meets every limit, 1 does not, 2 bad input, 3 a defect of xe-sizer."
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands live in modules of the same name, each with a typer app called `app`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"xe_sizer.cli.{cmd_name}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        return command
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        return as_text(option) if option else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
+            raise InputError(Problem(f"there is no command '{args[0]}'", hint=hint))
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=LazyGroup, help=_HELP, epilog=_EPILOG, no_args_is_help=True, add_completion=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from xe_sizer import __version__
+
+        print(f"xe-sizer {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _group(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
+) -> None:
+    ctx.obj.debug = debug
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code (docs/exit-codes.md); never raises."""
+    invocation = Invocation()
+    command = typer.main.get_command(app)
+    return exit_code_of(
+        lambda: command.main(list(arguments), prog_name="xe-sizer", standalone_mode=False, obj=invocation),
+        invocation,
+    )
+
+
+def run() -> None:
+    """Entry point of the installed command."""
+    # A thread pool per core doubles numpy's start, and nothing here multiplies large matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()
+    sys.exit(main(sys.argv[1:]))

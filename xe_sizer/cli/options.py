@@ -1,0 +1,214 @@
+"""Options of the command line, made from the scenario's own table of options and its schema.
+
+An option's help, unit and choices are those of the scenario key that it sets, so the two cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+import typer
+
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.source import parse_scalar
+from xe_sizer.report.registry import format_names
+from xe_sizer.scenario.scenario import OPTIONS, Given, ScenarioFile, read_scenario
+
+_PANELS = {
+    "data": "Data",
+    "train": "Training",
+    "layout": "Layout",
+    "lora": "Method",
+    "p_tuning": "Method",
+    "limits": "Limits and prices",
+    "cost": "Limits and prices",
+    "efficiency": "Efficiency",
+}
+_HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
+_LONGEST_METAVAR = 24
+_METAVARS = {str: "TEXT", int: "INTEGER", float: "NUMBER", tuple: "A,B,..."}
+
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help=f"{', '.join(format_names())}.",
+        rich_help_panel="Output",
+    ),
+]
+BatchFormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", help="All formats of estimate but csv.", rich_help_panel="Output"
+    ),
+]
+FileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"
+    ),
+]
+ColorOption = Annotated[
+    str,
+    typer.Option(
+        "--color", metavar="auto|always|never", help="Colours; NO_COLOR too.", rich_help_panel="Output"
+    ),
+]
+ExplainOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--explain",
+        metavar="memory|time|data|sources",
+        help="Show formulas, inputs and sources of one part; may be repeated.",
+        rich_help_panel="Output",
+    ),
+]
+ExitZeroOption = Annotated[
+    bool, typer.Option("--exit-zero", help="Return 0 even if the answer is no.", rich_help_panel="Output")
+]
+ProfilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profiles",
+        metavar="DIR",
+        help="Folder of your own profiles; may be repeated.",
+        rich_help_panel="Hardware",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ScenarioOption:
+    """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple."""
+
+    name: str
+    key: str
+    kind: type
+    metavar: str
+    help: str
+    panel: str
+
+    @property
+    def parameter(self) -> str:
+        return self.name.replace("-", "_")
+
+
+def scenario_options() -> Iterator[ScenarioOption]:
+    for name, key in OPTIONS.items():
+        yield _describe(name, key)
+
+
+def with_scenario_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give `command(*, flags, ...)` the scenario's options; `flags` gets them as text by dotted key."""
+    options = {option.parameter: option for option in scenario_options()}
+
+    @wraps(command)
+    def wrapped(**given: Any) -> int:
+        flags = {option.key: given.pop(parameter) for parameter, option in options.items()}
+        return command(flags=flags, **given)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    first, *rest = (parameter for parameter in own if parameter.name != "flags")
+    parameters = [first, *(_declared(option) for option in options.values()), *rest]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapped
+
+
+def given_scenario(path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Given:
+    """`read_scenario` with flags as text. Raises InputError with all problems of flags, file, variables."""
+    kinds = {option.key: option for option in scenario_options()}
+    problems: list[Problem] = []
+    values: dict[str, object] = {}
+    for key, text in flags.items():
+        try:
+            values[key] = _value(kinds[key], text)
+        except InputError as error:
+            place = Location(f"--{kinds[key].name}")
+            problems += [Problem(problem.message, place, problem.hint) for problem in error.problems]
+    try:
+        given = read_scenario(path, values, environment)
+    except InputError as error:
+        raise InputError([*problems, *error.problems]) from None
+    if problems:
+        raise InputError(problems)
+    return given
+
+
+def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Folders of the user's own profiles: --profiles first, then XE_SIZER_PROFILES (separated as PATH is)."""
+    named = [(name, "--profiles") for name in folders or ()]
+    listed = environment.get("XE_SIZER_PROFILES", "").split(os.pathsep)
+    named += [(name, "XE_SIZER_PROFILES") for name in listed if name]
+    problems = [
+        Problem(f"'{name}' is not a folder", Location(place))
+        for name, place in named
+        if not Path(name).is_dir()
+    ]
+    if problems:
+        raise InputError(problems)
+    return tuple(Path(name) for name, _ in named)
+
+
+def _value(option: ScenarioOption, text: object) -> object:
+    if not isinstance(text, str) or option.kind in (str, tuple):
+        return text
+    if not text.strip():
+        raise InputError(Problem("needs a value"))
+    return parse_scalar(text.strip())
+
+
+def _declared(option: ScenarioOption) -> inspect.Parameter:
+    flag = option.kind is bool
+    declared = typer.Option(
+        f"--{option.name}",
+        help=option.help,
+        metavar=None if flag else option.metavar,
+        rich_help_panel=option.panel,
+        show_default=False,
+    )
+    annotation = Annotated[bool | None if flag else str | None, declared]  # type: ignore[valid-type]
+    return inspect.Parameter(
+        option.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def _describe(name: str, key: str) -> ScenarioOption:
+    section, _, _ = key.rpartition(".")
+    panel = _PANELS.get(section) or ("Hardware" if key in _HARDWARE else "Job")
+    kind, choices, description = _schema_of(key)
+    metavar, help_ = _METAVARS.get(kind, ""), f"{description}."
+    if choices:
+        metavar = "|".join(str(choice) for choice in choices)
+    if len(metavar) > _LONGEST_METAVAR:
+        metavar, help_ = "CHOICE", f"{help_} One of {', '.join(choices)}."
+    return ScenarioOption(name, key, kind, metavar, help_, panel)
+
+
+def _schema_of(key: str) -> tuple[type, tuple[Any, ...], str]:
+    """Base type, choices and description of a scenario key."""
+    type_: Any = ScenarioFile
+    description = ""
+    for part in key.split("."):
+        type_ = next(field.type for field in msgspec.structs.fields(type_) if field.encode_name == part)
+    while True:
+        origin = get_origin(type_)
+        if origin is Annotated:
+            type_, *metas = get_args(type_)
+            description = description or next((meta.description for meta in metas if meta.description), "")
+        elif origin in (Union, UnionType):
+            type_ = next(option for option in get_args(type_) if option is not type(None))
+        elif origin is Literal:
+            return type(get_args(type_)[0]), get_args(type_), description
+        else:
+            return origin or type_, (), description

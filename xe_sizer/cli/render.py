@@ -1,0 +1,87 @@
+"""`xe-sizer render`: turn a saved JSON result into another format."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from xe_sizer.cli.options import (
+    ColorOption,
+    ExitZeroOption,
+    ExplainOption,
+    FileOption,
+    FormatOption,
+)
+from xe_sizer.cli.output import check_topics, gate, output_from
+from xe_sizer.cli.text import TextCommand
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.report.registry import known_format, render
+from xe_sizer.result import SCHEMA_VERSION, Result
+
+app = typer.Typer(add_completion=False)
+_BYTE = re.compile(r" \(byte (\d+)\)")
+
+
+@app.command("render", cls=TextCommand, help="Turn a saved JSON result into another format.")
+def render_command(
+    result_file: Annotated[
+        str | None, typer.Argument(metavar="RESULT.json", help="The saved result; - reads stdin.")
+    ] = None,
+    format_: FormatOption = "table",
+    output: FileOption = None,
+    color: ColorOption = "auto",
+    explain: ExplainOption = None,
+    exit_zero: ExitZeroOption = False,
+) -> int:
+    target = output_from(format_, output, color)
+    known_format(format_)
+    topics = check_topics(tuple(explain or ()))
+    if result_file is None:
+        raise InputError(
+            Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown")
+        )
+    result = read_result(result_file)
+    about = None if result_file == "-" else result_file
+    target.write(render(result, format_, target.options(topics, about=about)))
+    return gate(result.verdict.ok, exit_zero)
+
+
+def read_result(name: str) -> Result:
+    """Decode a saved result; `-` is stdin. Raises InputError: unreadable, no result, another version."""
+    place = "stdin" if name == "-" else name
+    data = _read(name, place)
+    try:
+        version = msgspec.json.decode(data, type=_Version).schema_version
+        if version != SCHEMA_VERSION:
+            message = f"schema_version is {version}; this xe-sizer reads {SCHEMA_VERSION}"
+            raise InputError(Problem(message, Location(place)))
+        return msgspec.json.decode(data, type=Result)
+    except msgspec.DecodeError as error:
+        raise InputError(_problem(error, place, data)) from error
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def _read(name: str, place: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(Problem(f"cannot read: {error.strerror}", Location(place))) from error
+
+
+def _problem(error: msgspec.DecodeError, place: str, data: bytes) -> Problem:
+    """The decoder counts bytes; people count lines."""
+    found = _BYTE.search(str(error))
+    message = f"not a saved result: {_BYTE.sub('', str(error))}"
+    if found is None:
+        return Problem(message, Location(place), "write one with 'xe-sizer estimate --format json -o FILE'")
+    before = data[: int(found.group(1))]
+    column = len(before) - (before.rfind(b"\n") + 1) + 1
+    return Problem(message, Location(place, before.count(b"\n") + 1, column))

@@ -1,0 +1,36 @@
+"""Options as the text they were given.
+
+The scenario layer turns text into values and reports all problems at once. Typer's own conversion would stop at
+the first and imports pydantic for it (even to find that --help was not asked for), which costs more than all
+the rest of the start-up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+
+def as_text(parameter: Any) -> Any:
+    """Make `parameter` (an option or argument of typer) pass on text, flags and lists without conversion."""
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        value = value if isinstance(value, str | bool | list | tuple) else None
+        return parameter.callback(ctx, parameter, value) if parameter.callback else value
+
+    vars(parameter)["process_value"] = process_value
+    return parameter
+
+
+class TextCommand(TyperCommand):
+    """A command whose options and arguments all arrive as text, flags or lists."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            as_text(parameter)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        return as_text(option) if option else None

@@ -1,0 +1,174 @@
+"""Operators of one rank and one micro-batch: sizes and bytes, no seconds.
+
+Every size is a numpy array that broadcasts over layouts, so that one graph describes one layout or a million.
+`layers` says how many of the model's layers contain the operator (a model may mix dense and expert layers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def as_array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | None = None) -> Array:
+    """Query-key pairs per head and sample under a causal mask, optionally a sliding window [-].
+
+    Causal: q (k - (q - 1)/2), which is s (s + 1) / 2 for q = k = s. With a window w < k every query sees at
+    most w keys: q w - w (w - 1)/2 for q = k.
+    """
+    q = np.asarray(query, dtype=np.float64)
+    k = np.asarray(key, dtype=np.float64)
+    if window is None:
+        return np.asarray(q * (k - (q - 1.0) / 2.0))
+    w = np.minimum(np.asarray(window, dtype=np.float64), k)
+    unmasked_prefix = np.clip(w - (k - q), 0.0, q)
+    return np.asarray(q * w - unmasked_prefix * (unmasked_prefix - 1.0) / 2.0)
+
+
+@dataclass(frozen=True)
+class RankShape:
+    """What one rank sees of one micro-batch.
+
+    batch : sequences of the micro-batch [-]
+    sequence : tokens of one sequence before context parallelism cuts it [-]
+    tp, cp, ep : tensor, context and expert parallel sizes [-]
+    expert_tp : tensor-parallel size of each expert: tp, or 1 where the expert groups use the tensor ranks [-]
+    sequence_parallel : 1 where norms and residuals are sharded over the tensor-parallel ranks, else 0
+    """
+
+    batch: Array
+    sequence: Array
+    tp: Array
+    cp: Array
+    ep: Array
+    expert_tp: Array
+    sequence_parallel: Array
+
+    @property
+    def tokens(self) -> Array:
+        return self.batch * self.sequence / self.cp
+
+    @property
+    def resident_tokens(self) -> Array:
+        """Tokens whose hidden state the rank holds between the tensor-parallel regions."""
+        return self.tokens / np.where(self.sequence_parallel > 0, self.tp, 1.0)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
+
+    norm, rotary, activation : fused or eager
+    attention : flash, sdpa or eager
+    loss : eager (float32 copies), vocab-parallel (float32, in place) or fused (chunked, no copies)
+    fused_qkv, fused_gate_up : one matrix product instead of three or two
+    repeats_kv : keys and values are copied to the number of query heads before attention
+    """
+
+    norm: str = "fused"
+    rotary: str = "fused"
+    activation: str = "fused"
+    attention: str = "flash"
+    loss: str = "vocab-parallel"
+    fused_qkv: bool = True
+    fused_gate_up: bool = True
+    repeats_kv: bool = False
+    expert_imbalance: float = 1.0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward."""
+
+    name: str
+    module: str
+    layers: float
+    saved_bytes: Array
+
+
+@dataclass(frozen=True)
+class Matmul(Operator):
+    """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`)."""
+
+    m: Array
+    n: Array
+    k: Array
+    copies: Array
+    input_gradient: bool
+    weight_gradient: bool
+    adapter: bool = False
+
+    @property
+    def forward_flops(self) -> Array:
+        return 2.0 * self.m * self.n * self.k * self.copies
+
+    @property
+    def backward_flops(self) -> Array:
+        return self.forward_flops * (float(self.input_gradient) + float(self.weight_gradient))
+
+
+@dataclass(frozen=True)
+class Attention(Operator):
+    """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence."""
+
+    batch: Array
+    heads: Array
+    kv_heads: Array
+    query: Array
+    key: Array
+    pairs: Array
+    qk_head_dim: int
+    v_head_dim: int
+    kernel: str
+
+    @property
+    def forward_flops(self) -> Array:
+        return 2.0 * self.batch * self.heads * self.pairs * (self.qk_head_dim + self.v_head_dim)
+
+    @property
+    def operand_elements(self) -> Array:
+        """Elements of Q, K, V and the output."""
+        d, v = self.qk_head_dim, self.v_head_dim
+        per_head_q = self.heads * self.query * (d + v)
+        return self.batch * (per_head_q + self.kv_heads * self.key * (d + v))
+
+
+@dataclass(frozen=True)
+class MemoryBound(Operator):
+    """Kernels that only move memory."""
+
+    forward_bytes: Array
+    backward_bytes: Array
+    forward_launches: float
+    backward_launches: float
+
+
+@dataclass(frozen=True)
+class Collective(Operator):
+    """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `cost.collectives`."""
+
+    group: str
+    forward: tuple[tuple[str, Array], ...]
+    backward: tuple[tuple[str, Array], ...]
+
+
+def launches(operator: Operator) -> tuple[float, float]:
+    """Kernels that one forward and one backward of the operator launch [-]."""
+    if isinstance(operator, Matmul):
+        backward = float(operator.input_gradient) + float(operator.weight_gradient)
+        return 1.0, backward
+    if isinstance(operator, Attention):
+        return (5.0, 8.0) if operator.kernel == "eager" else (1.0, 3.0)
+    if isinstance(operator, MemoryBound):
+        return operator.forward_launches, operator.backward_launches
+    if isinstance(operator, Collective):
+        return float(len(operator.forward)), float(len(operator.backward))
+    raise TypeError(f"no launch count for {type(operator).__name__}")

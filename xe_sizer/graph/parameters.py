@@ -1,0 +1,246 @@
+"""Every weight tensor of a model, and the parameter counts that follow from them.
+
+The names are the tensors that the reference implementations train, kept apart where a framework may fuse them
+(q, k and v; gate and up), because adapters and quantisation address them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xe_sizer.graph.model import Experts, LatentAttention, ModelShape
+
+NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
+NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
+# One norm: attention and MLP run side by side on the same input. Four: before and after both (Gemma 2).
+LAYER_NORMS = {
+    1: ("input_norm",),
+    2: ("input_norm", "pre_mlp_norm"),
+    4: ("input_norm", "post_attention_norm", "pre_mlp_norm", "post_mlp_norm"),
+}
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One weight tensor of one layer, or of the whole model.
+
+    name     canonical: q, k, v, o, q_down, q_up, kv_down, kv_up, indexer_q, indexer_k, indexer_head_weights,
+             sinks, gate, up, down, router, expert_gate, expert_up, expert_down, shared_gate,
+             shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, embedding_in,
+             embedding_out, head, head_bias, and the norms (`*_norm`)
+    module   embedding | norm | qkv | attention | output_projection | mlp | experts | router | head
+    kind     linear | vector | embedding
+    inputs   rows of the matrix [-]; 1 for a vector
+    outputs  columns of the matrix, or elements of the vector [-]
+    bias     elements of the bias [-]
+    copies   experts [-]
+    split    how tensor parallelism shards it: column | row | vocabulary | expert | replicated
+    """
+
+    name: str
+    module: str
+    kind: str
+    inputs: int
+    outputs: int
+    bias: int = 0
+    copies: int = 1
+    split: str = "replicated"
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all copies [-]."""
+        return self.copies * (self.inputs * self.outputs + self.bias)
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """Parameters of a model [-]. `active`: those that work on one token, embeddings included.
+
+    `layer_dense` and `layer_moe` are one layer of each kind (0 when the model has none of it); `mtp` (modules
+    that predict further tokens) is not part of `total`, as in the reference implementations.
+    """
+
+    total: int
+    active: int
+    layer_dense: int
+    layer_moe: int
+    embedding: int
+    head: int
+    mtp: int
+
+
+def layer_weights(model: ModelShape, moe: bool) -> tuple[Weight, ...]:
+    """The weights of one layer, whose MLP is a mixture of experts when `moe` is true and dense otherwise.
+
+    With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
+    """
+    latent = model.latent_attention
+    attention = _latent_weights(model, latent) if latent else _attention_weights(model)
+    mlp = _expert_weights(model, model.experts) if moe and model.experts else _dense_mlp_weights(model)
+    norms = tuple(_norm(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer])
+    return (*_present(norms), *attention, *mlp)
+
+
+def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
+    """Token embedding, learned positions, the norm behind them, and the way into a layer of another width."""
+    width = model.embedding_size or model.hidden
+    weights = [Weight("embedding", "embedding", "embedding", model.vocab, width, split="vocabulary")]
+    if model.learned_positions:
+        weights.append(Weight("position", "embedding", "embedding", model.learned_positions, model.hidden))
+    if width != model.hidden:
+        weights.append(Weight("embedding_in", "embedding", "linear", width, model.hidden))
+    if model.embedding_norm:
+        weights.append(_norm(model, "embedding_norm", model.hidden))
+    return tuple(weights)
+
+
+def head_weights(model: ModelShape) -> tuple[Weight, ...]:
+    """Final norm and language-model head. A tied head uses the embedding's weight, so none is listed."""
+    width = model.embedding_size or model.hidden
+    weights = list(_present((_norm(model, "final_norm", model.hidden),))) if model.final_norm else []
+    if width != model.hidden:
+        weights.append(Weight("embedding_out", "head", "linear", model.hidden, width))
+    bias = model.vocab if model.head_bias else 0
+    if not model.tied_embeddings:
+        weights.append(Weight("head", "head", "linear", width, model.vocab, bias, split="vocabulary"))
+    elif bias:
+        weights.append(Weight("head_bias", "head", "vector", 1, bias, split="vocabulary"))
+    return tuple(weights)
+
+
+def count_parameters(model: ModelShape) -> ParameterCount:
+    """Parameters by part [-]: sums over the weights above.
+
+    total = embedding + head + dense layers + MoE layers - k and v of the layers that borrow a neighbour's;
+    active = total - (experts - experts per token) x parameters of one expert x MoE layers.
+    """
+    moe_layers = model.moe_layers
+    dense_layers = model.layers - moe_layers
+    dense = layer_weights(model, moe=False) if dense_layers else ()
+    moe = layer_weights(model, moe=True) if moe_layers else ()
+    embedding, head = _sum(embedding_weights(model)), _sum(head_weights(model))
+    total = embedding + head + dense_layers * _sum(dense) + moe_layers * _sum(moe)
+    if model.kv_layers is not None:
+        shared = (weight for weight in dense or moe if weight.name in ("k", "v"))
+        total -= (model.layers - model.kv_layers) * _sum(shared)
+    idle = 0
+    if model.experts:
+        experts = _sum(weight for weight in moe if weight.module == "experts" and weight.split == "expert")
+        idle = moe_layers * experts // model.experts.count * (model.experts.count - model.experts.per_token)
+    return ParameterCount(total, total - idle, _sum(dense), _sum(moe), embedding, head, model.mtp_parameters)
+
+
+def _sum(weights: Iterable[Weight]) -> int:
+    return sum(weight.parameters for weight in weights)
+
+
+def _present(weights: Iterable[Weight]) -> tuple[Weight, ...]:
+    return tuple(weight for weight in weights if weight.parameters)
+
+
+def _norm(model: ModelShape, name: str, size: int) -> Weight:
+    """A norm over `size` elements, with a bias or without any elements when the model's norms are so."""
+    if model.norm in NORMS_WITHOUT_WEIGHTS:
+        return Weight(name, "norm", "vector", 1, 0)
+    return Weight(name, "norm", "vector", 1, size, bias=size if model.norm in NORMS_WITH_BIAS else 0)
+
+
+def _linear(
+    name: str, module: str, inputs: int, outputs: int, biased: bool, split: str, copies: int = 1
+) -> Weight:
+    return Weight(name, module, "linear", inputs, outputs, outputs if biased else 0, copies, split)
+
+
+def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
+    query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    weights = [
+        _linear("q", "qkv", model.hidden, query, model.qkv_bias, "column"),
+        _linear("k", "qkv", model.hidden, key, model.qkv_bias, "column"),
+        _linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"),
+    ]
+    if model.qk_norm:
+        per_head = model.qk_norm == "perhead"
+        weights.append(Weight("q_norm", "norm", "vector", 1, model.head_dim if per_head else query))
+        weights.append(Weight("k_norm", "norm", "vector", 1, model.head_dim if per_head else key))
+    if model.attention_sinks:
+        weights.append(Weight("sinks", "attention", "vector", 1, model.heads, split="column"))
+    weights.append(_linear("o", "output_projection", query, model.hidden, model.output_bias, "row"))
+    return tuple(weights)
+
+
+def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:
+    """Projections of multi-head latent attention: down to the ranks (on every GPU), then up to the heads."""
+    query = model.heads * model.qk_head_dim
+    if latent.query_rank:
+        weights = [
+            _linear("q_down", "qkv", model.hidden, latent.query_rank, model.qkv_bias, "replicated"),
+            _norm(model, "q_down_norm", latent.query_rank),
+            _linear("q_up", "qkv", latent.query_rank, query, False, "column"),
+        ]
+    else:
+        weights = [_linear("q", "qkv", model.hidden, query, model.qkv_bias, "column")]
+    compressed = latent.kv_rank + latent.qk_rope_head_dim
+    expanded = model.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    weights += [
+        _linear("kv_down", "qkv", model.hidden, compressed, model.qkv_bias, "replicated"),
+        _norm(model, "kv_down_norm", latent.kv_rank),
+        _linear("kv_up", "qkv", latent.kv_rank, expanded, False, "column"),
+    ]
+    mixed = model.heads * latent.v_head_dim
+    output = _linear("o", "output_projection", mixed, model.hidden, model.output_bias, "row")
+    return (*weights, *_indexer_weights(model, latent), output)
+
+
+def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:
+    """Scorer of DeepSeek sparse attention, which picks the tokens that a query attends to.
+
+    Queries come from the low-rank query, one key per token serves all heads, heads are weighted per token.
+    Source: reference implementation of DeepSeek-V3.2 (Indexer); its key norm is a layer norm with bias.
+    """
+    if model.indexer is None:
+        return ()
+    heads, size = model.indexer.heads, model.indexer.head_dim
+    return (
+        _linear("indexer_q", "qkv", latent.query_rank or model.hidden, heads * size, False, "replicated"),
+        _linear("indexer_k", "qkv", model.hidden, size, False, "replicated"),
+        Weight("indexer_k_norm", "norm", "vector", 1, size, bias=size),
+        _linear("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
+    )
+
+
+def _dense_mlp_weights(model: ModelShape) -> tuple[Weight, ...]:
+    ffn, bias = model.ffn, model.mlp_bias
+    gate = (_linear("gate", "mlp", model.hidden, ffn, bias, "column"),) if model.gated else ()
+    return (
+        *gate,
+        _linear("up", "mlp", model.hidden, ffn, bias, "column"),
+        _linear("down", "mlp", ffn, model.hidden, bias, "row"),
+    )
+
+
+def _expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:
+    hidden, ffn, bias, count = model.hidden, experts.ffn, experts.expert_bias, experts.count
+    gate = (_linear("expert_gate", "experts", hidden, ffn, bias, "expert", count),) if model.gated else ()
+    return (
+        _linear("router", "router", hidden, count, experts.router_bias, "replicated"),
+        *gate,
+        _linear("expert_up", "experts", hidden, ffn, bias, "expert", count),
+        _linear("expert_down", "experts", ffn, hidden, bias, "expert", count),
+        *_shared_expert_weights(model, experts),
+    )
+
+
+def _shared_expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:
+    """The experts that see every token, taken as one of their summed size, and the scalar gate of Qwen's."""
+    hidden, ffn = model.hidden, experts.shared_ffn
+    if not ffn:
+        return ()
+    scalar = _linear("shared_gate", "router", hidden, 1, False, "replicated")
+    gate = (_linear("shared_expert_gate", "mlp", hidden, ffn, False, "column"),) if model.gated else ()
+    return (
+        *((scalar,) if experts.shared_gate else ()),
+        *gate,
+        _linear("shared_expert_up", "mlp", hidden, ffn, False, "column"),
+        _linear("shared_expert_down", "mlp", ffn, hidden, False, "row"),
+    )

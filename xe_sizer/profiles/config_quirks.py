@@ -1,0 +1,146 @@
+"""What single Hugging Face model types do unlike all others: from their keys to fields of a model's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xe_sizer.profiles.config_json import Config
+
+Values = dict[str, Any]
+"""Fields of a `ModelShape`; a function below gets those found so far and returns the ones to replace."""
+
+
+def _opt(config: Config, values: Values) -> Values:
+    width = config.count("word_embed_proj_dim", default=values["hidden"])
+    return {
+        # The class keeps two rows for padding in front of the table.
+        "learned_positions": values["max_positions"] + 2,
+        "embedding_size": width if width != values["hidden"] else None,
+        "final_norm": config.flag("do_layer_norm_before", True),
+    }
+
+
+def _gpt_bigcode(config: Config, values: Values) -> Values:
+    return {"kv_heads": 1 if config.flag("multi_query", True) else values["heads"]}
+
+
+def _rotary_dim(config: Config, values: Values) -> Values:
+    """Families that say how many elements of a head are rotated, not which share."""
+    return {"rotary_fraction": min(1.0, config.count("rotary_dim", default=64) / values["head_dim"])}
+
+
+def _gpt_neox(config: Config, values: Values) -> Values:
+    return {"parallel_block": config.flag("use_parallel_residual", True)}
+
+
+def _falcon(config: Config, values: Values) -> Values:
+    """Three generations: all heads have keys, or one has, or a group (`new_decoder_architecture`)."""
+    heads, new = values["heads"], config.flag("new_decoder_architecture", config.has("n_head_kv"))
+    parallel = new or config.flag("parallel_attn", True)
+    if new:
+        kv_heads = config.count("num_kv_heads", "n_head_kv", default=heads)
+        norms = config.count("num_ln_in_parallel_attn", default=2)
+    else:
+        kv_heads, norms = 1 if config.flag("multi_query", True) else heads, 1 if parallel else 2
+    return {
+        "kv_heads": kv_heads,
+        "norms_per_layer": norms,
+        "parallel_block": parallel,
+        "position": "alibi" if config.flag("alibi", False) else "rope",
+    }
+
+
+def _mpt(config: Config, values: Values) -> Values:
+    attention = config.section("attn_config")
+    biased = not config.flag("no_bias", True)
+    alibi = attention.flag("alibi", True)
+    return {
+        "kv_heads": attention.count("kv_n_heads", default=values["heads"]),
+        "ffn": values["hidden"] * config.count("expansion_ratio", default=4),
+        "position": "alibi" if alibi else "learned",
+        "learned_positions": 0 if alibi else values["max_positions"],
+        "norm": "layernorm" if biased else "layernorm-nobias",
+        "qkv_bias": biased,
+        "output_bias": biased,
+        "mlp_bias": biased,
+    }
+
+
+def _stablelm(config: Config, values: Values) -> Values:
+    parallel = config.flag("use_parallel_residual", False)
+    return {
+        "parallel_block": parallel,
+        "norms_per_layer": 1 if parallel else 2,
+        "qk_norm": "full" if config.flag("qk_layernorm", False) else None,
+    }
+
+
+def _cohere(config: Config, values: Values) -> Values:
+    return {"qk_norm": "full" if config.flag("use_qk_norm", False) else None}
+
+
+def _glm4_moe(config: Config, values: Values) -> Values:
+    predicted = config.count("num_nextn_predict_layers", default=0, least=0)
+    return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None, "mtp_layers": predicted}
+
+
+def _qwen(config: Config, values: Values) -> Values:
+    # The first generation's intermediate_size is the sum of gate and up.
+    return {"ffn": max(1, values["ffn"] // 2)}
+
+
+def _baichuan(config: Config, values: Values) -> Values:
+    # No key says so: the class of the 13B models (hidden size 5120) uses ALiBi, that of the 7B models rotary.
+    return {"position": "alibi"} if values["hidden"] >= 5120 else {}
+
+
+def _chatglm(config: Config, values: Values) -> Values:
+    if not config.has("ffn_hidden_size"):
+        config.fail("the first ChatGLM generation is not read from a config; use the profile 'chatglm-6b'")
+    biased = config.flag("add_bias_linear", False)
+    grouped = config.flag("multi_query_attention", False)
+    return {
+        "kv_heads": config.count("multi_query_group_num") if grouped else values["heads"],
+        "norm": "rmsnorm" if config.flag("rmsnorm", True) else "layernorm",
+        "qkv_bias": values["qkv_bias"] or biased,
+        "output_bias": biased,
+        "mlp_bias": biased,
+    }
+
+
+def _llama4(config: Config, values: Values) -> Values:
+    config.assume("chunked attention is priced as a sliding window of the same length")
+    if config.has("moe_layers"):
+        step = values["experts"].every_n_layers
+        if config.items("moe_layers") != list(range(step - 1, values["layers"], step)):
+            config.fail("this choice of layers with experts is not supported yet", "moe_layers")
+    return {"ffn": config.count("intermediate_size_mlp", default=values["ffn"])}
+
+
+def _phi(config: Config, values: Values) -> Values:
+    if config.flag("qk_layernorm", False):
+        config.fail("norms of queries and keys are not supported for this model type yet", "qk_layernorm")
+    return {}
+
+
+QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
+    "opt": _opt,
+    "gpt_bigcode": _gpt_bigcode,
+    "gptj": _rotary_dim,
+    "gpt_neox": _gpt_neox,
+    "falcon": _falcon,
+    "RefinedWeb": _falcon,
+    "RefinedWebModel": _falcon,
+    "mpt": _mpt,
+    "stablelm": _stablelm,
+    "stablelm_epoch": _stablelm,
+    "cohere": _cohere,
+    "glm4_moe": _glm4_moe,
+    "qwen": _qwen,
+    "baichuan": _baichuan,
+    "chatglm": _chatglm,
+    "llama4_text": _llama4,
+    "minimax_m2": _rotary_dim,
+    "phi": _phi,
+}

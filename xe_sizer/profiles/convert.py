@@ -1,0 +1,328 @@
+"""Plain data (what a YAML file holds) to typed structs, with every problem found and worded for people."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+
+T = TypeVar("T")
+KeyPath = tuple[str | int, ...]
+"""Keys and list indices (from 0) that lead from the root of a document to a value."""
+
+_SCALAR_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    NoneType: "empty",
+}
+_SHOWN_CHARACTERS = 40
+
+
+class Locate(Protocol):
+    """Says where the value (or, with key=True, the key) of a path stands."""
+
+    def __call__(self, key_path: KeyPath, *, key: bool = False) -> Location: ...
+
+
+def convert(value: object, type_: type[T], locate: Locate) -> T:
+    """Turn dicts, lists and scalars into `type_`, a msgspec Struct or a dict, list or tuple of them.
+
+    Stricter than `msgspec.convert`: unknown keys are refused whatever the struct allows, a bool is no
+    number, 8.0 is no whole number, NaN and infinities are refused.
+
+    Raises
+    ------
+    InputError    with every problem of the data, in the order in which they stand in the file
+    """
+    converter = _Converter(type_, locate)
+    result = converter.convert(value, type_, ())
+    if converter.problems:
+        raise InputError(sorted(converter.problems, key=file_order))
+    return cast(T, result)
+
+
+def shorten(text: str) -> str:
+    """Text cut to a length that a message can hold."""
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def show(value: object) -> str:
+    """A value as an error message names it, cut to a readable length."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return repr(shorten(value))
+    if isinstance(value, Mapping):
+        return "a group of keys"
+    return "a list" if isinstance(value, list | tuple) else f"{value}"
+
+
+class _Failed:
+    """Stands for a value with a problem; the conversion goes on to find the next one."""
+
+
+_FAILED = _Failed()
+
+
+class _Field(msgspec.Struct, frozen=True):
+    key: str
+    name: str
+    type: Any
+    required: bool
+
+
+class _Converter:
+    def __init__(self, root: Any, locate: Locate) -> None:
+        self.root = root
+        self.locate = locate
+        self.problems: list[Problem] = []
+
+    def fail(self, message: str, path: KeyPath, *, key: bool = False, hint: str | None = None) -> _Failed:
+        self.problems.append(Problem(message, self.locate(path, key=key), hint))
+        return _FAILED
+
+    def convert(self, value: object, type_: Any, path: KeyPath) -> object:
+        base, metas = _strip(type_)
+        origin = get_origin(base) or base
+        if base is Any or base is object:
+            return value
+        if origin is Union or origin is UnionType:
+            return self.check(self.union(value, base, path), metas, path)
+        if _is_struct(base):
+            return self.struct({} if value is None else value, base, path)
+        if not _has_form(value, base):
+            return self.mismatch(value, (base,), path)
+        if isinstance(value, Mapping):
+            return self.check(self.mapping(value, base, path), metas, path)
+        if isinstance(value, list | tuple):
+            return self.check(self.sequence(value, base, path), metas, path)
+        if isinstance(value, float) and not math.isfinite(value):
+            return self.fail(f"{_label(path)} must be a finite number, not {value}", path)
+        return self.check(self.leaf(value, base, path), metas, path)
+
+    def union(self, value: object, base: Any, path: KeyPath) -> object:
+        arms = get_args(base)
+        if value is None and NoneType in arms:
+            return None
+        present = tuple(arm for arm in arms if arm is not NoneType)
+        if len(present) == 1:
+            return self.convert(value, present[0], path)
+        for arm in present:
+            if _has_form(value, _strip(arm)[0]):
+                return self.convert(value, arm, path)
+        return self.mismatch(value, present, path)
+
+    def struct(self, value: object, base: Any, path: KeyPath) -> object:
+        if not isinstance(value, Mapping):
+            return self.mismatch(value, (base,), path)
+        fields = _fields(base)
+        found: dict[str, object] = {}
+        for key, item in value.items():
+            field = fields.get(key)
+            if field is None:
+                self.unknown(key, fields, path)
+            else:
+                found[field.name] = self.convert(item, field.type, (*path, key))
+        missing = [field for field in fields.values() if field.required and field.name not in found]
+        for field in missing:
+            inside = f" in {_label(path)}" if path else ""
+            self.fail(f"missing key '{field.key}'{inside}", path, key=True, hint=_description(field.type))
+        if missing or any(item is _FAILED for item in found.values()):
+            return _FAILED
+        try:
+            return base(**found)
+        except (ValueError, TypeError) as error:
+            return self.fail(str(error), path)
+
+    def unknown(self, key: str, fields: Mapping[str, _Field], path: KeyPath) -> None:
+        inside = f" in {_label(path)}" if path else ""
+        plain = str(key).lower().replace("-", "_")
+        homes = [home for home, known in _homes(self.root) if known == plain]
+        if plain in fields:
+            hint = f"did you mean '{plain}'?"
+        elif homes:
+            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in homes)
+            hint = f"'{plain}' belongs {places}"
+        else:
+            hint = did_you_mean(str(key), fields) or f"known keys: {', '.join(fields)}"
+        self.fail(f"unknown key {show(key)}{inside}", (*path, key), key=True, hint=hint)
+
+    def mapping(self, value: Mapping[str, object], base: Any, path: KeyPath) -> object:
+        key_type, value_type = get_args(base) or (str, Any)
+        found = {}
+        for key, item in value.items():
+            known = get_args(_strip(key_type)[0])
+            if known and key not in known:
+                hint = did_you_mean(key, map(str, known))
+                message = f"key {show(key)} must be {_one_of(known)}"
+                self.fail(message, (*path, key), key=True, hint=hint)
+            found[key] = self.convert(item, value_type, (*path, key))
+        return _FAILED if any(item is _FAILED for item in found.values()) else found
+
+    def sequence(self, value: Sequence[object], base: Any, path: KeyPath) -> object:
+        arguments = get_args(base)
+        kind = tuple if (get_origin(base) or base) is tuple else list
+        if kind is tuple and arguments and Ellipsis not in arguments:
+            if len(value) != len(arguments):
+                return self.fail(f"{_label(path)} must have {len(arguments)} items, not {len(value)}", path)
+            types: Iterable[Any] = arguments
+        else:
+            types = [arguments[0] if arguments else Any] * len(value)
+        pairs = enumerate(zip(value, types, strict=True))
+        found = [self.convert(item, item_type, (*path, index)) for index, (item, item_type) in pairs]
+        return _FAILED if any(item is _FAILED for item in found) else kind(found)
+
+    def leaf(self, value: object, base: Any, path: KeyPath) -> object:
+        if base is float:
+            return float(cast(float, value))
+        if base in _SCALAR_NAMES:
+            return value
+        if get_origin(base) is Literal:
+            options = get_args(base)
+            if any(value == option and type(value) is type(option) for option in options):
+                return value
+            hint = did_you_mean(value, map(str, options)) if isinstance(value, str) else None
+            return self.fail(f"{_label(path)} must be {_one_of(options)}, not {show(value)}", path, hint=hint)
+        try:
+            return msgspec.convert(value, base)
+        except msgspec.ValidationError:
+            return self.mismatch(value, (base,), path)
+
+    def mismatch(self, value: object, types: Iterable[Any], path: KeyPath) -> _Failed:
+        wanted = tuple(_strip(type_)[0] for type_ in types)
+        hint = None
+        if str in wanted and isinstance(value, bool | int | float):
+            hint = "put it in quotes to make it text"
+        elif isinstance(value, str) and (int in wanted or float in wanted):
+            hint = _number_hint(value)
+        elif isinstance(value, float) and int in wanted and value.is_integer():
+            hint = f"write {value:.0f}"
+        message = f"{_label(path)} must be {' or '.join(map(_type_name, wanted))}, not {show(value)}"
+        return self.fail(message, path, hint=hint)
+
+    def check(self, value: object, metas: Sequence[msgspec.Meta], path: KeyPath) -> object:
+        if value is None or value is _FAILED:
+            return value
+        for meta in metas:
+            broken = _broken_rule(value, meta)
+            if broken:
+                return self.fail(f"{_label(path)} must {broken}", path)
+        return value
+
+
+def _broken_rule(value: Any, meta: msgspec.Meta) -> str | None:
+    """What a value that breaks a constraint must do instead, or None when it keeps all of them.
+
+    A pattern is worded by `Meta(extra={"must": ...})`.
+    """
+    shown = f"{value:.12g}" if isinstance(value, float) else show(value)
+    unit = "characters" if isinstance(value, str) else "items"
+    if meta.gt is not None and not value > meta.gt:
+        return f"be greater than {meta.gt}, not {shown}"
+    if meta.ge is not None and not value >= meta.ge:
+        return f"be at least {meta.ge}, not {shown}"
+    if meta.lt is not None and not value < meta.lt:
+        return f"be less than {meta.lt}, not {shown}"
+    if meta.le is not None and not value <= meta.le:
+        return f"be at most {meta.le}, not {shown}"
+    if meta.multiple_of is not None and value % meta.multiple_of:
+        return f"be a multiple of {meta.multiple_of}, not {shown}"
+    if meta.min_length is not None and len(value) < meta.min_length:
+        return "not be empty" if not value else f"have at least {meta.min_length} {unit}, not {len(value)}"
+    if meta.max_length is not None and len(value) > meta.max_length:
+        return f"have at most {meta.max_length} {unit}, not {len(value)}"
+    if meta.pattern is not None and not re.search(meta.pattern, value):
+        wanted = (meta.extra or {}).get("must") or f"match {meta.pattern}"
+        return f"{wanted}, not {shown}"
+    return None
+
+
+def _has_form(value: object, base: Any) -> bool:
+    """Whether a value has the outer form of a type; its content and range are checked later."""
+    origin = get_origin(base) or base
+    if origin is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if origin in _SCALAR_NAMES:
+        return type(value) is origin
+    if origin in (list, tuple, Sequence):
+        return isinstance(value, list | tuple)
+    if origin in (dict, Mapping) or _is_struct(base):
+        return isinstance(value, Mapping)
+    return value is not None and not isinstance(value, list | tuple | Mapping)
+
+
+def _type_name(base: Any) -> str:
+    origin = get_origin(base) or base
+    if origin is Literal:
+        return _one_of(get_args(base))
+    if origin in (list, tuple, Sequence):
+        return "a list"
+    if origin in (dict, Mapping) or _is_struct(base):
+        return "a group of keys"
+    return _SCALAR_NAMES.get(base) or f"a {getattr(base, '__name__', str(base)).lower()}"
+
+
+def _one_of(options: Sequence[object]) -> str:
+    return repr(options[0]) if len(options) == 1 else "one of " + ", ".join(map(str, options))
+
+
+def _label(path: KeyPath) -> str:
+    if not path:
+        return "the file"
+    return f"'{path[-1]}'" if isinstance(path[-1], str) else f"item {path[-1] + 1} of {_label(path[:-1])}"
+
+
+def _number_hint(text: str) -> str | None:
+    digits = text.replace(",", "")
+    try:
+        float(digits)
+    except ValueError:
+        return None
+    return f"write {digits} without quotes" + (" or commas" if digits != text else "")
+
+
+def _strip(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
+    if get_origin(type_) is not Annotated:
+        return type_, ()
+    return type_.__origin__, tuple(meta for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+
+
+def _description(type_: Any) -> str | None:
+    return next((meta.description for meta in _strip(type_)[1] if meta.description), None)
+
+
+def _is_struct(base: Any) -> bool:
+    return isinstance(base, type) and issubclass(base, msgspec.Struct)
+
+
+@cache
+def _fields(struct: Any) -> dict[str, _Field]:
+    fields = msgspec.structs.fields(struct)
+    return {f.encode_name: _Field(f.encode_name, f.name, f.type, f.required) for f in fields}
+
+
+def _homes(type_: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every known key with the sections above it, to say where a misplaced key belongs."""
+    base = _strip(type_)[0]
+    if _is_struct(base) and depth < 4:
+        for field in _fields(base).values():
+            yield path, field.key
+            for arm in get_args(field.type) or (field.type,):
+                yield from _homes(arm, (*path, field.key), depth + 1)
+
+
+def file_order(problem: Problem) -> tuple[int, int]:
+    """Sort key: by line and column; problems without a line come first."""
+    place = problem.location
+    return (place.line or 0, place.column or 0) if place else (0, 0)

@@ -1,0 +1,382 @@
+"""Accelerator profiles: what a YAML file may hold, and how it becomes an `Accelerator` in SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from xe_sizer.cost.attention import AttentionLaw
+from xe_sizer.cost.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    CollectiveLaw,
+)
+from xe_sizer.cost.matmul import MatmulLaw
+from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.hardware import Accelerator, Laws, Link
+from xe_sizer.profiles.source import Document, convert, load_yaml
+from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
+OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
+KERNEL_FAMILIES = ("flash-1", "flash-2", "flash-3", "sdpa")
+
+# One direction, one lane, after line coding: 8 GT/s x 128/130 in generation 3, then doubling.
+PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the figures of a file come from."""
+
+    title: str
+    url: str | None = None
+    read_on: str | None = None
+
+
+class Pcie(Struct, frozen=True, forbid_unknown_fields=True):
+    gen: Annotated[int, Meta(ge=3, le=6)]
+    lanes: Annotated[int, Meta(ge=1, le=16)]
+    peer_to_peer: bool = True
+
+
+class LinkProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str
+    one_way_gb_per_s: Positive
+
+
+class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a profile leaves out of a law is taken from the accelerator that lends its laws."""
+
+    floor_us: NotNegative | None = None
+    flops_efficiency: Fraction | None = None
+    sustained_flops_efficiency: Fraction | None = None
+    memory_efficiency: Fraction | None = None
+    sharpness: Annotated[float, Meta(ge=1)] | None = None
+    cast_bytes_per_element: NotNegative | None = None
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str | None = None
+
+
+class AttentionProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    floor_us: NotNegative
+    flops_efficiency: Fraction
+    backward_flops_efficiency: Fraction
+    memory_efficiency: Fraction
+    half_length: NotNegative = 0.0
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str = ""
+
+
+class CollectiveProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lists have one entry per entry of `ranks`."""
+
+    ranks: tuple[Annotated[int, Meta(ge=2)], ...]
+    alpha_us: tuple[NotNegative, ...]
+    bus_gb_per_s: tuple[Positive, ...]
+    root_us_per_sqrt_mb: tuple[NotNegative, ...] | None = None
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str = ""
+
+
+class MemoryBoundProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    efficiency: Fraction
+    floor_us: NotNegative | None = None
+    source: str = ""
+
+
+class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    matmul: dict[str, MatmulProfile] = {}
+    attention: dict[str, AttentionProfile] = {}
+    collectives: dict[str, CollectiveProfile] = {}
+    memory_bound: MemoryBoundProfile | None = None
+
+
+class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """`gpu_profiles/<name>.yaml`."""
+
+    name: str
+    vendor: str
+    generation: str
+    memory_gib: Positive
+    memory_bandwidth_gb_per_s: Positive
+    peak_tflops: dict[str, Positive]
+    source: Source
+    title: str | None = None
+    streaming_multiprocessors: Annotated[int, Meta(gt=0)] | None = None
+    tdp_w: Positive | None = None
+    pcie: Pcie | None = None
+    pcie_gb_per_s: Positive | None = None
+    link: LinkProfile | None = None
+    laws: LawsProfile = LawsProfile()
+    assumed: tuple[str, ...] = ()
+    sources: dict[str, str] = {}
+    notes: str | None = None
+
+
+def load_gpu_profile(path: Path) -> GpuProfile:
+    """Read one accelerator profile.
+
+    Raises
+    ------
+    InputError    with every problem: syntax, types, ranges, unknown precisions, operations and kernel
+                  families, lists of a collective that differ in length, a name that is not the file's
+    """
+    document = load_yaml(path)
+    profile = convert(document.value, GpuProfile, document.locate)
+    problems = [*_general_problems(profile, document), *_law_problems(profile.laws, document)]
+    if problems:
+        raise InputError(problems)
+    return profile
+
+
+def name_problems(name: str, document: Document) -> list[Problem]:
+    """A profile is found by its file's name, so the name inside must be the same."""
+    if name == document.path.stem:
+        return []
+    message = f"name is '{name}' but the file is '{document.path.name}'"
+    return [Problem(message, document.locate(("name",)), "give both the same name")]
+
+
+def _general_problems(profile: GpuProfile, document: Document) -> list[Problem]:
+    problems = name_problems(profile.name, document)
+    problems += _unknown_keys(profile.peak_tflops, PRECISIONS, "precision", ("peak_tflops",), document)
+    if not {"bf16", "fp16"} & profile.peak_tflops.keys():
+        where = document.locate(("peak_tflops",), key=True)
+        hint = "give the dense peak of one of them"
+        problems.append(Problem("peak_tflops has neither bf16 nor fp16", where, hint))
+    if (profile.pcie is None) == (profile.pcie_gb_per_s is None):
+        where = document.locate(("pcie_gb_per_s",), key=True)
+        hint = "give the generation and lanes, or the rate to the host in one direction"
+        problems.append(Problem("exactly one of pcie and pcie_gb_per_s is needed", where, hint))
+    return problems
+
+
+def _law_problems(laws: LawsProfile, document: Document) -> list[Problem]:
+    kernels = ("laws", "attention")
+    problems = _unknown_keys(laws.matmul, PRECISIONS, "precision", ("laws", "matmul"), document)
+    problems += _unknown_keys(laws.attention, KERNEL_FAMILIES, "kernel family", kernels, document)
+    problems += _unknown_keys(laws.collectives, OPERATIONS, "operation", ("laws", "collectives"), document)
+    for operation, law in laws.collectives.items():
+        where = ("laws", "collectives", operation)
+        if not law.ranks or list(law.ranks) != sorted(set(law.ranks)):
+            problems.append(Problem("ranks must ascend", document.locate((*where, "ranks"))))
+        for key in ("alpha_us", "bus_gb_per_s", "root_us_per_sqrt_mb"):
+            values = getattr(law, key)
+            if values is not None and len(values) != len(law.ranks):
+                message = f"{key} has {len(values)} entries for {len(law.ranks)} ranks"
+                problems.append(Problem(message, document.locate((*where, key))))
+    return problems
+
+
+def _unknown_keys(
+    given: Mapping[str, object], known: Sequence[str], what: str, path: tuple[str, ...], document: Document
+) -> list[Problem]:
+    return [
+        Problem(
+            f"unknown {what} '{key}'",
+            document.locate((*path, key), key=True),
+            did_you_mean(key, known) or f"known: {', '.join(known)}",
+        )
+        for key in given
+        if key not in known
+    ]
+
+
+def pcie_bytes_per_s(pcie: Pcie) -> float:
+    """Line rate of a PCIe link, one direction [bytes/s]."""
+    return PCIE_LANE_BYTES_PER_S[pcie.gen] * pcie.lanes
+
+
+def accelerator(profile: GpuProfile, donors: Sequence[GpuProfile] = ()) -> Accelerator:
+    """The accelerator in SI units; laws that it lacks come from the first donor that has them.
+
+    Raises
+    ------
+    InputError    neither the profile nor its donors have a law that every accelerator needs
+    """
+    laws, assumptions = _laws(profile, donors)
+    return Accelerator(
+        name=profile.name,
+        vendor=profile.vendor,
+        generation=profile.generation,
+        memory_bytes=profile.memory_gib * GIB,
+        memory_bandwidth_bytes_per_s=profile.memory_bandwidth_gb_per_s * GIGA,
+        peak_flops_per_s={key: value * TERA for key, value in profile.peak_tflops.items()},
+        tdp_w=profile.tdp_w,
+        pcie_bytes_per_s=_host_rate_bytes_per_s(profile),
+        link=Link(profile.link.kind, profile.link.one_way_gb_per_s * GIGA) if profile.link else None,
+        laws=laws,
+        assumptions=(*profile.assumed, *assumptions),
+        source=profile.source.title,
+        peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
+    )
+
+
+def _host_rate_bytes_per_s(profile: GpuProfile) -> float:
+    if profile.pcie_gb_per_s is not None:
+        return profile.pcie_gb_per_s * GIGA
+    assert profile.pcie is not None  # `_general_problems` refused a profile with neither
+    return pcie_bytes_per_s(profile.pcie)
+
+
+def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tuple[str, ...]]:
+    """Laws of the profile completed from its donors, and what to say about it."""
+    borrowed: dict[str, list[str]] = {}  # donor: parts
+    family = (profile, *donors)
+    matmul = {p: _matmul_law(p, family, borrowed) for p in profile.peak_tflops}
+    attention: dict[str, AttentionLaw] = {}
+    for member in family:
+        for kernel, law in member.laws.attention.items():
+            if kernel not in attention:
+                attention[kernel] = _attention_law(law)
+                _note(borrowed, profile, member, "attention")
+    collectives: dict[str, CollectiveLaw] = {}
+    for member in family:
+        if member is profile or _same_link(member, profile):
+            for operation, fit in member.laws.collectives.items():
+                if operation not in collectives:
+                    collectives[operation] = _collective_law(fit)
+                    _note(borrowed, profile, member, "collectives")
+    lender, memory_bound = _first_memory_bound(family)
+    _note(borrowed, profile, lender, "memory-bound operators")
+    floor_us = memory_bound.floor_us
+    laws = Laws(
+        matmul=matmul,
+        attention=attention,
+        collectives=collectives,
+        memory_bound_efficiency=memory_bound.efficiency,
+        memory_bound_floor_s=_smallest_floor_s(matmul) if floor_us is None else floor_us * MICRO,
+        assumed=", ".join(borrowed) or None,
+    )
+    return laws, tuple(f"laws of {donor} for {', '.join(parts)}" for donor, parts in borrowed.items())
+
+
+def _note(borrowed: dict[str, list[str]], profile: GpuProfile, lender: GpuProfile, part: str) -> None:
+    if lender is not profile and part not in borrowed.setdefault(lender.name, []):
+        borrowed[lender.name].append(part)
+
+
+def _smallest_floor_s(matmul: Mapping[str, MatmulLaw]) -> float:
+    return min(law.floor_s for law in matmul.values())
+
+
+def _same_link(one: GpuProfile, other: GpuProfile) -> bool:
+    """Measured collectives carry over only to accelerators with the same link at the same rate."""
+    return one.link is not None and one.link == other.link
+
+
+def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str, list[str]]) -> MatmulLaw:
+    """The law of one precision, field by field from the first of the family that states the field.
+
+    A precision without a law of its own uses the 16-bit one. A member that knows only its 16-bit efficiency
+    lends that to the narrower precisions before a farther member is asked. The fit's errors are kept only
+    when one member states the whole law: one put together from two sources has no error of its own.
+    """
+    profile = family[0]
+    key = precision if any(precision in member.laws.matmul for member in family) else "bf16"
+    found: dict[str, float | None] = {}
+    lenders: list[GpuProfile] = []
+    sources: list[str] = []
+    for member in family:
+        stated = _stated_fields(member, key)
+        new = {field: value for field, value in stated.items() if field not in found}
+        if new:
+            found |= new
+            lenders.append(member)
+            law = member.laws.matmul.get(key) or member.laws.matmul["bf16"]
+            sources.append(law.source or member.source.title)
+            _note(borrowed, profile, member, "matmul")
+    floor_us, flops_efficiency, memory_efficiency, sharpness = _required(found, key, profile)
+    whole = lenders[0].laws.matmul[key] if len(lenders) == 1 else MatmulProfile()
+    return MatmulLaw(
+        floor_s=floor_us * MICRO,
+        flops_efficiency=flops_efficiency,
+        memory_efficiency=memory_efficiency,
+        sharpness=sharpness,
+        sustained_flops_efficiency=found.get("sustained_flops_efficiency"),
+        cast_bytes_per_element=found.get("cast_bytes_per_element") or 0.0,
+        median_error=whole.median_error,
+        p90_error=whole.p90_error,
+        source="; ".join(sources),
+    )
+
+
+_REQUIRED_FIELDS = ("floor_us", "flops_efficiency", "memory_efficiency", "sharpness")
+
+
+def _stated_fields(member: GpuProfile, precision: str) -> dict[str, float | None]:
+    """What one profile says about a precision.
+
+    The sustained efficiency belongs to the burst efficiency beside it: one without the other is stated as
+    None, so that it is not paired with another accelerator's.
+    """
+    law = member.laws.matmul.get(precision)
+    only_efficiency = law is None
+    law = law or member.laws.matmul.get("bf16")
+    if law is None:
+        return {}
+    stated: dict[str, float | None] = {}
+    if law.flops_efficiency is not None:
+        stated["flops_efficiency"] = law.flops_efficiency
+        stated["sustained_flops_efficiency"] = law.sustained_flops_efficiency
+    if only_efficiency:
+        return stated
+    rest = ("floor_us", "memory_efficiency", "sharpness", "cast_bytes_per_element")
+    return stated | {field: value for field in rest if (value := getattr(law, field)) is not None}
+
+
+def _required(found: Mapping[str, float | None], precision: str, profile: GpuProfile) -> list[float]:
+    values = [value for field in _REQUIRED_FIELDS if (value := found.get(field)) is not None]
+    if len(values) < len(_REQUIRED_FIELDS):
+        missing = ", ".join(field for field in _REQUIRED_FIELDS if found.get(field) is None)
+        message = f"accelerator '{profile.name}': laws.matmul.{precision} lacks {missing}"
+        raise InputError(Problem(message, None, "state them, or use a generation whose laws can be borrowed"))
+    return values
+
+
+def _attention_law(law: AttentionProfile) -> AttentionLaw:
+    return AttentionLaw(
+        floor_s=law.floor_us * MICRO,
+        flops_efficiency=law.flops_efficiency,
+        half_length=law.half_length,
+        memory_efficiency=law.memory_efficiency,
+        backward_flops_efficiency=law.backward_flops_efficiency,
+        median_error=law.median_error,
+        p90_error=law.p90_error,
+        source=law.source,
+    )
+
+
+def _collective_law(law: CollectiveProfile) -> CollectiveLaw:
+    roots = law.root_us_per_sqrt_mb or (0.0,) * len(law.ranks)
+    return CollectiveLaw(
+        ranks=law.ranks,
+        alpha_s=tuple(alpha * MICRO for alpha in law.alpha_us),
+        bus_bytes_per_s=tuple(rate * GIGA for rate in law.bus_gb_per_s),
+        root_s_per_sqrt_byte=tuple(root * MICRO / MEGA**0.5 for root in roots),
+        median_error=law.median_error,
+        p90_error=law.p90_error,
+        source=law.source,
+    )
+
+
+def _first_memory_bound(family: Sequence[GpuProfile]) -> tuple[GpuProfile, MemoryBoundProfile]:
+    for member in family:
+        if member.laws.memory_bound is not None:
+            return member, member.laws.memory_bound
+    message = f"accelerator '{family[0].name}': laws.memory_bound is missing"
+    raise InputError(Problem(message, None, "state it, or use a generation whose laws can be borrowed"))

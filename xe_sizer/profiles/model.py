@@ -1,0 +1,232 @@
+"""Model profiles: from a name, an alias or a path to the shape of a model.
+
+Besides the profiles (`<name>.yaml`), a folder `model_profiles/` may hold `aliases.yaml` (other names of the
+profiles) and `unsupported.yaml` (models that are known but cannot be priced yet, with the reason).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.profiles.convert import KeyPath, convert
+from xe_sizer.profiles.model_schema import ModelProfile, Unsupported
+from xe_sizer.profiles.source import Document, load_yaml
+
+FOLDER = "model_profiles"
+ALIASES = "aliases"
+UNSUPPORTED = "unsupported"
+COUNT_TOLERANCE = 0.005
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
+_LIST_HINT = "`xe-sizer profiles list` shows the known models"
+
+
+def load_model_profile(path: Path) -> ModelShape:
+    """The shape that a profile describes; its parameter counts are recomputed from the shape.
+
+    Raises
+    ------
+    InputError    unreadable or wrong profile (every problem), or counts that are off by more than 0.5 %
+                  without a `parameters_note` that says why
+    """
+    document = load_yaml(path)
+    profile = convert(document.value, ModelProfile, document.locate)
+    problems = [Problem(text, document.locate(key)) for key, text in _contradictions(profile)]
+    if profile.name != path.stem:
+        text = f"'name' must equal the file name '{path.stem}', not '{profile.name}'"
+        problems.append(Problem(text, document.locate(("name",))))
+    shape = None if problems else shape_of(profile)
+    if shape and not profile.parameters_note:
+        problems = list(_wrong_counts(profile, shape, document))
+    if problems or not shape:
+        raise InputError(problems)
+    return shape
+
+
+def shape_of(profile: ModelProfile) -> ModelShape:
+    """A profile with nothing left open: the model that the operator graph is built from."""
+    same = {field.name for field in fields(ModelShape)}
+    stated = msgspec.structs.asdict(profile)
+    values: dict[str, Any] = {key: value for key, value in stated.items() if key in same}
+    window, prediction = profile.sliding_window, profile.multi_token_prediction
+    values |= {
+        "kv_heads": profile.kv_heads or profile.heads,
+        "head_dim": _head_dim(profile),
+        "qkv_bias": "qkv" in profile.biases,
+        "output_bias": "output" in profile.biases,
+        "mlp_bias": "mlp" in profile.biases,
+        "head_bias": "head" in profile.biases,
+        "sliding_window": window.tokens if window else None,
+        "windowed_layers": windowed_layers(window.layers, profile.layers) if window else 0,
+        "latent_attention": _section(profile.latent_attention, LatentAttention),
+        "indexer": _section(profile.indexer, SparseIndexer),
+        "experts": _section(profile.experts, Experts),
+        "mtp_layers": prediction.layers if prediction else 0,
+        "mtp_parameters": prediction.parameters if prediction else 0,
+        "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
+    }
+    return ModelShape(**values)
+
+
+def windowed_layers(pattern: str, layers: int) -> int:
+    """Layers that look back a window only. The last layer of each period of "5-of-6" sees everything."""
+    if pattern == "all":
+        return layers
+    windowed, period = (1, 2) if pattern == "alternate" else map(int, pattern.split("-of-"))
+    return layers - layers // period * (period - windowed)
+
+
+def resolve_model(name_or_path: str, folders: Sequence[Path], where: Location | None = None) -> ModelShape:
+    """The model that a user names: a profile, an alias, or the path of a profile or of a Hugging Face config.
+
+    Parameters
+    ----------
+    name_or_path    profile name or alias (case does not matter), a profile's YAML file, a `config.json`, or a
+                    folder with a `config.json`
+    folders         folders with a `model_profiles/` or profiles; the first that knows the name wins
+    where           what a problem points at: the place of the name in the scenario, a flag
+
+    Raises
+    ------
+    InputError    unknown name (with the nearest known ones), a model that cannot be priced yet, a wrong file
+    """
+    path = Path(name_or_path).expanduser()
+    if path.suffix.lower() in (".yaml", ".yml", ".json"):
+        return _shape_from_file(path, where)
+    name = name_or_path.strip().lower()
+    found = _find_profile(name, folders)
+    if found:
+        return load_model_profile(found)
+    target = _aliases(folders).get(name, name)
+    found = _find_profile(target, folders)
+    if found:
+        return load_model_profile(found)
+    reason = _unsupported(folders).get(target)
+    if reason:
+        raise InputError(Problem(f"model '{name_or_path}' is not supported yet: {reason}", where, _LIST_HINT))
+    if name and path.is_dir():
+        return _shape_from_file(path / "config.json", where)
+    raise InputError(Problem(f"unknown model '{name_or_path}'", where, _hint(name_or_path, folders)))
+
+
+def model_names(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Names of all profiles, sorted; aliases are not among them."""
+    files = (path for folder in folders for path in (folder / FOLDER).glob("*.yaml"))
+    return tuple(sorted({path.stem for path in files} - {ALIASES, UNSUPPORTED}))
+
+
+def model_path(name: str, folders: Sequence[Path]) -> Path | None:
+    """The profile file of a name or alias, or None when there is none."""
+    lowered = name.strip().lower()
+    return _find_profile(lowered, folders) or _find_profile(_aliases(folders).get(lowered, ""), folders)
+
+
+def _find_profile(name: str, folders: Sequence[Path]) -> Path | None:
+    if not _NAME.fullmatch(name) or name in (ALIASES, UNSUPPORTED):
+        return None
+    # A user's folder may hold profiles directly, without the layout of the built-in one.
+    paths = (place / f"{name}.yaml" for folder in folders for place in (folder / FOLDER, folder))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _shape_from_file(path: Path, where: Location | None) -> ModelShape:
+    if not path.is_file():
+        raise InputError(Problem(f"no such file: {path}", where, "the path starts at the working folder"))
+    if path.suffix.lower() != ".json":
+        return load_model_profile(path)
+    from xe_sizer.profiles.huggingface import model_from_config
+
+    shape, assumptions = model_from_config(path)
+    return replace(shape, assumptions=assumptions)
+
+
+def _hint(name: str, folders: Sequence[Path]) -> str:
+    known = (*model_names(folders), *_aliases(folders), *_unsupported(folders))
+    return did_you_mean(name, known) or _LIST_HINT
+
+
+@lru_cache(maxsize=16)
+def _table(path: Path, value_type: Any) -> Mapping[str, Any]:
+    """A file of names (lower-cased here) and what they stand for; empty when the folder has none."""
+    if not path.is_file():
+        return {}
+    document = load_yaml(path)
+    table: dict[str, Any] = convert(document.value, dict[str, value_type], document.locate)
+    return {name.lower(): value for name, value in table.items()}
+
+
+def _aliases(folders: Sequence[Path]) -> dict[str, str]:
+    tables = [_table(folder / FOLDER / f"{ALIASES}.yaml", str) for folder in folders]
+    return {name: target for table in reversed(tables) for name, target in table.items()}
+
+
+def _unsupported(folders: Sequence[Path]) -> dict[str, str]:
+    tables = [_table(folder / FOLDER / f"{UNSUPPORTED}.yaml", Unsupported) for folder in folders]
+    return {name: entry.reason for table in reversed(tables) for name, entry in table.items()}
+
+
+def _section(section: msgspec.Struct | None, shape_type: Any) -> Any:
+    return shape_type(**msgspec.structs.asdict(section)) if section else None
+
+
+def _head_dim(profile: ModelProfile) -> int:
+    latent = profile.latent_attention
+    if latent:
+        return latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    return profile.head_dim or profile.hidden // profile.heads
+
+
+def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+    """Figures of a profile that cannot be true together, each with the key to point at."""
+    heads, experts, window = profile.heads, profile.experts, profile.sliding_window
+    if profile.kv_heads and heads % profile.kv_heads:
+        yield ("kv_heads",), f"'heads' ({heads}) must be a multiple of 'kv_heads' ({profile.kv_heads})"
+    if not profile.head_dim and not profile.latent_attention and profile.hidden % heads:
+        text = f"'hidden' ({profile.hidden}) is not a multiple of 'heads' ({heads}); give 'head_dim'"
+        yield ("heads",), text
+    if profile.kv_layers and profile.kv_layers > profile.layers:
+        yield ("kv_layers",), f"'kv_layers' ({profile.kv_layers}) is more than 'layers' ({profile.layers})"
+    if profile.position == "learned" and not profile.learned_positions:
+        yield ("position",), "learned positions need 'learned_positions', the rows of their table"
+    if profile.indexer and not profile.latent_attention:
+        yield ("indexer",), "an 'indexer' needs 'latent_attention'"
+    if experts and experts.per_token > experts.count:
+        text = f"'per_token' ({experts.per_token}) is more than the 'count' of experts ({experts.count})"
+        yield ("experts", "per_token"), text
+    if experts and experts.first_dense_layers > profile.layers:
+        text = f"'first_dense_layers' ({experts.first_dense_layers}) is more than 'layers' ({profile.layers})"
+        yield ("experts", "first_dense_layers"), text
+    if window and not _is_window_pattern(window.layers):
+        text = f"'layers' must be all, alternate or a share such as 5-of-6, not '{window.layers}'"
+        yield ("sliding_window", "layers"), text
+    pattern = profile.layer_pattern
+    if pattern and set(pattern) != {"*"}:
+        others = sum(letter != "*" for letter in pattern)
+        text = f"{others} of its {len(pattern)} layers have no attention, which is not supported yet"
+        yield ("layer_pattern",), text
+
+
+def _is_window_pattern(pattern: str) -> bool:
+    share = _SHARE.fullmatch(pattern)
+    return pattern in ("all", "alternate") or (share is not None and 0 < int(share[1]) < int(share[2]))
+
+
+def _wrong_counts(profile: ModelProfile, shape: ModelShape, document: Document) -> Iterator[Problem]:
+    counted = count_parameters(shape)
+    for key in ("total", "active"):
+        stated, found = getattr(profile.parameters, key), getattr(counted, key)
+        if abs(found - stated) > COUNT_TOLERANCE * stated:
+            off = f"{found / stated - 1:+.2%} against the stated {stated:,}"
+            text = f"the shape has {found:,} parameters ({key}), {off}"
+            hint = "correct the shape or the count, or say why they differ in 'parameters_note'"
+            yield Problem(text, document.locate(("parameters", key)), hint)

@@ -1,0 +1,111 @@
+"""What a model profile may say: the schema of `model_profiles/<name>.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(gt=0, le=10**9)]
+CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
+ParameterTotal = Annotated[int, Meta(gt=0, le=10**17)]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class SlidingWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tokens: Annotated[int, Meta(gt=0, le=10**9, description="tokens that a windowed layer looks back")]
+    layers: Annotated[
+        str, Meta(description="layers that have it: all, alternate, or a share such as 5-of-6")
+    ] = "all"
+
+
+class LatentAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query_rank: Count | None = None
+    kv_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
+
+
+class IndexerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    heads: Count
+    head_dim: Count
+    top_k: Count
+
+
+class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    count: Annotated[int, Meta(gt=0, le=10**6, description="routed experts of a layer")]
+    per_token: Annotated[int, Meta(gt=0, le=10**6, description="routed experts that a token visits")]
+    ffn: Annotated[int, Meta(gt=0, le=10**9, description="width of one expert")]
+    shared_ffn: Annotated[int, Meta(ge=0, le=10**9, description="width of all shared experts together")] = 0
+    shared_gate: bool = False
+    first_dense_layers: CountOrZero = 0
+    every_n_layers: Count = 1
+    router_bias: bool = False
+    expert_bias: bool = False
+
+
+class Prediction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    layers: Count
+    parameters: ParameterTotal
+
+
+class Parameters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    total: ParameterTotal
+    active: Annotated[int, Meta(gt=0, le=10**17, description="used by one token, with embeddings")]
+
+
+class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: Text
+    url: str | None = None
+    parameters: Annotated[str | None, Meta(description="what the counts were checked against")] = None
+    read_on: str | None = None
+
+
+class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of `model_profiles/`. Sizes are numbers of elements."""
+
+    name: Text
+    family: Text
+    released: str | None = None
+    hugging_face: Annotated[str | None, Meta(description="owner/repository of the weights")] = None
+    layers: Count
+    hidden: Annotated[int, Meta(gt=0, le=10**9, description="width of the residual stream")]
+    heads: Annotated[int, Meta(gt=0, le=10**9, description="query heads")]
+    kv_heads: Annotated[Count | None, Meta(description="default: as many as heads")] = None
+    head_dim: Annotated[Count | None, Meta(description="default: hidden / heads")] = None
+    ffn: Annotated[int, Meta(gt=0, le=10**9, description="width of a dense MLP")]
+    vocab: Annotated[int, Meta(gt=0, le=10**9, description="rows of the token embedding")]
+    max_positions: Annotated[int, Meta(gt=0, le=10**9, description="longest sequence, in tokens")]
+    tied_embeddings: Annotated[bool, Meta(description="the head uses the weight of the token embedding")]
+    norm: Literal["rmsnorm", "layernorm", "layernorm-nobias", "layernorm-nonparam", "layernorm1p"]
+    norms_per_layer: Literal[1, 2, 4] = 2
+    embedding_norm: bool = False
+    final_norm: bool = True
+    activation: Literal["swiglu", "geglu", "gegelu", "gelu", "relu", "relu2"]
+    biases: tuple[Literal["qkv", "output", "mlp", "head"], ...] = ()
+    position: Literal["rope", "learned", "alibi", "none"]
+    rotary_fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    learned_positions: Annotated[int, Meta(ge=0, le=10**9, description="rows of the position table")] = 0
+    embedding_size: Annotated[Count | None, Meta(description="default: hidden")] = None
+    parallel_block: Annotated[bool, Meta(description="attention and MLP read the same input")] = False
+    qk_norm: Literal["perhead", "full"] | None = None
+    sliding_window: SlidingWindow | None = None
+    attention_sinks: bool = False
+    kv_layers: Annotated[Count | None, Meta(description="layers with keys and values; default: all")] = None
+    latent_attention: LatentAttentionSection | None = None
+    indexer: IndexerSection | None = None
+    experts: ExpertsSection | None = None
+    multi_token_prediction: Prediction | None = None
+    layer_pattern: Annotated[str | None, Meta(description="one letter a layer; * is attention")] = None
+    parameters: Parameters
+    parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
+    notes: str | None = None
+    source: Source
+
+
+class Unsupported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A known model that cannot be priced yet."""
+
+    layer_pattern: str | None = None
+    reason: Text

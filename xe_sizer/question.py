@@ -1,0 +1,340 @@
+"""A scenario with everything resolved: names to profiles, gaps to the stack's defaults, contradictions to errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from xe_sizer.devices import Efficiency, device_of, supported_precisions
+from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.hardware import Server
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.server import bare_server, network
+from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.search.space import Rules
+from xe_sizer.stacks.stack import Stack, load_stack
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.units import GIB
+from xe_sizer.workload import DEFAULT_SEQ_LEN, Workload, workload
+
+DEFAULT_STACK = "generic"
+DEFAULT_JOB = "sft"
+DEFAULT_GLOBAL_BATCH = 128
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, resolved but for the layout.
+
+    fixed : layout fields that the user chose, coded as in `Layouts`
+    resolved, origin : scenario keys with their values, and where each came from
+    """
+
+    given: Given
+    job: Job
+    fixed: Mapping[str, int]
+    gpus: int | None
+    min_headroom_bytes: float
+    price_per_gpu_hour: float | None
+    currency: str
+    efficiency: Efficiency
+    resolved: Mapping[str, Any]
+    origin: Mapping[str, str]
+    warnings: tuple[str, ...]
+    data_source: str | None
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            model=self.job.model,
+            stack=self.job.stack,
+            node_ranks=self.job.server.accelerators,
+            global_batch=self.job.global_batch,
+            seq_len=self.job.seq_len,
+            splits_sequences=self.job.padding in ("packed", "to-seq-len"),
+            fixed=self.fixed,
+        )
+
+
+class _Choices:
+    """Values of scenario keys as they are settled, each with its origin."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.values: dict[str, Any] = {}
+        self.origin: dict[str, str] = {}
+
+    def settle(self, key: str, default: Any, origin: str = "default") -> Any:
+        """The user's value of a dotted key, else the default of `origin`."""
+        value: Any = self.given.values
+        for part in key.split("."):
+            value = getattr(value, part)
+        chosen = default if value is None else value
+        self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
+        return chosen
+
+    def note(self, key: str, value: Any, origin: str) -> None:
+        self.values[key] = value
+        self.origin[key] = origin
+
+
+def _server(given: Given, registry: Registry, choices: _Choices) -> Server:
+    values = given.values
+    if values.server is not None:
+        choices.settle("server", None)
+        return registry.server(_relative(given, "server", values.server), given.locate(("server",)))
+    if values.gpu is not None:
+        choices.settle("gpu", None)
+        gpu = registry.accelerator(_relative(given, "gpu", values.gpu), given.locate(("gpu",)))
+        return bare_server(gpu, values.gpus or 8)
+    hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"
+    raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
+
+
+def _relative(given: Given, key: str, name: str) -> str:
+    """A path in a scenario file starts at the file's folder."""
+    folder = given.folder_for(key)
+    is_path = "/" in name or name.endswith((".yaml", ".yml", ".json"))
+    return str(folder / name) if folder is not None and is_path else name
+
+
+def _collect(problems: list[Problem], make: Any, *arguments: Any) -> Any:
+    """The made thing, or None with its problems added to the list, so that all are reported together."""
+    try:
+        return make(*arguments)
+    except InputError as error:
+        problems += error.problems
+        return None
+
+
+def resolve(given: Given, registry: Registry) -> Question:
+    """Everything that the estimate needs.
+
+    Raises
+    ------
+    InputError : every unknown name, unsupported combination and contradiction with the model or hardware
+    """
+    problems: list[Problem] = []
+    choices = _Choices(given)
+    if given.values.model is None:
+        problems.append(Problem("no model named", given.locate(()), "for example --model llama-2-70b; xe-sizer profiles list model"))
+    else:
+        choices.settle("model", None)
+    model = _collect(problems, registry.model, _relative(given, "model", given.values.model or ""), given.locate(("model",))) if given.values.model else None
+    server = _collect(problems, _server, given, registry, choices)
+    stack = _collect(problems, load_stack, choices.settle("stack", DEFAULT_STACK), given.locate(("stack",)))
+    if model is None or server is None or stack is None:
+        raise InputError(problems)
+    job_name = choices.settle("job", DEFAULT_JOB)
+    method = _collect(problems, _method, choices, model, stack, job_name)
+    precision = _precision(choices, server, stack)
+    gpus = _gpu_count(choices, server)
+    problems += _contradictions(given, model, server, stack, precision, gpus)
+    global_batch = choices.settle("train.global_batch", _default_global_batch(given))
+    seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
+    default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
+    padding = choices.settle("train.padding", default_padding, "stack")
+    work = _collect(problems, workload, given, seq_len, global_batch, padding)
+    if problems or work is None or method is None:
+        raise InputError(sorted(problems, key=lambda p: (p.location.line or 0) if p.location else 0))
+    return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
+
+
+def _question(
+    given: Given, choices: _Choices, model: ModelShape, server: Server, stack: Stack, method: Method,
+    precision: str, gpus: int | None, global_batch: int, padding: str, work: Workload,
+) -> Question:  # fmt: skip
+    values = given.values
+    chosen = values.efficiency
+    efficiency = Efficiency(1.0, 1.0) if chosen.ideal else Efficiency(chosen.flops, chosen.memory)
+    stack_used = _without_host(stack) if efficiency.fixed else stack
+    job = Job(
+        model=model,
+        method=method,
+        stack=stack_used,
+        server=server,
+        network=network(server),
+        device=device_of(server.accelerator, stack_used, precision, efficiency),
+        precision=precision,
+        optimizer=choices.settle("optimizer", stack.defaults.optimizer, "stack"),
+        attention=choices.settle("attention", stack.kernels.attention, "stack"),
+        lengths=work.lengths,
+        padding=padding,
+        seq_len=work.seq_len,
+        samples=work.samples,
+        global_batch=global_batch,
+        steps=work.steps,
+    )
+    for section in ("data", "train", "limits", "cost", "efficiency"):
+        for key, value in msgspec.structs.asdict(getattr(values, section)).items():
+            if value is not None and f"{section}.{key}" in given.origin:
+                choices.settle(f"{section}.{key}", None)
+    for key, value in work.defaults.items():
+        choices.note(key, value, "default")
+    price = values.cost.price_per_gpu_hour
+    if price is None and server.price_per_hour is not None:
+        price = server.price_per_hour / server.accelerators
+    return Question(
+        given=given,
+        job=job,
+        fixed=_fixed(values.layout, values.train.micro_batch),
+        gpus=gpus,
+        min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
+        price_per_gpu_hour=price,
+        currency=values.cost.currency or server.price_currency,
+        efficiency=efficiency,
+        resolved=choices.values,
+        origin=choices.origin,
+        warnings=(*work.warnings, *_warnings(given, job)),
+        data_source=work.source,
+    )
+
+
+def _without_host(stack: Stack) -> Stack:
+    """Fixed fractions of the peaks leave no room for a host: no launches, no overheads."""
+    host = msgspec.structs.replace(
+        stack.host, forward_launch_us=0.0, backward_launch_us=0.0, step_overhead_ms=0.0, micro_batch_overhead_ms=0.0
+    )
+    return msgspec.structs.replace(stack, host=host)
+
+
+def _default_global_batch(given: Given) -> int:
+    """The smallest batch at or above the usual one that the given micro-batch and replicas divide."""
+    step = (given.values.train.micro_batch or 1) * (given.values.layout.dp or 1)
+    return math.ceil(DEFAULT_GLOBAL_BATCH / step) * step
+
+
+def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
+    fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
+    if micro_batch is not None:
+        fixed["micro_batch"] = micro_batch
+    if layout.recompute is not None:
+        fixed["recompute"] = RECOMPUTE.index(layout.recompute)
+    if layout.offload is not None:
+        fixed["offload"] = OFFLOAD.index(layout.offload)
+    if layout.sequence_parallel is not None:
+        fixed["sequence_parallel"] = int(layout.sequence_parallel)
+    return fixed
+
+
+def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -> Method:
+    uses_adapters = job_name in ("lora", "qlora")
+    prompt = choices.given.values.p_tuning
+    options = MethodOptions(
+        lora_rank=choices.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
+        lora_targets=choices.settle("lora.targets", stack.defaults.lora_targets, "stack") if uses_adapters else (),
+        virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
+        encoder_hidden=prompt.encoder_hidden,
+        adapter_element_bytes=stack.states.adapter_weight_bytes,
+    )
+    try:
+        return METHODS[job_name](model, options)
+    except InputError as error:
+        where = choices.given.locate(("lora", "targets"))
+        raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _precision(choices: _Choices, server: Server, stack: Stack) -> str:
+    known = supported_precisions(server.accelerator)
+    default = stack.defaults.precision
+    return str(choices.settle("precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack"))
+
+
+def _gpu_count(choices: _Choices, server: Server) -> int | None:
+    values = choices.given.values
+    if values.gpus is None and values.nodes is not None:
+        choices.settle("nodes", None)
+        return int(values.nodes * server.accelerators)
+    if values.gpus is not None:
+        choices.settle("gpus", None)
+    return values.gpus
+
+
+def _contradictions(
+    given: Given, model: ModelShape, server: Server, stack: Stack, precision: str, gpus: int | None
+) -> Iterator[Problem]:
+    """What the scenario asks that the model, the accelerator or the stack cannot do."""
+    layout = given.values.layout
+
+    def problem(key: str, message: str, hint: str | None = None) -> Problem:
+        return Problem(message, given.locate(tuple(key.split("."))), hint)
+
+    known = supported_precisions(server.accelerator)
+    if precision not in known:
+        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
+    optimizer = given.values.optimizer or stack.defaults.optimizer
+    if optimizer not in stack.states.moment_bytes:
+        yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", did_you_mean(optimizer, stack.states.moment_bytes))
+    yield from _divisibility(given, model, problem)
+    supports = stack.supports
+    for key, size, allowed in (
+        ("tp", layout.tp, supports.tensor_parallel),
+        ("pp", layout.pp, supports.pipeline_parallel),
+        ("cp", layout.cp, supports.context_parallel),
+        ("ep", layout.ep, supports.expert_parallel),
+    ):
+        if size and size > 1 and not allowed:
+            yield problem(f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic")
+    if layout.zero is not None and layout.zero not in supports.zero:
+        yield problem("layout.zero", f"{stack.name} has no ZeRO stage {layout.zero}", f"it has {', '.join(map(str, supports.zero))}")
+    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
+        yield problem("layout.zero", f"ZeRO stage {layout.zero} does not go with pipeline stages", "use zero 1, or pp 1")
+    if layout.offload is not None and layout.offload not in supports.offload:
+        yield problem("layout.offload", f"{stack.name} cannot offload {layout.offload}", f"it has {', '.join(supports.offload)}")
+    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
+    if gpus is not None and (group > gpus or gpus % group):
+        sizes = f"tp x pp x cp x dp = {group}"
+        yield problem("gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
+    maximum = given.values.limits.max_gpus
+    if gpus is not None and maximum is not None and gpus > maximum:
+        yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
+    yield from _batch(given, gpus, problem)
+
+
+def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
+    layout = given.values.layout
+    if layout.tp and model.heads % layout.tp:
+        yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
+    if layout.pp and model.layers % layout.pp:
+        yield problem("layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}")
+    if layout.vpp and layout.pp and model.layers % (layout.pp * layout.vpp):
+        yield problem("layout.vpp", f"pp x vpp = {layout.pp * layout.vpp} does not divide the {model.layers} layers of {model.name}")
+    if layout.ep and layout.ep > 1:
+        if model.experts is None:
+            yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
+        elif model.experts.count % layout.ep:
+            yield problem("layout.ep", f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}")
+
+
+def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
+    layout, train = given.values.layout, given.values.train
+    fixed_model_parallel = layout.tp and layout.pp
+    if gpus is None or train.global_batch is None or not (layout.dp or fixed_model_parallel):
+        return
+    dp = layout.dp or max(gpus // ((layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)), 1)
+    share = dp * (train.micro_batch or 1)
+    if train.global_batch % share:
+        words = f"dp {dp} x micro-batch {train.micro_batch}" if train.micro_batch else f"dp {dp}"
+        yield problem("train.global_batch", f"a global batch of {train.global_batch} cannot be split over {words}", f"give a multiple of {share}")
+
+
+def _warnings(given: Given, job: Job) -> Iterator[str]:
+    values, model = given.values, job.model
+    if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
+        yield f"seq_len {values.train.seq_len:,} is above the {model.max_positions:,} positions that {model.name} was trained for"
+    if job.method.name not in ("lora", "qlora") and any(key.startswith("lora.") for key in given.origin):
+        yield f"lora settings have no effect on the job {job.method.name}"
+    if job.method.name != "p-tuning" and any(key.startswith("p_tuning.") for key in given.origin):
+        yield f"p_tuning settings have no effect on the job {job.method.name}"
+    yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
+    yield from (f"{job.server.name}: {assumption}" for assumption in job.server.assumptions)
+    if job.server.accelerator.laws.assumed:
+        yield f"{job.server.accelerator.name}: operator laws borrowed from {job.server.accelerator.laws.assumed}"

@@ -1,0 +1,138 @@
+"""Many scenarios, each answered or refused: what `check` reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OK, Problem
+from xe_sizer.report.document import Block, Column, Document, Notes, Table
+from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, plural
+from xe_sizer.report.verdict import headline, reason_text, verdict_word
+from xe_sizer.result import SCHEMA_VERSION, Result
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One scenario file: its result, or the problems that kept it from one."""
+
+    file: str
+    result: Result | None = None
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.result is not None and self.result.verdict.ok
+
+
+class Batch(msgspec.Struct, frozen=True):
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> int:
+        return sum(outcome.ok for outcome in self.outcomes)
+
+    @property
+    def invalid(self) -> int:
+        return sum(outcome.result is None for outcome in self.outcomes)
+
+    @property
+    def failed(self) -> int:
+        return len(self.outcomes) - self.passed - self.invalid
+
+    @property
+    def exit_code(self) -> int:
+        """Bad input outweighs a failed scenario, which outweighs success."""
+        if self.invalid:
+            return EXIT_BAD_INPUT
+        return EXIT_DOES_NOT_FIT if self.failed else EXIT_OK
+
+
+def batch_json(batch: Batch) -> dict[str, Any]:
+    """The JSON contract of `check`: schema_version first, one entry a file, a summary."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "scenarios": [_entry(outcome) for outcome in batch.outcomes],
+        "summary": {
+            "total": len(batch.outcomes),
+            "passed": batch.passed,
+            "failed": batch.failed,
+            "invalid": batch.invalid,
+        },
+    }
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    entry: dict[str, Any] = {"file": outcome.file, "ok": outcome.ok}
+    if outcome.result is not None:
+        return entry | {"result": outcome.result}
+    return entry | {"problems": [problem_json(problem) for problem in outcome.problems]}
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    where = problem.location
+    return {
+        "file": where.name if where else None,
+        "line": where.line if where else None,
+        "column": where.column if where else None,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+def batch_document(batch: Batch) -> Document:
+    """Pass/fail table, then what is wrong with each scenario that did not pass."""
+    total = len(batch.outcomes)
+    ok = batch.passed == total
+    columns = (
+        Column("file"),
+        Column("verdict"),
+        Column("GPUs", True),
+        Column("GiB used", True),
+        Column("usable", True),
+        Column("time", True),
+        Column("limits"),
+    )
+    rows = tuple(_row(outcome) for outcome in batch.outcomes)
+    blocks: list[Block] = [Table("Scenarios", columns, rows)]
+    details = tuple(
+        f"{clean(outcome.file)}: {worst_reason(outcome)}" for outcome in batch.outcomes if not outcome.ok
+    )
+    if details:
+        blocks.append(Notes("What is wrong", details))
+    counts = f"{batch.passed} passed, {batch.failed} failed, {batch.invalid} with bad input"
+    return Document("PASS" if ok else "FAIL", ok, f"{plural(total, 'scenario')}: {counts}", (), tuple(blocks))
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    result = outcome.result
+    if result is None:
+        return (clean(outcome.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, "")
+    limits = result.verdict.limits
+    missed = [clean(limit.name) for limit in limits if not limit.ok]
+    met = "all met" if limits else "none set"
+    return (
+        clean(outcome.file),
+        verdict_word(result),
+        str(result.gpus.count),
+        gib(result.memory.peak_bytes),
+        gib(result.memory.usable_bytes),
+        duration(result.time.total_s.expected),
+        f"misses {', '.join(missed)}" if missed else met,
+    )
+
+
+def worst_reason(outcome: Outcome) -> str:
+    """The first problem or reason; the estimator lists the gravest first."""
+    if outcome.result is None:
+        more = len(outcome.problems) - 1
+        first = clean(problem_text(outcome.problems[0])) if outcome.problems else "cannot be read"
+        return f"{first} (and {plural(more, 'more problem')})" if more > 0 else first
+    reasons = outcome.result.verdict.reasons
+    return reason_text(reasons[0]) if reasons else headline(outcome.result)
+
+
+def problem_text(problem: Problem) -> str:
+    """A problem in one line: place, message, hint."""
+    where = f"{problem.location}: " if problem.location else ""
+    return f"{where}{problem.message}{f' ({problem.hint})' if problem.hint else ''}"

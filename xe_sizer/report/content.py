@@ -1,0 +1,219 @@
+"""What a report on one result says, block by block, in the order people ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xe_sizer.report.document import (
+    Block,
+    Column,
+    Document,
+    Fact,
+    Facts,
+    FactsPair,
+    Notes,
+    Step,
+    Steps,
+    Table,
+)
+from xe_sizer.report.explain import explanations
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    amount,
+    clean,
+    count,
+    duration,
+    duration_range,
+    gib,
+    given,
+    number,
+    percent,
+    plural,
+    value_range,
+    whole,
+)
+from xe_sizer.report.options import Options
+from xe_sizer.report.verdict import headline, reason_text, verdict_word
+from xe_sizer.result import Cost, Result
+
+_HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
+_HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
+_QUIET_WHEN_ONE = frozenset({"vpp", "cp", "ep"})
+_SHOWN_ELSEWHERE = frozenset({"origin", "gpus", "nodes", "layout", "limits"})
+
+
+def document(result: Result, options: Options) -> Document:
+    """The whole report on `result`; `options.explain` adds sections."""
+    return Document(
+        verdict=verdict_word(result),
+        ok=result.verdict.ok,
+        headline=headline(result),
+        reasons=tuple(reason_text(reason) for reason in result.verdict.reasons),
+        blocks=tuple(_blocks(result, options)),
+    )
+
+
+def _blocks(result: Result, options: Options) -> Iterator[Block]:
+    yield FactsPair(_job(result.scenario), _hardware(result))
+    yield memory_table(result)
+    yield time_table(result)
+    if result.time.modules:
+        yield module_table(result)
+    yield totals_table(result)
+    if result.verdict.limits:
+        yield limits_table(result)
+    yield from explanations(result, options.explain)
+    if result.warnings:
+        yield Notes("Warnings", tuple(clean(warning) for warning in result.warnings))
+    if result.advice:
+        steps = (Step(clean(a.change), clean(a.effect), clean(a.command)) for a in result.advice)
+        yield Steps("Advice", tuple(steps))
+
+
+def _job(scenario: Mapping[str, Any]) -> Facts:
+    rows = [fact for fact in _scenario_facts(scenario) if not _is_hardware(fact.label)]
+    return Facts("Job", tuple(rows))
+
+
+def _hardware(result: Result) -> Facts:
+    scenario, gpus, layout = result.scenario, result.gpus, result.layout
+    origin = scenario.get("origin") or {}
+    rows = [fact for fact in _scenario_facts(scenario) if _is_hardware(fact.label)]
+    shape = f"{plural(gpus.nodes, 'node')} of {gpus.gpus_per_node}"
+    rows.append(Fact("gpus", f"{gpus.count} ({shape})", clean(origin.get("gpus", ""))))
+    minimum = gpus.minimum_that_fits
+    rows.append(Fact("minimum that fits", "none found" if minimum is None else plural(minimum, "GPU")))
+    for name in layout.__struct_fields__:
+        value = getattr(layout, name)
+        if value != 1 or name not in _QUIET_WHEN_ONE:
+            rows.append(Fact(name.replace("_", " "), _text(value), clean(origin.get(f"layout.{name}", ""))))
+    return Facts("Hardware and layout", tuple(rows))
+
+
+def _is_hardware(label: str) -> bool:
+    return label in _HARDWARE_KEYS or label.split(".")[0] in _HARDWARE_SECTIONS
+
+
+def _scenario_facts(scenario: Mapping[str, Any]) -> Iterator[Fact]:
+    """Every resolved value but those that have a place of their own, dotted, with its origin."""
+    origin = scenario.get("origin") or {}
+    for key, value in scenario.items():
+        if key in _SHOWN_ELSEWHERE or value is None:
+            continue
+        inner = value.items() if isinstance(value, Mapping) else ((None, value),)
+        for name, item in inner:
+            if item is None or isinstance(item, Mapping):
+                continue
+            dotted = key if name is None else f"{key}.{name}"
+            yield Fact(clean(dotted), _text(item), clean(origin.get(dotted, "")))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return given(value)
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_text(item) for item in value[:8])
+        return f"{shown} and {len(value) - 8} more" if len(value) > 8 else shown
+    return clean(value)
+
+
+def memory_table(result: Result) -> Table:
+    """The ledger of the worst GPU; the bars are shares of what is usable."""
+    memory = result.memory
+    usable = memory.usable_bytes
+    ledger = sorted(memory.components, key=lambda part: -part.bytes)
+    parts = [(part.name, part.bytes) for part in ledger if part.bytes]
+    sums = [("peak", memory.peak_bytes), ("usable", usable), ("headroom", memory.headroom_bytes)]
+    lines = [(name, value, value / usable if usable else None) for name, value in parts + sums]
+    rows = tuple(
+        (clean(name), gib(value), NOT_A_NUMBER if share is None else percent(share))
+        for name, value, share in lines
+    )
+    host = f"; host memory {gib(memory.host_bytes)} GiB per node" if memory.host_bytes else ""
+    return Table(
+        title=f"Memory of the worst GPU ({clean(memory.gpu)}, {clean(memory.phase)}{host})",
+        columns=(Column("component"), Column("GiB", True), Column("of usable", True)),
+        rows=rows,
+        shares=(*(share for _, _, share in lines[: len(parts) + 1]), None, None),
+        totals=len(sums),
+    )
+
+
+def time_table(result: Result) -> Table:
+    """An optimizer step by part."""
+    time = result.time
+    parts = sorted((part for part in time.components if part.seconds), key=lambda part: -part.seconds)
+    rows = [(clean(part.name), duration(part.seconds), percent(part.share)) for part in parts]
+    rows.append(("step", duration(time.step_s.expected), "100 %"))
+    return Table(
+        title=f"Time of a step (bound by {clean(time.bound)})",
+        columns=(Column("part"), Column("time", True), Column("share", True)),
+        rows=tuple(rows),
+        shares=(*(part.share for part in parts), None),
+        totals=1,
+    )
+
+
+def module_table(result: Result) -> Table:
+    modules = result.time.modules
+    rows = tuple(
+        (clean(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules
+    )
+    return Table(
+        title="Time of a step by module",
+        columns=(Column("module"), Column("forward", True), Column("backward", True)),
+        rows=rows,
+        detail=True,
+    )
+
+
+def totals_table(result: Result) -> Table:
+    """Time, money, tokens and efficiency of the whole job, with ranges where there are any."""
+    time, data = result.time, result.data
+    rows = [
+        ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
+        ("steps", whole(time.steps), ""),
+        ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
+        *_cost_rows(result.cost),
+        ("samples", count(data.samples), ""),
+        ("real tokens", count(data.real_tokens), ""),
+        ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
+        ("tokens per second and GPU", number(time.tokens_per_s_per_gpu), ""),
+        ("samples per second", number(time.samples_per_s), ""),
+        ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
+    ]
+    evidence = clean(time.evidence)
+    span = "range" if time.calibrated else "range *"
+    return Table(
+        title="Whole job",
+        columns=(Column("quantity"), Column("expected", True), Column(span)),
+        rows=tuple(rows),
+        note=f"Ranges rest on {evidence}" if time.calibrated else f"* uncalibrated: {evidence}",
+    )
+
+
+def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
+    hours = cost.gpu_hours
+    yield "GPU-hours", number(hours.expected), value_range(hours.low, hours.high)
+    if cost.energy_kwh is not None:
+        yield "energy", f"{number(cost.energy_kwh)} kWh", ""
+    if cost.price is not None:
+        price = cost.price
+        span = value_range(price.low, price.high, amount)
+        yield "price", f"{amount(price.expected)} {clean(price.currency)}", f"{span} {clean(price.currency)}"
+
+
+def limits_table(result: Result) -> Table:
+    rows = tuple(
+        (clean(limit.name), number(limit.limit), _limit_value(limit.value), "met" if limit.ok else "MISSED")
+        for limit in result.verdict.limits
+    )
+    columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
+    return Table("Limits", columns, rows)
+
+
+def _limit_value(value: float | None) -> str:
+    return "unknown" if value is None else number(value)

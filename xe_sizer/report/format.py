@@ -1,0 +1,119 @@
+"""Numbers and words as people read them. The only place where SI units turn into text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from xe_sizer.result import Range
+from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
+
+NOT_A_NUMBER = "-"
+_COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+_BYTE_UNITS = ((0.1 * GIB, GIB, "GiB"), (0.1 * MIB, MIB, "MiB"), (0.1 * KIB, KIB, "KiB"))
+_TIME_UNITS = (
+    (3 * DAY_S, DAY_S, "d"),
+    (90 * MINUTE_S, HOUR_S, "h"),
+    (90.0, MINUTE_S, "min"),
+    (1.0, 1.0, "s"),
+    (1e-3, 1e-3, "ms"),
+)
+
+
+def clean(value: object) -> str:
+    """One line without control characters: what a user named may hold terminal escapes or line ends."""
+    return "".join(char if char.isprintable() else " " for char in str(value))
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands separated: 0.0123, 8.14, 75.2, 1,234."""
+    if value is None or not math.isfinite(value):
+        return NOT_A_NUMBER
+    if value == 0 or float(value).is_integer():
+        return f"{value:,.0f}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(decimals, 6)}f}"
+
+
+def given(value: float) -> str:
+    """A number as somebody wrote it, up to nine digits: 114.5, 12,012."""
+    return whole(value) if float(value).is_integer() else f"{value:,.9g}"
+
+
+def whole(value: float | None) -> str:
+    """A count in full: 12,012."""
+    return NOT_A_NUMBER if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def count(value: float) -> str:
+    """A count that may be huge: 12,012 stays, 1.4 M, 3.2 B (billions, as the field says)."""
+    for size, name in _COUNT_UNITS:
+        if abs(value) >= size:
+            return f"{value / size:.{1 if abs(value) < 100 * size else 0}f} {name}"
+    return number(value) if abs(value) < 100 else whole(value)
+
+
+def gib(value_bytes: float) -> str:
+    """GiB without the unit: two decimals below 10, one above."""
+    value = value_bytes / GIB
+    if not math.isfinite(value):
+        return NOT_A_NUMBER
+    return f"{value:,.{2 if abs(value) < 9.995 else 1}f}"
+
+
+def byte_size(value_bytes: float) -> str:
+    """A size in the unit that fits it: 18.4 GiB, 1.05 GiB, 52.0 MiB."""
+    for threshold, unit_bytes, name in _BYTE_UNITS:
+        if abs(value_bytes) >= threshold:
+            value = value_bytes / unit_bytes
+            return f"{value:,.{2 if abs(value) < 9.995 else 1}f} {name}"
+    return f"{whole(value_bytes)} B"
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    for threshold, unit_s, name in _TIME_UNITS:
+        if abs(seconds) >= threshold:
+            return unit_s, name
+    return 1e-6, "us"
+
+
+def _in_unit(value: float) -> str:
+    if not math.isfinite(value):
+        return NOT_A_NUMBER
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.1f}" if abs(value) >= 0.95 else number(value)
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that fits it: 350 ms, 12.3 s, 42.0 min, 8.1 h, 5.2 d."""
+    if seconds == 0:
+        return "0 s"
+    unit_s, name = _time_unit(seconds)
+    return f"{_in_unit(seconds / unit_s)} {name}"
+
+
+def duration_range(span: Range) -> str:
+    """Low to high in the unit of the expected value: 6.9 to 9.9 h."""
+    unit_s, name = _time_unit(span.expected)
+    return f"{_in_unit(span.low / unit_s)} to {_in_unit(span.high / unit_s)} {name}"
+
+
+def value_range(low: float, high: float, text: Callable[[float], str] = number) -> str:
+    return f"{text(low)} to {text(high)}"
+
+
+def amount(value: float) -> str:
+    """Money without the currency: cents below 100."""
+    return f"{value:,.2f}" if abs(value) < 100 else whole(value)
+
+
+def percent(share: float) -> str:
+    """A fraction as per cent: 24 %, 3.4 %, 0.02 %."""
+    value = 100 * share
+    if not math.isfinite(value):
+        return NOT_A_NUMBER
+    decimals = 0 if abs(value) >= 9.95 or value == 0 else 1 if abs(value) >= 0.095 else 2
+    return f"{value:.{decimals}f} %"
+
+
+def plural(how_many: int, noun: str) -> str:
+    return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"

@@ -1,0 +1,1 @@
+"""One module per output format; see `xe_sizer.report.registry`."""

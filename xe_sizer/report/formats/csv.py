@@ -1,0 +1,89 @@
+"""Every number of a result as section, name, value and unit: one row each, for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from xe_sizer.report.format import clean
+from xe_sizer.report.options import Options
+from xe_sizer.result import Result
+
+_Row = tuple[str, str, str, str]
+_UNITS = (
+    ("tokens_per_s_per_gpu", "tokens/s"),
+    ("samples_per_s", "samples/s"),
+    ("gpu_hours", "h"),
+    ("hours", "h"),
+    ("kwh", "kWh"),
+    ("gib", "GiB"),
+    ("bytes", "bytes"),
+    ("seconds", "s"),
+    ("_s", "s"),
+    ("share", "fraction"),
+    ("mfu", "fraction"),
+    ("hfu", "fraction"),
+    ("tokens", "tokens"),
+)
+_PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "source", "origin"})
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def render(result: Result, options: Options) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("section", "name", "value", "unit"))
+    writer.writerows(_rows(result))
+    return out.getvalue()
+
+
+def _rows(result: Result) -> Iterator[_Row]:
+    currency = result.cost.price.currency if result.cost.price else ""
+    for section, value in msgspec.to_builtins(result).items():
+        if section in _PROSE:
+            continue
+        for path, leaf in _leaves(value, ()):
+            name = ".".join(path) or section
+            unit = clean(currency) if path[:1] == ("price",) else _unit(leaf, section, path)
+            yield section, _safe(name), _value(leaf), unit
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Scalars below `value`; an entry of a list goes by its name."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in _PROSE and not (key == "name" and path):
+                yield from _leaves(item, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            named = isinstance(item, Mapping) and "name" in item
+            yield from _leaves(item, (*path, str(item["name"]) if named else str(index)))
+    elif value is not None:
+        yield path, value
+
+
+def _unit(value: Any, section: str, path: tuple[str, ...]) -> str:
+    """The unit that the nearest key names: `step_s.low` is seconds, `max_hours.value` hours."""
+    if isinstance(value, bool | str):
+        return ""
+    for key in reversed((section, *path)):
+        for ending, unit in _UNITS:
+            if key.endswith(ending):
+                return unit
+    return ""
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, int | float) else _safe(str(value))
+
+
+def _safe(text: str) -> str:
+    """Text that a spreadsheet will not run as a formula."""
+    text = clean(text)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

@@ -1,0 +1,23 @@
+"""The whole result as JSON: the contract that scripts rely on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from xe_sizer.report.batch import Batch, batch_json
+from xe_sizer.report.options import Options
+from xe_sizer.result import Result
+
+
+def render(result: Result, options: Options) -> str:
+    return _pretty(result)
+
+
+def render_batch(batch: Batch, options: Options) -> str:
+    return _pretty(batch_json(batch))
+
+
+def _pretty(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

@@ -1,0 +1,104 @@
+"""Markdown for a pull-request comment: verdict and totals in sight, ledgers folded away."""
+
+from __future__ import annotations
+
+import re
+
+from xe_sizer.report.batch import Batch, batch_document
+from xe_sizer.report.content import document
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table
+from xe_sizer.report.options import Options
+from xe_sizer.result import Result
+
+MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
+_CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"
+_LONG_TABLE = 12
+_SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
+
+
+def render(result: Result, options: Options) -> str:
+    return _render(document(result, options))
+
+
+def render_batch(batch: Batch, options: Options) -> str:
+    return _render(batch_document(batch))
+
+
+def _render(content: Document) -> str:
+    parts = [f"### {'✅' if content.ok else '❌'} {content.verdict}\n\n{_escape(content.headline)}\n"]
+    if content.reasons:
+        parts.append("".join(f"- {_escape(reason)}\n" for reason in content.reasons))
+    parts.extend(_block(block) for block in content.blocks)
+    return _capped(parts)
+
+
+def _capped(parts: list[str]) -> str:
+    """Whole blocks up to the cap: half a table would not render."""
+    text = ""
+    for part in parts:
+        if len(text) + len(part) + 1 + len(_CUT_NOTE) > MAX_CHARACTERS:
+            return text + _CUT_NOTE
+        text += f"{part}\n"
+    return text
+
+
+def _block(block: Block) -> str:
+    match block:
+        case FactsPair():
+            return f"{_folded_facts(block.left)}\n{_folded_facts(block.right)}"
+        case Facts():
+            return _folded_facts(block)
+        case Table():
+            return _table(block)
+        case Notes():
+            notes = "".join(f"- {_escape(note)}\n" for note in block.items)
+            return f"**{_escape(block.title)}**\n\n{notes}"
+        case Steps():
+            return _steps(block)
+
+
+def _folded_facts(facts: Facts) -> str:
+    rows = ((_escape(row.label), _escape(row.value), _escape(row.origin)) for row in facts.rows)
+    lines = ["| | | from |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return _folded(facts.title, "\n".join(lines))
+
+
+def _table(table: Table) -> str:
+    names = " | ".join(_escape(column.name) for column in table.columns)
+    rules = " | ".join("---:" if column.numeric else "---" for column in table.columns)
+    rows = "\n".join(f"| {' | '.join(_escape(cell) for cell in row)} |" for row in table.rows)
+    body = f"| {names} |\n| {rules} |\n{rows}"
+    if table.note:
+        body += f"\n\n{_escape(table.note)}"
+    if table.shares or table.detail or len(table.rows) > _LONG_TABLE:
+        return _folded(table.title, body)
+    return f"**{_escape(table.title)}**\n\n{body}\n"
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{_html(title)}</summary>\n\n{body}\n\n</details>\n"
+
+
+def _steps(block: Steps) -> str:
+    text = f"**{_escape(block.title)}**\n\n"
+    for place, step in enumerate(block.steps, start=1):
+        effect = f": {step.effect}" if step.effect else ""
+        text += f"{place}. {_escape(step.change + effect)}\n"
+        if step.command:
+            fence = _fence(step.command)
+            text += f"\n   {fence}sh\n   {step.command}\n   {fence}\n"
+    return text
+
+
+def _fence(command: str) -> str:
+    """A fence longer than any run of backticks inside."""
+    return "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
+
+
+def _html(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _escape(text: str) -> str:
+    """Text that Markdown shows as it is and that mentions nobody."""
+    return _SPECIAL.sub(r"\\\1", _html(text)).replace("@", "@\u200b")

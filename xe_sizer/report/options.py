@@ -1,0 +1,21 @@
+"""What a reader's surroundings ask of a report: colour, width, encoding, how deep to go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXPLAINABLE = ("memory", "time", "data", "sources")
+
+
+@dataclass(frozen=True)
+class Options:
+    """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
+
+    `file` is the scenario file a report is about; annotations and test cases name it.
+    """
+
+    color: bool = False
+    width: int | None = None
+    encoding: str = "utf-8"
+    explain: tuple[str, ...] = ()
+    file: str | None = None

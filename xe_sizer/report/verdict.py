@@ -1,0 +1,86 @@
+"""The answer in one word and one sentence."""
+
+from __future__ import annotations
+
+from xe_sizer.report.format import byte_size, clean, duration, duration_range, gib, number
+from xe_sizer.result import Limit, Reason, Result
+
+_JOBS = {
+    "lora": "LoRA",
+    "qlora": "QLoRA",
+    "sft": "SFT",
+    "pretrain": "Pre-training",
+    "p-tuning": "P-tuning",
+}
+
+
+def verdict_word(result: Result) -> str:
+    if not result.verdict.fits:
+        return "DOES NOT FIT"
+    return "FITS" if result.verdict.meets_limits else "MISSES LIMITS"
+
+
+def subject(result: Result) -> str:
+    """What was sized: `LoRA of llama-2-70b on 16 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    job = str(result.scenario.get("job", "training"))
+    model = clean(result.scenario.get("model", "the model"))
+    return f"{_JOBS.get(job, clean(job))} of {model} on {hardware(result)}"
+
+
+def hardware(result: Result) -> str:
+    gpu, server = result.scenario.get("gpu"), result.scenario.get("server")
+    accelerators = f"{result.gpus.count} x {clean(gpu) if gpu else 'GPU'}"
+    return f"{accelerators} ({result.gpus.nodes} x {clean(server)})" if server else accelerators
+
+
+def headline(result: Result) -> str:
+    """Subject and outcome in one line; see `subject` and `outcome`."""
+    return f"{subject(result)}: {outcome(result)}"
+
+
+def outcome(result: Result) -> str:
+    if not result.verdict.fits:
+        return _shortage(result)
+    missed = [limit_text(limit) for limit in result.verdict.limits if not limit.ok]
+    figures = f"{_memory_use(result)}, {_run(result)}"
+    return f"misses {'; '.join(missed)}: {figures}" if missed else figures
+
+
+def _memory_use(result: Result) -> str:
+    return f"{gib(result.memory.peak_bytes)} of {gib(result.memory.usable_bytes)} GiB per GPU used"
+
+
+def _run(result: Result) -> str:
+    span = result.time.total_s
+    hours = number(result.cost.gpu_hours.expected)
+    return f"{duration(span.expected)} ({duration_range(span)}{uncalibrated(result)}), {hours} GPU-hours"
+
+
+def uncalibrated(result: Result) -> str:
+    """A mark for ranges that no measurement stands behind."""
+    return "" if result.time.calibrated else ", uncalibrated"
+
+
+def _shortage(result: Result) -> str:
+    memory = result.memory
+    where = f"({clean(memory.gpu)}, {clean(memory.phase)})"
+    if memory.headroom_bytes < 0:
+        return (
+            f"needs {gib(memory.peak_bytes)} GiB per GPU, {gib(memory.usable_bytes)} GiB available, "
+            f"{gib(-memory.headroom_bytes)} GiB missing {where}"
+        )
+    available = memory.host_available_bytes
+    if available is not None and memory.host_bytes > available:
+        needs = byte_size(memory.host_bytes)
+        return f"needs {needs} of host memory per node, {byte_size(available)} available"
+    return clean(result.verdict.reasons[0].message) if result.verdict.reasons else "no layout fits"
+
+
+def limit_text(limit: Limit) -> str:
+    value = "unknown" if limit.value is None else number(limit.value)
+    return f"{clean(limit.name)} (limit {number(limit.limit)}, estimate {value})"
+
+
+def reason_text(reason: Reason) -> str:
+    fix = f" Fix: {clean(reason.fix)}" if reason.fix else ""
+    return f"{clean(reason.message)}{'.' if fix and not reason.message.endswith('.') else ''}{fix}"

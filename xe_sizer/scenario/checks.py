@@ -1,0 +1,149 @@
+"""Contradictions inside one scenario, found without knowing the hardware or the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xe_sizer.errors import Problem
+from xe_sizer.profiles.convert import Locate
+
+TOLERANCE = 0.01  # figures of one data set may differ by rounding
+
+
+def contradictions(merged: Mapping[str, Any], locate: Locate) -> list[Problem]:
+    """Every contradiction between the keys of a scenario.
+
+    `merged` is plain data that need not be valid: keys of a wrong type are passed over here, so that wrong
+    types and contradictions can be reported together.
+    """
+    scenario = _Numbers(merged)
+    found = [
+        *_exclusive(scenario),
+        *_lengths(scenario),
+        *_histogram(scenario),
+        *_batches(scenario),
+        *_layout(scenario),
+    ]
+    return [Problem(message, locate(tuple(key.split("."))), hint) for key, message, hint in found]
+
+
+_Contradiction = tuple[str, str, str | None]  # dotted key, message, hint
+
+
+class _Numbers:
+    """Looks up dotted keys in plain data that may have any form."""
+
+    def __init__(self, merged: Mapping[str, Any]) -> None:
+        self.merged = merged
+
+    def raw(self, key: str) -> Any:
+        value: Any = self.merged
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def __call__(self, key: str) -> float | None:
+        return _number(self.raw(key))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 < value < 1e30 else None
+
+
+def _exclusive(scenario: _Numbers) -> Iterator[_Contradiction]:
+    if scenario.raw("server") is not None and scenario.raw("gpu") is not None:
+        yield "gpu", "'server' and 'gpu' are both given", "a server names its GPU; remove one of them"
+    if scenario.raw("train.steps") is not None and scenario.raw("train.epochs") is not None:
+        yield "train.epochs", "'steps' and 'epochs' are both given", "remove one of them"
+    if scenario.raw("efficiency.ideal") is True:
+        for name in ("flops", "memory"):
+            if scenario.raw(f"efficiency.{name}") is not None:
+                message = f"'ideal' and '{name}' are both given"
+                yield f"efficiency.{name}", message, "ideal means 1 for both; remove one of them"
+    gpus, most = scenario("gpus"), scenario("limits.max_gpus")
+    if gpus and most and gpus > most:
+        yield "gpus", f"'gpus' ({gpus:g}) is above 'max_gpus' ({most:g})", None
+
+
+def _lengths(scenario: _Numbers) -> Iterator[_Contradiction]:
+    least, mean, most = (scenario(f"data.{name}_tokens") for name in ("min", "mean", "max"))
+    if mean and most and mean > most:
+        yield "data.mean_tokens", f"'mean_tokens' ({mean:g}) is above 'max_tokens' ({most:g})", None
+    if least and mean and least > mean:
+        yield "data.min_tokens", f"'min_tokens' ({least:g}) is above 'mean_tokens' ({mean:g})", None
+    if least and most and not mean and least > most:
+        yield "data.min_tokens", f"'min_tokens' ({least:g}) is above 'max_tokens' ({most:g})", None
+    tokens, samples = scenario("data.tokens"), scenario("data.samples")
+    if tokens and samples and mean and abs(samples * mean / tokens - 1) > TOLERANCE:
+        product = f"'samples' x 'mean_tokens' is {samples * mean:.6g}"
+        yield "data.tokens", f"'tokens' is {tokens:.6g}, but {product}", "give two of the three"
+
+
+def _histogram(scenario: _Numbers) -> Iterator[_Contradiction]:
+    lengths, counts = scenario.raw("data.histogram.lengths"), scenario.raw("data.histogram.counts")
+    if not isinstance(lengths, list) or not isinstance(counts, list):
+        return
+    if len(lengths) != len(counts):
+        message = f"the histogram has {len(lengths)} 'lengths' but {len(counts)} 'counts'"
+        yield "data.histogram.counts", message, "give one count per length"
+        return
+    pairs = [
+        (_number(length) or 0.0, _number(count) or 0.0) for length, count in zip(lengths, counts, strict=True)
+    ]
+    total = sum(count for _, count in pairs)
+    if not total:
+        yield "data.histogram.counts", "the histogram counts no samples", None
+        return
+    stated, mean = scenario("data.mean_tokens"), sum(length * count for length, count in pairs) / total
+    if stated and abs(mean / stated - 1) > TOLERANCE:
+        message = f"'mean_tokens' is {stated:g}, but the mean of the histogram is {mean:.6g}"
+        yield "data.mean_tokens", message, "remove one of them"
+
+
+def _batches(scenario: _Numbers) -> Iterator[_Contradiction]:
+    whole, micro, replicas = (
+        scenario("train.global_batch"),
+        scenario("train.micro_batch"),
+        scenario("layout.dp"),
+    )
+    if not whole or not (micro or replicas):
+        return
+    if micro and whole % micro:
+        message = f"'global_batch' ({whole:g}) is not a multiple of 'micro_batch' ({micro:g})"
+        yield "train.global_batch", message, _multiples(whole, micro)
+    elif replicas and whole % ((micro or 1) * replicas):
+        step = (micro or 1) * replicas
+        product = f"'micro_batch' x 'dp' ({step:g})" if micro else f"'dp' ({step:g})"
+        message = f"'global_batch' ({whole:g}) is not a multiple of {product}"
+        yield "train.global_batch", message, _multiples(whole, step)
+
+
+def _layout(scenario: _Numbers) -> Iterator[_Contradiction]:
+    degrees = {name: scenario(f"layout.{name}") for name in ("tp", "pp", "cp", "dp")}
+    given = {name: degree for name, degree in degrees.items() if degree}
+    product = 1.0
+    for degree in given.values():
+        product *= degree
+    gpus = scenario("gpus")
+    if gpus and given and gpus % product:
+        names = " x ".join(f"'{name}'" for name in given)
+        yield (
+            "gpus",
+            f"'gpus' ({gpus:g}) is not a multiple of {names} ({product:g})",
+            _multiples(gpus, product),
+        )
+    vpp = scenario("layout.vpp")
+    if vpp and vpp > 1 and degrees["pp"] == 1:
+        yield (
+            "layout.vpp",
+            f"'vpp' ({vpp:g}) needs 'pp' of at least 2",
+            "vpp divides the stages of a pipeline",
+        )
+
+
+def _multiples(value: float, step: float) -> str | None:
+    below = value // step * step
+    return f"the nearest are {below:g} and {below + step:g}" if below else f"the smallest is {step:g}"

@@ -1,0 +1,78 @@
+"""What a training method changes: which weights learn, what is added to the model, how frozen weights are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.parameters import Weight, count_parameters, layer_weights
+from xe_sizer.graph.transformer import Learning
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """What a user may choose about a method; None or empty means the stack's default or the method's own."""
+
+    lora_rank: int = 16
+    lora_targets: tuple[str, ...] = ("q", "v")
+    virtual_tokens: int = 10
+    encoder_hidden: int | None = None
+    adapter_element_bytes: float = 4.0
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method applied to a model.
+
+    learning : what learns, as the operator graph sees it
+    added_parameters : parameters beside the layers (prompt encoder) [-]
+    added_tokens : tokens put before every sequence [-]
+    frozen_linear_bytes : storage per element of a frozen linear weight of a layer, None for the stack's [bytes]
+    quantised : frozen linear weights are expanded to the compute type before every use
+    """
+
+    name: str
+    learning: Learning
+    added_parameters: int = 0
+    added_tokens: int = 0
+    frozen_linear_bytes: float | None = None
+    quantised: bool = False
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    def adapter_parameters(self, model: ModelShape) -> int:
+        """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
+        total = 0
+        for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
+            weights = {weight.name: weight for weight in layer_weights(model, moe)} if layers else {}
+            total += layers * sum(self._adapter_sizes(weights))
+        return total
+
+    def _adapter_sizes(self, weights: Mapping[str, Weight]) -> list[int]:
+        sizes = []
+        for name, rank in self.learning.adapters.items():
+            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
+            if members:
+                outputs = sum(weight.outputs * weight.copies for weight in members)
+                first = members[0]
+                sizes.append(rank * (first.inputs * first.copies + outputs))
+        return sizes
+
+    def trainable_parameters(self, model: ModelShape) -> int:
+        """Everything that gets a gradient [-]."""
+        base = count_parameters(model).total if self.learning.base else 0
+        return base + self.adapter_parameters(model) + self.added_parameters
+
+
+Builder = Callable[[ModelShape, MethodOptions], Method]
+METHODS: dict[str, Builder] = {}
+
+
+def register(name: str) -> Callable[[Builder], Builder]:
+    """Make a method known under its job name."""
+
+    def add(build: Builder) -> Builder:
+        METHODS[name] = build
+        return build
+
+    return add

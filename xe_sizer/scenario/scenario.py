@@ -1,0 +1,257 @@
+"""One question, merged from a scenario file, the environment and the command line; nothing resolved yet."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.convert import file_order
+from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
+from xe_sizer.scenario.checks import contradictions
+from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
+
+__all__ = ["OPTIONS", "Given", "ScenarioFile", "read_scenario", "scenario_json_schema", "variable_name"]
+
+OPTIONS: Mapping[str, str] = MappingProxyType({
+    "model": "model",
+    "gpu": "gpu",
+    "server": "server",
+    "gpus": "gpus",
+    "nodes": "nodes",
+    "job": "job",
+    "stack": "stack",
+    "precision": "precision",
+    "tp": "layout.tp",
+    "pp": "layout.pp",
+    "vpp": "layout.vpp",
+    "cp": "layout.cp",
+    "ep": "layout.ep",
+    "dp": "layout.dp",
+    "zero": "layout.zero",
+    "micro-batch": "train.micro_batch",
+    "global-batch": "train.global_batch",
+    "seq-len": "train.seq_len",
+    "dataset": "data.profile",
+    "samples": "data.samples",
+    "mean-tokens": "data.mean_tokens",
+    "min-tokens": "data.min_tokens",
+    "max-tokens": "data.max_tokens",
+    "tokens": "data.tokens",
+    "epochs": "train.epochs",
+    "steps": "train.steps",
+    "padding": "train.padding",
+    "recompute": "layout.recompute",
+    "offload": "layout.offload",
+    "optimizer": "optimizer",
+    "attention": "attention",
+    "lora-rank": "lora.rank",
+    "lora-targets": "lora.targets",
+    "flops-efficiency": "efficiency.flops",
+    "memory-efficiency": "efficiency.memory",
+    "ideal": "efficiency.ideal",
+    "max-hours": "limits.max_hours",
+    "max-cost": "limits.max_cost",
+    "max-gpus": "limits.max_gpus",
+    "min-headroom-gib": "limits.min_headroom_gib",
+    "price-per-gpu-hour": "cost.price_per_gpu_hour",
+})  # fmt: skip
+"""Option name (without dashes in front) to scenario key, for the command line and the environment."""
+
+_OPTION_OF = {key: option for option, key in OPTIONS.items()}
+_PREFIX = "XE_SIZER_"
+_OTHER_VARIABLES = frozenset({"XE_SIZER_PROFILES"})
+
+# A key from a flag or variable takes the place of the keys that say the same in another way.
+_STATISTICS = ("samples", "mean_tokens", "min_tokens", "max_tokens", "tokens", "histogram")
+_REPLACES: dict[str, tuple[str, ...]] = {
+    "server": ("gpu",),
+    "gpu": ("server",),
+    "gpus": ("nodes",),
+    "nodes": ("gpus",),
+    "train.steps": ("train.epochs",),
+    "train.epochs": ("train.steps",),
+    "data.profile": tuple(f"data.{name}" for name in _STATISTICS),
+    "data.mean_tokens": ("data.histogram",),
+    "data.min_tokens": ("data.histogram",),
+    "data.max_tokens": ("data.histogram",),
+    "efficiency.ideal": ("efficiency.flops", "efficiency.memory"),
+    "efficiency.flops": ("efficiency.ideal",),
+    "efficiency.memory": ("efficiency.ideal",),
+}
+_TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user asked, merged from file, environment and flags; nothing resolved yet.
+
+    `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
+    or the name of the flag or variable, of a path. `folder` is that of the scenario file.
+    """
+
+    values: ScenarioFile
+    origin: Mapping[str, str]
+    locate: Locate
+    folder: Path | None
+
+    def folder_for(self, key: str) -> Path | None:
+        """Where a relative path in a dotted key starts: None (the current folder) for flags and variables."""
+        return self.folder if self.origin.get(key) == "file" else None
+
+
+def read_scenario(path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Given:
+    """Merge a scenario file with XE_SIZER_* variables and flags; flag over variable over file.
+
+    Parameters
+    ----------
+    path           the scenario file, or None when flags and variables say everything
+    flags          typed value by dotted key; None means not given; a list may be comma-separated text
+    environment    such as os.environ
+
+    Raises
+    ------
+    InputError     with every problem of the file, the variables and the flags
+    """
+    problems: list[Problem] = []
+    document = None
+    try:
+        document = load_yaml(path) if path else None
+    except InputError as error:
+        problems += error.problems
+    variables = _read_variables(environment, problems)
+    if problems and path and not document:
+        raise InputError(problems)
+    merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
+    origin = dict.fromkeys(_given_keys(merged), "file")
+    _overlay(merged, origin, variables, "env")
+    _overlay(
+        merged,
+        origin,
+        {key: _typed_flag(key, value) for key, value in flags.items() if value is not None},
+        "flag",
+    )
+    locate = _Places(document, origin)
+    try:
+        values = convert(merged, ScenarioFile, locate)
+    except InputError as error:
+        problems += error.problems
+    problems += contradictions(merged, locate)
+    if problems:
+        raise InputError(sorted(problems, key=file_order))
+    return Given(values, MappingProxyType(origin), locate, path.parent if path else None)
+
+
+def variable_name(option: str) -> str:
+    """The environment variable of an option: micro-batch is XE_SIZER_MICRO_BATCH."""
+    return _PREFIX + option.upper().replace("-", "_")
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Locations after the merge: the flag or variable that set a key, else its place in the file."""
+
+    document: Document | None
+    origin: Mapping[str, str]
+
+    def __call__(self, key_path: KeyPath, *, key: bool = False) -> Location:
+        dotted = ".".join(str(part) for part in key_path[:2])
+        for name in (dotted, str(key_path[0]) if key_path else ""):
+            if self.origin.get(name) == "flag":
+                return Location(f"--{_OPTION_OF[name]}")
+            if self.origin.get(name) == "env":
+                return Location(variable_name(_OPTION_OF[name]))
+        return self.document.locate(key_path, key=key) if self.document else Location("command line")
+
+
+def _read_variables(environment: Mapping[str, str], problems: list[Problem]) -> dict[str, object]:
+    """Values by dotted key; unknown names and bad scalars are added to the problems."""
+    known = {variable_name(option): key for option, key in OPTIONS.items()}
+    found: dict[str, object] = {}
+    for name in sorted(name for name in environment if name.startswith(_PREFIX)):
+        text = environment[name].strip()
+        if name in _OTHER_VARIABLES or (name in known and not text):
+            continue
+        if name not in known:
+            hint = did_you_mean(name, [*known, *_OTHER_VARIABLES])
+            problems.append(Problem("unknown environment variable", Location(name), hint))
+            continue
+        try:
+            found[known[name]] = _typed_variable(known[name], text)
+        except InputError as error:
+            problems += [Problem(problem.message, Location(name), problem.hint) for problem in error.problems]
+    return found
+
+
+def _typed_variable(key: str, text: str) -> object:
+    kind = _kind(key)
+    if kind is tuple:
+        return _split(text)
+    return text if kind is str else parse_scalar(text)
+
+
+def _typed_flag(key: str, value: object) -> object:
+    if _kind(key) is tuple:
+        return _split(value) if isinstance(value, str) else value
+    return value
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+@cache
+def _kind(key: str) -> type:
+    """Whether a key holds text (str), a list (tuple) or a number or bool (object)."""
+    type_: Any = ScenarioFile
+    for part in key.split("."):
+        field = next(field for field in msgspec.structs.fields(type_) if field.encode_name == part)
+        type_ = field.type
+    while get_args(type_) and get_origin(type_) not in (Literal, tuple):
+        type_ = type_.__origin__ if get_origin(type_) is Annotated else get_args(type_)[0]
+    if get_origin(type_) is Literal:
+        return str if isinstance(get_args(type_)[0], str) else object
+    return tuple if get_origin(type_) is tuple else type_ if type_ is str else object
+
+
+def _overlay(merged: dict[str, Any], origin: dict[str, str], layer: Mapping[str, object], name: str) -> None:
+    """Put a layer over what is merged so far, and take out what it replaces."""
+    for key, value in layer.items():
+        for replaced in _REPLACES.get(key, ()):
+            if replaced not in layer and value is not False:  # a switch that is off replaces nothing
+                _remove(merged, origin, replaced)
+    for key, value in layer.items():
+        section, _, last = key.rpartition(".")
+        holder = merged
+        if section:
+            if merged.get(section) is None:
+                merged[section] = {}
+            holder = merged[section]
+        if isinstance(holder, dict):  # else the file has no group of keys here, which convert reports
+            holder[last] = value
+            origin[key] = name
+    if any(key in layer for key in _TWO_OF_THREE) and all(key in origin for key in _TWO_OF_THREE):
+        _remove(merged, origin, next((key for key in _TWO_OF_THREE if key not in layer), ""))
+
+
+def _remove(merged: dict[str, Any], origin: dict[str, str], key: str) -> None:
+    section, _, last = key.rpartition(".")
+    holder = merged.get(section) if section else merged
+    if isinstance(holder, dict):
+        holder.pop(last, None)
+    origin.pop(key, None)
+
+
+def _given_keys(merged: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in merged.items():
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{inner}" for inner, item in value.items() if item is not None)
+        elif value is not None:
+            yield key

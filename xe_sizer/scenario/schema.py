@@ -1,0 +1,177 @@
+"""The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+Optimizer = Literal["adamw", "adamw-8bit", "adafactor", "sgd"]
+Attention = Literal["flash", "sdpa", "eager"]
+Padding = Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
+Recompute = Literal["none", "selective", "full"]
+Offload = Literal["none", "optimizer", "params"]
+
+# The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x1f]*$",
+        extra={"must": "have no control characters"},
+    ),
+]
+PlainName = Annotated[
+    str, Meta(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", extra={"must": "be a name, no path"})
+]
+Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$", extra={"must": "be three capital letters such as USD"})]
+Degree = Annotated[int, Meta(ge=1, le=1_000_000)]
+Count = Annotated[int, Meta(ge=1, le=10**12)]
+Tokens = Annotated[int, Meta(ge=1, le=10**9)]
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all parts of a scenario file."""
+
+
+class Histogram(Section, frozen=True):
+    """Token lengths of a data set, counted."""
+
+    lengths: Annotated[tuple[Tokens, ...], Meta(min_length=1, description="Tokens of a sample, one per bin")]
+    counts: Annotated[tuple[NotNegative, ...], Meta(min_length=1, description="Samples in each bin")]
+
+
+class DataSection(Section, frozen=True):
+    """What is trained on: a data set profile, a histogram, or statistics of the token lengths."""
+
+    profile: Annotated[
+        Name | None, Meta(description="Data set profile: a name, or a path from this file")
+    ] = None
+    samples: Annotated[Count | None, Meta(description="Samples in the data set")] = None
+    mean_tokens: Annotated[Positive | None, Meta(description="Mean tokens per sample, without padding")] = (
+        None
+    )
+    min_tokens: Annotated[Tokens | None, Meta(description="Tokens of the shortest sample")] = None
+    max_tokens: Annotated[Tokens | None, Meta(description="Tokens of the longest sample")] = None
+    tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = (
+        None
+    )
+    histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
+
+
+class TrainSection(Section, frozen=True):
+    """How long to train and how batches are made."""
+
+    steps: Annotated[Count | None, Meta(description="Optimizer steps; instead of epochs")] = None
+    epochs: Annotated[Positive | None, Meta(description="Passes over the data set; instead of steps")] = None
+    global_batch: Annotated[Degree | None, Meta(description="Sequences per optimizer step, all GPUs")] = None
+    micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass and GPU")] = None
+    seq_len: Annotated[
+        Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")
+    ] = None
+    padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
+
+
+class LayoutSection(Section, frozen=True):
+    """How the model is spread over GPUs; what is left out is chosen."""
+
+    tp: Annotated[Degree | None, Meta(description="Tensor parallel GPUs")] = None
+    pp: Annotated[Degree | None, Meta(description="Pipeline stages")] = None
+    vpp: Annotated[Degree | None, Meta(description="Model chunks per pipeline stage (interleaving)")] = None
+    cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
+    ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
+    dp: Annotated[Degree | None, Meta(description="Data parallel replicas, sharded or not")] = None
+    zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
+    sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
+    recompute: Annotated[Recompute | None, Meta(description="Activations computed again in the backward")] = (
+        None
+    )
+    offload: Annotated[Offload | None, Meta(description="What is kept in host memory")] = None
+
+
+class LoraSection(Section, frozen=True):
+    """Adapters of the jobs lora and qlora."""
+
+    rank: Annotated[
+        Annotated[int, Meta(ge=1, le=65_536)] | None, Meta(description="Rank of the adapters")
+    ] = None
+    targets: Annotated[
+        Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
+        Meta(description="Modules with adapters, e.g. qkv"),
+    ] = None
+
+
+class PTuningSection(Section, frozen=True):
+    """The prompt encoder of the job p-tuning."""
+
+    virtual_tokens: Annotated[Degree | None, Meta(description="Virtual tokens before each sample")] = None
+    encoder_hidden: Annotated[Degree | None, Meta(description="Hidden size of the prompt encoder")] = None
+
+
+class LimitsSection(Section, frozen=True):
+    """What the answer must keep; a broken limit is exit code 1."""
+
+    max_hours: Annotated[Positive | None, Meta(description="Longest run in hours")] = None
+    max_cost: Annotated[
+        Positive | None, Meta(description="Highest price of the run, in the currency of cost")
+    ] = None
+    min_headroom_gib: Annotated[NotNegative | None, Meta(description="Memory left free per GPU in GiB")] = (
+        None
+    )
+    max_gpus: Annotated[Degree | None, Meta(description="Most GPUs that may be used")] = None
+
+
+class CostSection(Section, frozen=True):
+    """What a GPU costs."""
+
+    price_per_gpu_hour: Annotated[NotNegative | None, Meta(description="Price of one GPU for one hour")] = (
+        None
+    )
+    currency: Annotated[Currency | None, Meta(description="Currency of prices, e.g. USD")] = None
+
+
+class EfficiencySection(Section, frozen=True):
+    """Fixed fractions of the peaks instead of the operator laws."""
+
+    flops: Annotated[Fraction | None, Meta(description="Fraction of the peak FLOP/s, above 0 to 1")] = None
+    memory: Annotated[Fraction | None, Meta(description="Fraction of the memory bandwidth, above 0 to 1")] = (
+        None
+    )
+    ideal: Annotated[bool | None, Meta(description="Both fractions are 1: the lower bound of time")] = None
+
+
+class ScenarioFile(Section, frozen=True):
+    """One question: a model, a job, its data, and the hardware or the limits."""
+
+    model: Annotated[
+        Name, Meta(description="Model: a profile name, a profile path, or a Hugging Face config.json")
+    ]
+    server: Annotated[Name | None, Meta(description="Server profile; instead of gpu")] = None
+    gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
+    gpus: Annotated[Degree | None, Meta(description="GPUs of the job; left out, the minimum is searched")] = (
+        None
+    )
+    nodes: Annotated[Degree | None, Meta(description="Servers of the job")] = None
+    job: Annotated[Job | None, Meta(description="Training method")] = None
+    stack: Annotated[PlainName | None, Meta(description="Training framework profile, e.g. nemo")] = None
+    precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
+    optimizer: Annotated[Optimizer | None, Meta(description="Optimizer")] = None
+    attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None
+    data: DataSection = field(default_factory=DataSection)
+    train: TrainSection = field(default_factory=TrainSection)
+    layout: LayoutSection = field(default_factory=LayoutSection)
+    lora: LoraSection = field(default_factory=LoraSection)
+    p_tuning: PTuningSection = field(default_factory=PTuningSection)
+    limits: LimitsSection = field(default_factory=LimitsSection)
+    cost: CostSection = field(default_factory=CostSection)
+    efficiency: EfficiencySection = field(default_factory=EfficiencySection)
+
+
+def scenario_json_schema() -> dict[str, Any]:
+    """JSON Schema of the scenario file, for editors and CI."""
+    return msgspec.json.schema(ScenarioFile)

@@ -1,0 +1,139 @@
+"""All legal layouts of a job on given numbers of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+
+import numpy as np
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.stacks.stack import Stack
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+
+FIELDS = tuple(field.name for field in fields(Layouts))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them."""
+
+    model: ModelShape
+    stack: Stack
+    node_ranks: int
+    global_batch: int
+    seq_len: int
+    splits_sequences: bool
+    fixed: Mapping[str, int]
+
+    def options(self, name: str, open_options: Iterable[int]) -> tuple[int, ...]:
+        return (self.fixed[name],) if name in self.fixed else tuple(open_options)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors of a positive number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def tensor_options(rules: Rules) -> tuple[int, ...]:
+    """TP divides the attention heads and stays inside a node, where its collectives are affordable."""
+    if not rules.stack.supports.tensor_parallel:
+        return rules.options("tp", (1,))
+    return rules.options("tp", (d for d in divisors(rules.model.heads) if d <= rules.node_ranks and rules.node_ranks % d == 0))
+
+
+def pipeline_options(rules: Rules) -> tuple[int, ...]:
+    """PP divides the layers."""
+    return rules.options("pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,))
+
+
+def context_options(rules: Rules) -> tuple[int, ...]:
+    """CP cuts every sequence into 2 CP chunks of equal work, so it needs sequences of a fixed, divisible length."""
+    possible = rules.stack.supports.context_parallel and rules.splits_sequences
+    sizes = (d for d in (1, 2, 4, 8, 16) if rules.seq_len % (2 * d) == 0 and rules.seq_len // d >= 2048)
+    return rules.options("cp", {1, *sizes} if possible else (1,))
+
+
+def expert_options(rules: Rules, ranks: int) -> tuple[int, ...]:
+    """EP divides the experts and the ranks of a pipeline stage."""
+    experts = rules.model.experts
+    if experts is None or not rules.stack.supports.expert_parallel:
+        return rules.options("ep", (1,))
+    return rules.options("ep", (d for d in divisors(experts.count) if ranks % d == 0))
+
+
+def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
+    """ZeRO stages of the stack; 2 and 3 re-shard in every micro-batch and do not go with pipelines."""
+    if shards == 1:
+        return rules.options("zero", (0,))
+    allowed = [stage for stage in rules.stack.defaults.zero if pp == 1 or stage < 2]
+    return rules.options("zero", allowed or (0,))
+
+
+def recompute_options(rules: Rules) -> tuple[int, ...]:
+    return rules.options("recompute", range(len(RECOMPUTE)))
+
+
+def _blocks(rules: Rules, gpus: int) -> Iterable[dict[str, tuple[int, ...]]]:
+    """Options of the inner fields for every legal combination of the outer ones."""
+    for tp, cp, pp in product(tensor_options(rules), context_options(rules), pipeline_options(rules)):
+        group = tp * cp * pp
+        if gpus % group:
+            continue
+        dp = gpus // group
+        if rules.fixed.get("dp", dp) != dp or rules.global_batch % dp:
+            continue
+        micro = rules.options("micro_batch", divisors(rules.global_batch // dp))
+        parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
+        chunks = divisors(rules.model.layers // pp) if pp > 1 and rules.model.layers % pp == 0 else (1,)
+        yield {
+            "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
+            "vpp": rules.options("vpp", chunks),
+            "ep": expert_options(rules, tp * cp * dp),
+            "zero": zero_options(rules, dp * cp, pp),
+            "micro_batch": micro,
+            "recompute": recompute_options(rules),
+            "offload": rules.options("offload", (OFFLOAD.index("none"),)),
+            "sequence_parallel": rules.options("sequence_parallel", (parallel,)),
+        }  # fmt: skip
+
+
+def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> Layouts:
+    """Every legal layout on each of the GPU counts; may be empty.
+
+    thrifty : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
+    whether anything fits at all
+    """
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
+    for count in gpus:
+        for block in _blocks(rules, count):
+            if thrifty:
+                block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
+            names = [name for name in block]
+            grids = np.meshgrid(*(np.array(block[name], dtype=np.int64) for name in names), indexing="ij")
+            for name, grid in zip(names, grids, strict=True):
+                columns[name].append(grid.ravel())
+    merged = {name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, dtype=np.int64) for name in FIELDS if name != "grad_accum"}
+    per_rank = rules.global_batch // np.maximum(merged["dp"], 1)
+    merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
+    layouts = Layouts(**merged)
+    return layouts[_legal(layouts, rules)]
+
+
+def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
+    """Rules between fields: whole micro-batches; interleaving needs a multiple of pp micro-batches."""
+    whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
+    interleaved = (layouts.vpp == 1) | (layouts.grad_accum % np.maximum(layouts.pp, 1) == 0)
+    # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
+    sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
+    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
+    return np.asarray(whole & interleaved & sharded & offloads)
+
+
+def gpu_counts(node_ranks: int, limit: int) -> tuple[int, ...]:
+    """Counts worth trying: powers of two inside a node, then whole nodes in steps of at most a half."""
+    inside = [2**i for i in range(20) if 2**i < node_ranks]
+    nodes = sorted({base * 2**i for base in (1, 3) for i in range(14)})
+    return tuple(count for count in (*inside, *(node_ranks * n for n in nodes)) if count <= limit)

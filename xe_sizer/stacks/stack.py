@@ -1,0 +1,212 @@
+"""What a software stack does: kernels, states, overlap, defaults. Data, one YAML file a stack.
+
+A stack names a `parent` and overrides what differs; the root of all is `generic`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.graph.operators import Kernels
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.units import GIB, MICRO, MILLI
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class KernelChoice(_Part, frozen=True):
+    """`attention_family` is the law in the accelerator's profile that the stack's flash kernel follows."""
+
+    norm: Literal["fused", "eager"]
+    rotary: Literal["fused", "eager"]
+    activation: Literal["fused", "eager"]
+    loss: Literal["fused", "vocab-parallel", "eager"]
+    attention: Literal["flash", "sdpa", "eager"]
+    attention_family: Literal["flash-1", "flash-2", "flash-3"]
+    fused_qkv: bool
+    fused_gate_up: bool
+    repeats_kv: bool
+
+
+class States(_Part, frozen=True):
+    """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of each optimizer's moments.
+
+    `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
+    where gradient buffers are allocated once and not freed between optimizer steps.
+    """
+
+    trained_weight_bytes: Positive
+    gradient_bytes: Positive
+    master_bytes: NonNegative
+    moment_bytes: dict[str, NonNegative]
+    frozen_bytes: Positive
+    adapter_weight_bytes: Positive
+    autocast: bool
+    gradients_persist: bool
+    gather_bytes: Positive
+    reduce_bytes: Positive
+
+
+class Host(_Part, frozen=True):
+    forward_launch_us: NonNegative
+    backward_launch_us: NonNegative
+    step_overhead_ms: NonNegative
+    micro_batch_overhead_ms: NonNegative
+    cpu_adam_gb_per_s_per_node: Positive
+
+
+class Overlap(_Part, frozen=True):
+    """Share of each exchange that compute hides when there is enough of it."""
+
+    tensor_parallel: Share
+    context_parallel: Share
+    expert_parallel: Share
+    pipeline: Share
+    data_parallel: Share
+    sharding: Share
+
+
+class Efficiency(_Part, frozen=True):
+    """Factors on the accelerator's laws; 1 means as measured."""
+
+    matmul: Positive
+    attention: Positive
+    memory_bound: Positive
+    collectives: Positive
+
+
+class MemoryAround(_Part, frozen=True):
+    """Memory beside the tensors. `slack_share` is what the allocator reserves beyond the live tensors."""
+
+    context_gib: NonNegative
+    communicator_gib: NonNegative
+    workspace_gib: NonNegative
+    slack_share: Share
+    bucket_gib: NonNegative
+    optimizer_transient: Literal["multi-tensor", "fused"]
+
+
+class Defaults(_Part, frozen=True):
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+    optimizer: str
+    padding: str
+    recompute: Literal["none", "selective", "full"]
+    sequence_parallel: bool
+    zero: tuple[int, ...]
+    reduces_every_micro_batch: bool
+    pad_to_multiple: int
+    lora_rank: int
+    lora_targets: tuple[str, ...]
+
+
+class Supports(_Part, frozen=True):
+    tensor_parallel: bool
+    pipeline_parallel: bool
+    context_parallel: bool
+    expert_parallel: bool
+    zero: tuple[int, ...]
+    offload: tuple[str, ...]
+
+
+class Stack(_Part, frozen=True):
+    """One stack, complete. `uncertainty` is the assumed relative error where no measurement calibrates it."""
+
+    name: str
+    describes: str
+    source: str
+    kernels: KernelChoice
+    states: States
+    host: Host
+    overlap: Overlap
+    efficiency: Efficiency
+    memory: MemoryAround
+    defaults: Defaults
+    supports: Supports
+    uncertainty: Positive
+    expert_imbalance: Annotated[float, msgspec.Meta(ge=1)]
+    parent: str | None = None
+
+    @property
+    def forward_launch_s(self) -> float:
+        return self.host.forward_launch_us * MICRO
+
+    @property
+    def backward_launch_s(self) -> float:
+        return self.host.backward_launch_us * MICRO
+
+    @property
+    def step_overhead_s(self) -> float:
+        return self.host.step_overhead_ms * MILLI
+
+    @property
+    def micro_batch_overhead_s(self) -> float:
+        return self.host.micro_batch_overhead_ms * MILLI
+
+    @property
+    def context_bytes(self) -> float:
+        return self.memory.context_gib * GIB
+
+    def graph_kernels(self, attention: str) -> Kernels:
+        """The graph's view of the stack, with the attention implementation that the job chose."""
+        chosen = self.kernels
+        return Kernels(
+            norm=chosen.norm,
+            rotary=chosen.rotary,
+            activation=chosen.activation,
+            attention=attention,
+            loss=chosen.loss,
+            fused_qkv=chosen.fused_qkv,
+            fused_gate_up=chosen.fused_gate_up,
+            repeats_kv=chosen.repeats_kv,
+            expert_imbalance=self.expert_imbalance,
+        )
+
+
+FOLDER = Path(__file__).parent
+
+
+def stack_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(parent)
+    for key, value in child.items():
+        inherited = parent.get(key)
+        merged[key] = _merged(value, inherited) if isinstance(value, dict) and isinstance(inherited, dict) else value
+    return merged
+
+
+def _read(path: Path) -> dict[str, Any]:
+    document = load_yaml(path)
+    value: Any = document.value
+    parent = value.get("parent")
+    return _merged(value, _read(FOLDER / f"{parent}.yaml")) if parent else value
+
+
+@cache
+def load_stack(name: str, where: Location | None = None) -> Stack:
+    """The stack of that name, or of a path to a user's own stack file.
+
+    Raises
+    ------
+    InputError : unknown name; problems in the file
+    """
+    is_path = name.endswith((".yaml", ".yml"))
+    path = Path(name) if is_path else FOLDER / f"{name}.yaml"
+    if not is_path and name not in stack_names():
+        hint = did_you_mean(name, stack_names()) or "known stacks: " + ", ".join(stack_names())
+        raise InputError(Problem(f"no stack is called '{name}'", where, hint))
+    return convert(_read(path), Stack, lambda key_path, key=False: load_yaml(path).locate(key_path, key=key))

@@ -1,0 +1,97 @@
+"""One training job with everything resolved but the layout: what memory and time are computed for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.cost.collectives import Network
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Array, RankShape, as_array
+from xe_sizer.graph.transformer import GraphInputs
+from xe_sizer.hardware import Server
+from xe_sizer.pricing import Device
+from xe_sizer.scenario.data import Sequences, TokenLengths, sequences
+from xe_sizer.scenario.methods import Method
+from xe_sizer.stacks.stack import Stack
+from xe_sizer.training.layout import Layouts
+
+SIXTEEN_BIT = ("bf16", "fp16", "fp8")  # activations are 16 bit; fp8 casts only the operands of products
+FLOAT32 = 4.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set."""
+
+    model: ModelShape
+    method: Method
+    stack: Stack
+    server: Server
+    network: Network
+    device: Device
+    precision: str
+    optimizer: str
+    attention: str
+    lengths: TokenLengths
+    padding: str
+    seq_len: int
+    samples: float
+    global_batch: int
+    steps: int
+
+    @property
+    def element_bytes(self) -> float:
+        """Size of an activation element."""
+        return 2.0 if self.precision in SIXTEEN_BIT else 4.0
+
+    def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
+        """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
+        return as_array((layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch))
+
+    def sequences(self, layouts: Layouts) -> Sequences:
+        """What padding makes of the data under each layout; prompt tokens of the method come on top."""
+        return sequences(
+            self.lengths,
+            self.padding,
+            seq_len=self.seq_len,
+            micro_batch=layouts.micro_batch,
+            data_parallel=layouts.dp,
+            grad_accum=layouts.grad_accum,
+            synchronised_every_micro_batch=self.synchronised_every_micro_batch(layouts) > 0,
+            samples=self.samples,
+            round_to=self.stack.defaults.pad_to_multiple,
+        )
+
+    def graph(self, layouts: Layouts, tokens_per_sequence: Array) -> GraphInputs:
+        """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
+        shape = np.shape(layouts.tp)
+        rank = RankShape(
+            batch=as_array(layouts.micro_batch),
+            sequence=np.broadcast_to(as_array(tokens_per_sequence) + self.method.added_tokens, shape),
+            tp=as_array(layouts.tp),
+            cp=as_array(layouts.cp),
+            ep=as_array(layouts.ep),
+            expert_tp=as_array(layouts.expert_tp),
+            sequence_parallel=as_array(layouts.sequence_parallel),
+        )
+        kernels = self.stack.graph_kernels(self.attention)
+        forward, backward = self._weight_traffic(layouts)
+        return GraphInputs(self.model, rank, kernels, self.method.learning, self.element_bytes, forward, backward)
+
+    def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
+        """Bytes per linear weight element and micro-batch that the products themselves do not move.
+
+        Autocast reads float32 and writes 16 bit; under ZeRO-3 only the rank's shard is cast. Quantised weights are
+        read and written expanded, in each direction. A learning weight's gradient is added to the accumulated one.
+        """
+        states, size = self.stack.states, self.element_bytes
+        whole = np.where(layouts.zero == 3, 1.0 / (layouts.dp * layouts.cp), 1.0)
+        casts = float(self.method.learning.base and states.autocast and size < FLOAT32)
+        forward = casts * (FLOAT32 + size) * whole
+        backward = float(self.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
+        if self.method.quantised:
+            expanded = (self.method.frozen_linear_bytes or 0.0) + size
+            forward, backward = forward + expanded, backward + expanded
+        return forward, backward

@@ -1,0 +1,62 @@
+"""Layouts as a struct of arrays: one entry per layout, the same functions for one or a million."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+IntArray = NDArray[np.int64]
+
+RECOMPUTE = ("none", "selective", "full")
+OFFLOAD = ("none", "optimizer", "params")
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Sizes of the parallel groups and what goes with them; arrays of one shape.
+
+    Ranks are placed tp, cp, dp, pp from the innermost outwards, as Megatron-LM does. `recompute` and `offload`
+    index RECOMPUTE and OFFLOAD; `sequence_parallel` is 0 or 1; `zero` is the ZeRO stage (3 is also FSDP).
+    """
+
+    tp: IntArray
+    pp: IntArray
+    vpp: IntArray
+    cp: IntArray
+    ep: IntArray
+    dp: IntArray
+    zero: IntArray
+    micro_batch: IntArray
+    grad_accum: IntArray
+    recompute: IntArray
+    offload: IntArray
+    sequence_parallel: IntArray
+
+    @classmethod
+    def of(cls, **sizes: ArrayLike) -> Layouts:
+        """Layouts from broadcastable sizes; every field must be given."""
+        names = [field.name for field in fields(cls)]
+        arrays = np.broadcast_arrays(*(np.asarray(sizes[name], dtype=np.int64) for name in names))
+        return cls(**dict(zip(names, (np.atleast_1d(array) for array in arrays), strict=True)))
+
+    def __len__(self) -> int:
+        return int(self.tp.size)
+
+    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Layouts:
+        return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    @property
+    def gpus(self) -> IntArray:
+        return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def expert_tp(self) -> IntArray:
+        """Each expert is split over tp ranks, unless the expert groups need the tensor ranks themselves."""
+        return np.where((self.dp * self.cp) % self.ep == 0, self.tp, 1)
+
+    @property
+    def expert_dp(self) -> IntArray:
+        """Ranks that hold the same experts."""
+        return np.maximum(self.tp * self.cp * self.dp // (self.expert_tp * self.ep), 1)

@@ -1,0 +1,108 @@
+"""How many elements of what kind a rank holds before ZeRO shards them, by pipeline stage.
+
+Arrays have shape (2, layouts): the first pipeline stage and the last; with one stage both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.scenario.methods import Method
+from xe_sizer.training.layout import Layouts
+
+
+@dataclass(frozen=True)
+class Census:
+    """Elements on one rank [-].
+
+    linear : linear weights of layers but the experts'; other : norms, embedding, head
+    experts : expert weights; adapters : LoRA weights and prompt encoder
+    layer : one layer's weights (the largest kind), the unit that ZeRO-3 gathers; root : embedding and head,
+    which it gathers for the whole micro-batch
+    """
+
+    linear: Array
+    other: Array
+    experts: Array
+    adapters: Array
+    layer: Array
+    root: Array
+
+    @property
+    def base(self) -> Array:
+        return self.linear + self.other + self.experts
+
+
+def layers_per_stage(model: ModelShape, layouts: Layouts) -> Array:
+    """Layers of the fullest stage [-]: ceil(layers / pp)."""
+    return np.ceil(model.layers / as_array(layouts.pp))
+
+
+def rank_elements(weight: Weight, layouts: Layouts) -> Array:
+    """Elements of a weight on one rank [-]; row-parallel biases and replicated weights are whole on each."""
+    tp = as_array(layouts.tp)
+    matrix, bias = float(weight.copies * weight.inputs * weight.outputs), float(weight.copies * weight.bias)
+    if weight.split in ("column", "vocabulary"):
+        return (matrix + bias) / tp
+    if weight.split == "row":
+        return matrix / tp + bias
+    if weight.split == "expert":
+        return (matrix + bias) / (as_array(layouts.ep) * layouts.expert_tp)
+    return (matrix + bias) * np.ones_like(tp)
+
+
+def _total(weights: Iterable[Weight], layouts: Layouts) -> Array:
+    zero = np.zeros(np.shape(layouts.tp))
+    return np.sum([zero, *(rank_elements(weight, layouts) for weight in weights)], axis=0)
+
+
+def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Array:
+    """Adapters of one rank over all layers [-]: the factor on the split side of a weight is split, the other whole."""
+    tp = as_array(layouts.tp)
+    total = np.zeros(tp.shape)
+    for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
+        weights = {weight.name: weight for weight in layer_weights(model, moe)} if layers else {}
+        for name, rank in method.learning.adapters.items():
+            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
+            if members:
+                inputs, outputs = members[0].inputs, sum(weight.outputs for weight in members)
+                split_inputs = inputs / tp if members[0].split == "row" else as_array(inputs)
+                split_outputs = outputs / tp if members[0].split == "column" else as_array(outputs)
+                total = total + layers * rank * (split_inputs + split_outputs)
+    return total
+
+
+def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
+    """Elements on a rank of the first and the last stage; see `Census`."""
+    moe_share = model.moe_layers / model.layers
+    kinds = [(1.0 - moe_share, False)] * (moe_share < 1) + [(moe_share, True)] * (moe_share > 0)
+    linear = other = experts = layer = np.zeros(np.shape(layouts.tp))
+    for share, moe in kinds:
+        weights = layer_weights(model, moe)
+        parts = [
+            _total((w for w in weights if w.kind == "linear" and w.split != "expert"), layouts),
+            _total((w for w in weights if w.kind != "linear"), layouts),
+            _total((w for w in weights if w.split == "expert"), layouts),
+        ]
+        linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
+        layer = np.maximum(layer, np.sum(parts, axis=0))
+    stage_layers = layers_per_stage(model, layouts)
+    pp = as_array(layouts.pp)
+    embedding, head = _total(embedding_weights(model), layouts), _total(head_weights(model), layouts)
+    tied_copy = np.where(pp > 1, embedding, 0.0) if model.tied_embeddings else 0.0
+    ends = np.stack([embedding + np.where(pp > 1, 0.0, head), head + np.where(pp > 1, tied_copy, embedding)])
+    adapters = _adapter_elements(model, method, layouts) * stage_layers / model.layers + method.added_parameters
+    return Census(
+        linear=np.stack([linear * stage_layers] * 2),
+        other=other * stage_layers + ends,
+        experts=np.stack([experts * stage_layers] * 2),
+        adapters=np.stack([adapters] * 2),
+        layer=np.stack([layer] * 2),
+        root=ends,
+    )

@@ -1,0 +1,185 @@
+"""Time of one micro-batch on one pipeline stage: kernels, exchanges inside the layers, the waiting for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.cost.collectives import collective_time_s
+from xe_sizer.cost.host import exposed_launch_time_s
+from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, Operator, as_array
+from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
+from xe_sizer.pricing import OperatorTime, launch_counts, price
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import RECOMPUTE, Layouts
+from xe_sizer.training.sharding import layers_per_stage
+
+PART_NAMES = (
+    "forward",
+    "backward",
+    "recompute",
+    "host",
+    "tensor-parallel communication",
+    "context-parallel communication",
+    "expert-parallel communication",
+)
+GROUP_PART = {"tp": PART_NAMES[4], "cp": PART_NAMES[5], "ep": PART_NAMES[6]}
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
+
+    parts : PART_NAMES -> seconds, they sum to what the stage needs
+    modules : module -> (forward, backward) seconds of its kernels; recomputation counts as backward
+    forward_s, backward_s : kernels and exchanges of each direction, what other exchanges can hide behind
+    flops, recompute_flops : of one rank on an average stage, shape (layout,)
+    """
+
+    parts: dict[str, Array]
+    modules: dict[str, tuple[Array, Array]]
+    forward_s: Array
+    backward_s: Array
+    flops: Array
+    recompute_flops: Array
+
+    @property
+    def total_s(self) -> Array:
+        return np.asarray(sum(self.parts.values()))
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """How much of layers, embedding and head each stage runs, shape (stage, layout)."""
+
+    layers: Array
+    embedding: Array
+    head: Array
+
+    @classmethod
+    def of(cls, job: Job, layouts: Layouts) -> _Stages:
+        one = np.ones(len(layouts))
+        single = (layouts.pp == 1).astype(float)
+        share = layers_per_stage(job.model, layouts) / job.model.layers
+        return cls(np.stack([share] * 3), np.stack([one, single, 0 * one]), np.stack([single, one, 0 * one]))
+
+    def total(self, layers: Array, embedding: Array, head: Array) -> Array:
+        return self.layers * layers + self.embedding * embedding + self.head * head
+
+
+def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array, Array]:
+    forward, backward = np.zeros(shape), np.zeros(shape)
+    for time in times:
+        forward, backward = forward + time.forward_s, backward + time.backward_s
+    return forward, backward
+
+
+def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dict[str, tuple[Array, Array]]:
+    """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden."""
+    node = job.network.node_ranks
+    sizes = {"tp": layouts.tp, "cp": layouts.cp, "ep": layouts.ep}
+    inner = {"tp": 1, "cp": layouts.tp, "ep": layouts.expert_tp}
+    total = {group: (np.zeros(len(layouts)), np.zeros(len(layouts))) for group in sizes}
+    for op in operators:
+        if not isinstance(op, Collective):
+            continue
+        ranks = as_array(sizes[op.group])
+        per_node = np.clip(node // np.asarray(inner[op.group]), 1, ranks)
+        seconds = [
+            op.layers * sum((collective_time_s(kind, message, ranks, per_node, job.network) for kind, message in side), np.zeros(1))
+            for side in (op.forward, op.backward)
+        ]
+        before = total[op.group]
+        total[op.group] = (before[0] + seconds[0], before[1] + seconds[1])
+    factor = 1.0 / job.stack.efficiency.collectives
+    return {group: (forward * factor, backward * factor) for group, (forward, backward) in total.items()}
+
+
+def _hidden_share(job: Job, group: str) -> float:
+    overlap = job.stack.overlap
+    return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
+
+
+def _flops(operators: Iterable[Operator]) -> Array:
+    """FLOPs of forward and backward; attention's backward counts twice its forward."""
+    total: Array = np.zeros(1)
+    for op in operators:
+        if isinstance(op, Matmul):
+            total = total + op.layers * (op.forward_flops + op.backward_flops)
+        elif isinstance(op, Attention):
+            total = total + op.layers * 3.0 * op.forward_flops
+    return total
+
+
+def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[int, ...]) -> Array:
+    """Forward seconds that run again in the backward: all of a layer, or its attention core."""
+    everything, attention = np.zeros(shape), np.zeros(shape)
+    for time in times:
+        everything = everything + time.forward_s
+        if isinstance(time.operator, Attention):
+            attention = attention + time.forward_s
+    return np.select([layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")], [everything, attention], 0.0)
+
+
+def _modules(groups: Iterable[tuple[Array, Iterable[OperatorTime], Array]]) -> dict[str, tuple[Array, Array]]:
+    """Seconds by module; `groups` are (share on each stage, operator times, recomputed share of their forward)."""
+    modules: dict[str, tuple[Array, Array]] = {}
+    for share, times, again in groups:
+        for time in times:
+            forward, backward = modules.get(time.operator.module, (0.0 * share, 0.0 * share))
+            attention = isinstance(time.operator, Attention)
+            redone = np.where((again == 1) | ((again == 2) & attention), time.forward_s, 0.0)
+            modules[time.operator.module] = (
+                forward + share * time.forward_s, backward + share * (time.backward_s + redone),
+            )  # fmt: skip
+    return modules
+
+
+def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
+    """Time of one micro-batch on the first, the last and a middle stage under each layout.
+
+    forward + backward: operator laws. recompute: the forward of what was dropped. Exchanges: what the stack does not
+    hide. host: launches that take longer than the kernels they start.
+    """
+    shape = (len(layouts),)
+    stages = _Stages.of(job, layouts)
+    layer_ops, embedding_ops, head_ops = layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
+    layers, embedding, head = (price(ops, job.device) for ops in (layer_ops, embedding_ops, head_ops))
+    sums = [_sums(times, shape) for times in (layers, embedding, head)]
+    forward, backward = (stages.total(*(part[side] for part in sums)) for side in (0, 1))
+    recompute = stages.layers * _recomputed(layers, layouts, shape)
+    again = (layouts.recompute == RECOMPUTE.index("full")).astype(float)
+    parts = {"forward": forward, "backward": backward, "recompute": recompute}
+    exchanged = [np.zeros((3, *shape)), np.zeros((3, *shape))]
+    for group, (there, back) in _exchanges(layer_ops, job, layouts).items():
+        shown = 1.0 - _hidden_share(job, group)
+        sides = stages.layers * there * shown, stages.layers * (back + again * there) * shown
+        parts[GROUP_PART[group]] = sides[0] + sides[1]
+        exchanged = [exchanged[0] + sides[0], exchanged[1] + sides[1]]
+    forward_s, backward_s = forward + exchanged[0], backward + recompute + exchanged[1]
+    parts["host"] = _waiting_for_host(job, stages, (layer_ops, embedding_ops, head_ops), again, forward_s, backward_s)
+    mode = np.select([layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")], [1, 2], 0)
+    never = np.zeros_like(mode)
+    modules = _modules(((stages.layers, layers, mode), (stages.embedding, embedding, never), (stages.head, head, never)))
+    attention = np.asarray(sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Attention)), np.zeros(1)))
+    forward_flops = np.asarray(sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Matmul)), attention))
+    redone = np.select([mode == 1, mode == 2], [forward_flops, attention * np.ones(shape)], 0.0)
+    flops = _flops(layer_ops) + _flops(head_ops)
+    return StageTime(
+        {name: parts[name] for name in PART_NAMES}, modules, forward_s, backward_s, flops / layouts.pp, redone / layouts.pp
+    )
+
+
+def _waiting_for_host(
+    job: Job, stages: _Stages, operators: tuple[tuple[Operator, ...], ...], again: Array, forward_s: Array, backward_s: Array
+) -> Array:
+    """Exposed launches: the host starts kernels one after the other, forward and backward apart."""
+    counts = [launch_counts(ops) for ops in operators]
+    forward, backward = (stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
+    recomputed = again * stages.layers * counts[0][0]
+    exposed = exposed_launch_time_s(forward, job.stack.forward_launch_s, forward_s)
+    redo_s = recomputed * job.stack.forward_launch_s
+    backward_launch_s = backward * job.stack.backward_launch_s + redo_s
+    return exposed + np.maximum(0.0, backward_launch_s - backward_s) + job.stack.micro_batch_overhead_s

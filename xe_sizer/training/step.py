@@ -1,0 +1,176 @@
+"""The timeline of one optimizer step: micro-batches, pipeline, data parallelism, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.cost.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import OFFLOAD, Layouts
+from xe_sizer.training.pipeline import pipeline
+from xe_sizer.training.sharding import Census, census, layers_per_stage
+from xe_sizer.training.stage_time import PART_NAMES, StageTime, stage_time
+
+FORMULAS = {
+    "forward": ("sum of the operators' laws over the stage's layers x micro-batches", "accelerator profile"),
+    "backward": ("input and weight gradients by the same laws x micro-batches", "accelerator profile"),
+    "recompute": ("forward of the dropped part once more", "arXiv:2205.05198"),
+    "host": ("max(0, launches x launch time - kernel time), and per micro-batch overhead", "stack"),
+    "tensor-parallel communication": ("alpha + c sqrt(bytes) + bytes / bandwidth, less what the stack hides", "collective laws"),
+    "context-parallel communication": ("gathered keys and values and their gradients, less what is hidden", "collective laws"),
+    "expert-parallel communication": ("all-to-all of routed tokens, there and back", "collective laws"),
+    "pipeline bubble": ("(sum of the other stages' times) / vpp", "arXiv:2104.04473"),
+    "pipeline transfers": ("2 vpp sends of a boundary tensor per micro-batch", "collective laws"),
+    "data-parallel communication": ("gradients and sharded weights, less what compute hides", "collective laws; ZeRO, FSDP"),
+    "optimizer": ("states read and written once / memory bandwidth, and clipping", "stack; accelerator profile"),
+    "offload": ("copies over PCIe and the CPU's Adam", "ZeRO-Offload, arXiv:2101.06840"),
+    "step overhead": ("logging, data loading, synchronisation once a step", "stack"),
+}
+# Bytes per element of a fused Adam step: gradient read, weight written (16 bit), master and two moments read and
+# written; clipping reads the gradient once more and scales it. Multi-tensor updates run as separate kernels that
+# move about twice as much (torch.optim foreach implementation).
+CLIP_BYTES = 12.0
+MULTI_TENSOR_FACTOR = 2.0
+CPU_ADAM_BYTES = 28.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One optimizer step under each layout, shape (layout,).
+
+    components : name -> seconds; they sum to `step_s`
+    modules : module -> (forward, backward) seconds on the slowest stage
+    flops, recompute_flops : of one GPU on average [FLOP]
+    """
+
+    components: dict[str, Array]
+    modules: dict[str, tuple[Array, Array]]
+    flops: Array
+    recompute_flops: Array
+
+    @property
+    def step_s(self) -> Array:
+        return np.asarray(sum(self.components.values()))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The ranks over which data parallelism reduces, and how many of them share a node."""
+
+    ranks: Array
+    per_node: Array
+
+    @classmethod
+    def of(cls, job: Job, layouts: Layouts) -> _Group:
+        ranks = as_array(layouts.dp * layouts.cp)
+        return cls(ranks, np.clip(job.network.node_ranks // layouts.tp, 1, ranks))
+
+    def time_s(self, job: Job, operation: str, message_bytes: Array) -> Array:
+        seconds = collective_time_s(operation, message_bytes, self.ranks, self.per_node, job.network)
+        return seconds / job.stack.efficiency.collectives
+
+
+def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, group: _Group) -> Array:
+    """Exposed gradient reduction and weight gathering of ZeRO 0 to 2 [s].
+
+    ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once
+    a step, or in every micro-batch where the stack does so; the backward of one micro-batch can hide a share.
+    """
+    states, base = job.stack.states, float(job.method.learning.base)
+    elements = (held.base * base + held.adapters).max(axis=0)
+    gradient_message, weight_message = elements * states.reduce_bytes, elements * states.gather_bytes
+    sharded = layouts.zero >= 1
+    operation_s = np.where(
+        sharded, group.time_s(job, REDUCE_SCATTER, gradient_message), group.time_s(job, ALL_REDUCE, gradient_message)
+    )
+    repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
+    gather_s = np.where(sharded, group.time_s(job, ALL_GATHER, weight_message), 0.0)
+    share = job.stack.overlap.data_parallel
+    hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
+    hidden_gather = np.minimum(gather_s * share, stage.forward_s.max(axis=0))
+    return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
+
+
+def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTime, group: _Group) -> Array:
+    """Exposed gathers and reductions of ZeRO-3 and FSDP [s].
+
+    Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered. A layer
+    costs the larger of compute and exchange; the first gather of each direction has nothing to hide behind.
+    """
+    states, base = job.stack.states, float(job.method.learning.base)
+    layers = layers_per_stage(job.model, layouts)
+    size = job.method.frozen_linear_bytes if job.method.quantised else states.gather_bytes
+    layer, root = held.layer.max(axis=0), held.root.max(axis=0)
+    layer_gather_s = group.time_s(job, ALL_GATHER, layer * (size or 0.0))
+    root_gather_s = group.time_s(job, ALL_GATHER, root * states.gather_bytes)
+    learning = layer * base + held.adapters.max(axis=0) / layers
+    layer_reduce_s = group.time_s(job, REDUCE_SCATTER, learning * states.reduce_bytes)
+    shard_bytes = held.base.max(axis=0) * states.gather_bytes / group.ranks
+    fetch_s = np.where(layouts.offload == OFFLOAD.index("params"), copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+    forward_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
+    backward_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
+    share = job.stack.overlap.sharding
+    exposed = np.zeros(len(layouts))
+    for exchange_s, compute_s in ((forward_s, stage.forward_s), (backward_s, stage.backward_s)):
+        first = exchange_s / layers
+        exposed = exposed + np.maximum(first, exchange_s - share * compute_s.max(axis=0))
+    return exposed * layouts.grad_accum
+
+
+def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
+    learning = (held.base * float(job.method.learning.base) + held.adapters).max(axis=0)
+    return learning / np.where(layouts.zero >= 1, layouts.dp * layouts.cp, 1)
+
+
+def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
+    """Optimizer step on the card and what offloading it costs instead [s]."""
+    states = job.stack.states
+    elements = _learning_per_rank(job, layouts, held)
+    moved = states.gradient_bytes + states.trained_weight_bytes
+    moved += 2.0 * (states.master_bytes + states.moment_bytes[job.optimizer]) + CLIP_BYTES
+    if job.stack.memory.optimizer_transient == "multi-tensor":
+        moved *= MULTI_TENSOR_FACTOR
+    device = job.device
+    on_card = elements * moved / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
+    copies = copy_time_s(elements * (states.gather_bytes + states.reduce_bytes), job.server.pcie_bytes_per_s)
+    ranks = np.minimum(layouts.gpus, job.server.accelerators)
+    cpu = elements * ranks * CPU_ADAM_BYTES / (job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
+    offloaded = layouts.offload >= OFFLOAD.index("optimizer")
+    return np.where(offloaded, 0.0, on_card), np.where(offloaded, copies + cpu, 0.0)
+
+
+def timeline(job: Job, layouts: Layouts) -> Timeline:
+    """One optimizer step under each layout.
+
+    step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
+    + offload + overhead. Lengths are those of the critical path: ranks wait for the longest sequence among them.
+
+    Returns
+    -------
+    Timeline; seconds, shape (layout,)
+    """
+    inputs = job.graph(layouts, as_array(job.sequences(layouts).critical_tokens))
+    stage = stage_time(job, layouts, inputs)
+    held, group = census(job.model, job.method, layouts), _Group.of(job, layouts)
+    schedule = pipeline(job, layouts, inputs, stage.total_s)
+    slowest = np.argmax(stage.total_s, axis=0)
+    accum, columns = as_array(layouts.grad_accum), np.arange(len(layouts))
+    components = {name: accum * stage.parts[name][slowest, columns] for name in PART_NAMES}
+    components["pipeline bubble"] = schedule.bubble_s
+    components["pipeline transfers"] = schedule.transfer_s
+    exposed = np.where(
+        layouts.zero == 3,
+        _every_micro_batch(job, layouts, held, stage, group),
+        _once_a_step(job, layouts, held, stage, group),
+    )
+    components["data-parallel communication"] = np.where(group.ranks > 1, exposed, 0.0)
+    components["optimizer"], components["offload"] = _optimizer(job, layouts, held)
+    components["step overhead"] = np.full(len(layouts), job.stack.step_overhead_s)
+    modules = {
+        name: (accum * forward[slowest, columns], accum * backward[slowest, columns])
+        for name, (forward, backward) in stage.modules.items()
+    }
+    return Timeline({name: components[name] for name in FORMULAS}, modules, accum * stage.flops, accum * stage.recompute_flops)
