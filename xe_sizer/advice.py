@@ -1,2 +1,240 @@
-"""Advice."""
-def advise(priced, result, registry): return ()
+"""What to change: the smallest changes that mend a job, or a faster layout, each one estimated again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from xe_sizer.errors import InputError
+from xe_sizer.estimate import Priced, price
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.question import resolve
+from xe_sizer.result import Advice
+from xe_sizer.scenario.scenario import OPTIONS, Given, read_scenario
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.units import GIB, HOUR_S
+
+MOST_ADVICE = 5
+WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
+OPTION_OF = {key: option for option, key in OPTIONS.items()}
+# Accelerators to suggest instead, by growing memory; the first larger ones that are sold in the same form.
+LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Scenario keys to set and how to say so; `cost` orders what a user would rather do first."""
+
+    words: str
+    values: Mapping[str, object]
+    cost: int
+
+
+def _lighter_training(priced: Priced) -> Iterator[Change]:
+    """Changes that keep model, method and hardware."""
+    layouts, job = priced.layouts, priced.question.job
+    micro = int(layouts.micro_batch[0])
+    if micro > 1:
+        for smaller in sorted({1, micro // 2}, reverse=True):
+            if micro % smaller == 0:
+                yield Change(f"micro-batch {smaller} instead of {micro}", {"train.micro_batch": smaller}, 1)
+    recompute = int(layouts.recompute[0])
+    for stronger in range(recompute + 1, len(RECOMPUTE)):
+        yield Change(f"{RECOMPUTE[stronger]} recomputation", {"layout.recompute": RECOMPUTE[stronger]}, 2)
+    zero = int(layouts.zero[0])
+    if int(layouts.dp[0]) > 1:
+        for stage in job.stack.supports.zero:
+            if stage > zero and (stage < 2 or int(layouts.pp[0]) == 1):
+                yield Change(f"ZeRO stage {stage}", {"layout.zero": stage}, 2)
+    if job.optimizer == "adamw" and "adamw-8bit" in job.stack.states.moment_bytes:
+        yield Change("8-bit AdamW", {"optimizer": "adamw-8bit"}, 3)
+    for offload in job.stack.supports.offload[int(layouts.offload[0]) + 1 :]:
+        values: dict[str, object] = {"layout.offload": offload}
+        if offload == OFFLOAD[2] and int(layouts.dp[0]) > 1:
+            values["layout.zero"] = 3
+        yield Change(f"offload {offload} to the host", values, 4)
+
+
+def _other_layouts(priced: Priced) -> Iterator[Change]:
+    """More tensor or pipeline parallelism on the same GPUs, with the rest of the layout kept."""
+    job, layouts = priced.question.job, priced.layouts
+    tp, pp, gpus = int(layouts.tp[0]), int(layouts.pp[0]), priced.gpus
+    if job.stack.supports.tensor_parallel and "tp" in priced.question.fixed:
+        for wider in (2 * tp, 4 * tp, 8 * tp):
+            if wider <= job.server.accelerators and job.model.heads % wider == 0 and gpus % (wider * pp) == 0:
+                yield Change(f"tp {wider} instead of {tp}", {"layout.tp": wider}, 2)
+    if job.stack.supports.pipeline_parallel and "pp" in priced.question.fixed:
+        for deeper in (2 * pp, 4 * pp):
+            if job.model.layers % deeper == 0 and gpus % (tp * deeper) == 0:
+                yield Change(f"pp {deeper} instead of {pp}", {"layout.pp": deeper}, 3)
+
+
+def _more_hardware(priced: Priced, registry: Registry) -> Iterator[Change]:
+    question = priced.question
+    gpu = question.job.server.accelerator
+    fixed_limit = question.given.values.limits.max_gpus
+    if (
+        priced.minimum is not None
+        and priced.minimum > priced.gpus
+        and (fixed_limit is None or priced.minimum <= fixed_limit)
+    ):
+        yield Change(f"{priced.minimum} GPUs instead of {priced.gpus}", {"gpus": priced.minimum}, 5)
+    larger = (registry.accelerator(name) for name in LARGER_GPUS if name != gpu.name)
+    bigger = [candidate for candidate in larger if candidate.memory_bytes > gpu.memory_bytes * 1.1]
+    for candidate in bigger[:3]:
+        size = f"{candidate.memory_bytes / GIB:.0f} GiB"
+        yield Change(
+            f"{candidate.name} ({size}) instead of {gpu.name}",
+            {"gpu": candidate.name, "gpus": priced.gpus},
+            6,
+        )
+
+
+def _smaller_job(priced: Priced) -> Iterator[Change]:
+    job = priced.question.job
+    if job.method.name == "sft":
+        yield Change("LoRA instead of full fine-tuning", {"job": "lora"}, 7)
+        yield Change("QLoRA instead of full fine-tuning", {"job": "qlora"}, 8)
+    if job.method.name == "lora":
+        yield Change("QLoRA instead of LoRA", {"job": "qlora"}, 7)
+    if job.seq_len >= 1024:
+        half = job.seq_len // 2
+        yield Change(f"sequences of {half:,} tokens instead of {job.seq_len:,}", {"train.seq_len": half}, 8)
+
+
+def changed(given: Given, values: Mapping[str, object]) -> Given:
+    """The same question with some keys set as flags would set them. Raises InputError."""
+    return read_scenario(given.path, {**given.flags, **values}, given.environment)
+
+
+def command(given: Given, values: Mapping[str, object]) -> str:
+    """The command line that asks the question with the keys set."""
+    words = ["xe-sizer", "estimate"]
+    if given.path is not None:
+        words.append(str(given.path))
+    flags = {key: value for key, value in given.flags.items() if value is not None}
+    merged = {**_from_environment(given), **flags, **values}
+    if "gpu" in values:
+        merged.pop("server", None)
+    for key, value in merged.items():
+        option = f"--{OPTION_OF[key]}"
+        if value is True:
+            words.append(option)
+        elif value is not False:
+            text = (
+                ",".join(map(str, value))
+                if isinstance(value, list | tuple)
+                else f"{value:g}"
+                if isinstance(value, float)
+                else str(value)
+            )
+            words += [option, text]
+    return shlex.join(words)
+
+
+def _from_environment(given: Given) -> dict[str, object]:
+    """Values that came from XE_SIZER_* variables: the printed command says them itself."""
+    found = {}
+    for key, origin in given.origin.items():
+        if origin == "env":
+            value: object = given.values
+            for part in key.split("."):
+                value = getattr(value, part)
+            found[key] = value
+    return found
+
+
+def _priced(given: Given, change: Change, registry: Registry) -> Priced | None:
+    """The changed question priced; None where the change is not legal."""
+    try:
+        return price(resolve(changed(given, change.values), registry), look_for_minimum=False)
+    except InputError:
+        return None
+
+
+def _meets(priced: Priced) -> bool:
+    limits = priced.question.given.values.limits
+    hours, rate = priced.total_s / HOUR_S, priced.question.price_per_gpu_hour
+    in_time = limits.max_hours is None or hours <= limits.max_hours
+    in_budget = limits.max_cost is None or (
+        rate is not None and hours * priced.gpus * rate <= limits.max_cost
+    )
+    return priced.fits and in_time and in_budget
+
+
+def _effect(before: Priced, after: Priced) -> str:
+    peak, usable = after.peak_bytes / GIB, after.usable_bytes / GIB
+    words = f"{peak:.1f} of {usable:.1f} GiB per GPU"
+    hours = after.total_s / HOUR_S
+    if before.fits:
+        return f"{words}, {hours:.3g} h instead of {before.total_s / HOUR_S:.3g} h"
+    return f"{words}, {hours:.3g} h"
+
+
+def _mended(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
+    """Changes that make the job fit and meet its limits: single ones, and pairs where no light single one does."""
+    given = priced.question.given
+    light = [*_lighter_training(priced), *_other_layouts(priced)]
+    found = 0
+    for change in light:
+        after = _priced(given, change, registry)
+        if after is not None and _meets(after):
+            found += 1
+            yield change, after
+    if not found:
+        for first, second in combinations(light, 2):
+            if set(first.values) & set(second.values):
+                continue
+            both = Change(
+                f"{first.words} and {second.words}",
+                {**first.values, **second.values},
+                first.cost + second.cost,
+            )
+            after = _priced(given, both, registry)
+            if after is not None and _meets(after):
+                yield both, after
+    for change in (*_more_hardware(priced, registry), *_smaller_job(priced)):
+        after = _priced(given, change, registry)
+        if after is not None and _meets(after):
+            yield change, after
+
+
+def _faster(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
+    """Leaving the layout open, where that is faster than what the user fixed."""
+    question = priced.question
+    open_question = question.without_layout()
+    after = price(open_question, look_for_minimum=False)
+    if after.fits and after.total_s < priced.total_s * (1.0 - WORTH_SAYING):
+        chosen = {name: int(getattr(after.layouts, name)[0]) for name in question.fixed}
+        values = {
+            _key(name): _value(name, value) for name, value in chosen.items() if question.fixed[name] != value
+        }
+        words = ", ".join(
+            f"{key.rpartition('.')[2].replace('_', '-')} {value}" for key, value in values.items()
+        )
+        if values and all(key in OPTION_OF for key in values):
+            yield Change(f"a faster layout: {words}", values, 1), after
+
+
+def _key(name: str) -> str:
+    return "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
+
+
+def _value(name: str, code: int) -> object:
+    return RECOMPUTE[code] if name == "recompute" else OFFLOAD[code] if name == "offload" else code
+
+
+def advise(priced: Priced, registry: Registry) -> tuple[Advice, ...]:
+    """Up to five changes, the ones a user would rather make first, then the faster; each was estimated."""
+    given = priced.question.given
+    if _meets(priced):
+        options = list(_faster(priced, registry)) if priced.question.fixed else []
+    else:
+        options = list(_mended(priced, registry))
+    options.sort(key=lambda option: (option[0].cost, option[1].total_s))
+    return tuple(
+        Advice(change=change.words, effect=_effect(priced, after), command=command(given, change.values))
+        for change, after in options[:MOST_ADVICE]
+    )

@@ -45,7 +45,9 @@ def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLa
     return laws[family]
 
 
-def _at_fraction(matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency) -> tuple[MatmulLaw, AttentionLaw]:
+def _at_fraction(
+    matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency
+) -> tuple[MatmulLaw, AttentionLaw]:
     """The laws of a plain roofline at fixed fractions: no floors, a sharp knee."""
     flops = chosen.flops if chosen.flops is not None else 1.0
     memory = chosen.memory if chosen.memory is not None else 1.0

@@ -94,8 +94,10 @@ def smallest_count(question: Question, counts: Iterable[int]) -> int | None:
     return None
 
 
-def price(question: Question) -> Priced:
+def price(question: Question, look_for_minimum: bool = True) -> Priced:
     """Choose the GPU count (where it is open) and the layout, and price it.
+
+    look_for_minimum : whether to search the smallest count also where the count is given
 
     Raises
     ------
@@ -111,12 +113,14 @@ def price(question: Question) -> Priced:
     if not len(layouts):
         raise InputError(_no_layout(question, gpus))
     choice = choose(question.job, layouts, question.min_headroom_bytes)
-    if minimum is None and question.gpus is not None:
+    if look_for_minimum and question.gpus is not None:
         below = [count for count in counts if count < gpus]
         above = [count for count in counts if count > gpus]
         minimum = smallest_count(question, (*below, gpus) if choice.fits else above)
     chosen = choice.layouts
-    return Priced(question, gpus, minimum, choice, memory_ledger(question.job, chosen), timeline(question.job, chosen))
+    return Priced(
+        question, gpus, minimum, choice, memory_ledger(question.job, chosen), timeline(question.job, chosen)
+    )
 
 
 def _no_layout(question: Question, gpus: int) -> Problem:
@@ -138,7 +142,7 @@ def estimate(given: Given, registry: Registry) -> Result:
 
     priced = price(resolve(given, registry))
     result = report(priced)
-    return _with_advice(result, advise(priced, result, registry))
+    return _with_advice(result, advise(priced, registry))
 
 
 def _with_advice(result: Result, advice: tuple[Advice, ...]) -> Result:
@@ -198,7 +202,10 @@ def _scenario(question: Question) -> dict[str, Any]:
 
 
 def _layout(layouts: Layouts) -> Layout:
-    sizes = {name: int(getattr(layouts, name)[0]) for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum")}
+    sizes = {
+        name: int(getattr(layouts, name)[0])
+        for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum")
+    }
     return Layout(
         **sizes,
         recompute=RECOMPUTE[int(layouts.recompute[0])],
@@ -213,7 +220,9 @@ def _memory(priced: Priced) -> Memory:
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
     components = tuple(
-        MemoryComponent(name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1])
+        MemoryComponent(
+            name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1]
+        )
         for name, size in priced.ledger.at_peak().items()
         if size > 0
     )
@@ -243,7 +252,11 @@ def _time(priced: Priced) -> Time:
         step_s=spread(step_s, error),
         components=tuple(
             TimeComponent(
-                name=name, seconds=value, share=value / step_s, formula=TIME_FORMULAS[name][0], source=TIME_FORMULAS[name][1]
+                name=name,
+                seconds=value,
+                share=value / step_s,
+                formula=TIME_FORMULAS[name][0],
+                source=TIME_FORMULAS[name][1],
             )
             for name, value in seconds.items()
             if value > 0
@@ -267,7 +280,9 @@ def _time(priced: Priced) -> Time:
 def _bound(seconds: Mapping[str, float]) -> str:
     """The part of the step that costs most, forward, backward and recomputation taken together as compute."""
     compute = sum(seconds[name] for name in ("forward", "backward", "recompute"))
-    others = {name: value for name, value in seconds.items() if name not in ("forward", "backward", "recompute")}
+    others = {
+        name: value for name, value in seconds.items() if name not in ("forward", "backward", "recompute")
+    }
     name, value = max(others.items(), key=lambda item: item[1])
     return "compute" if compute >= value else name
 
@@ -292,12 +307,19 @@ def _data(priced: Priced) -> Data:
 def _cost(priced: Priced, time: Time) -> Cost:
     """GPU-hours of whole GPUs; energy from the design power; price where one is known."""
     question, gpu = priced.question, priced.question.job.server.accelerator
-    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")})
+    hours = Range(
+        **{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")}
+    )
     power_w = None if gpu.tdp_w is None else gpu.tdp_w * TRAINING_POWER_SHARE * NODE_OVERHEAD
     rate = question.price_per_gpu_hour
     price = None
     if rate is not None:
-        price = Price(currency=question.currency, low=hours.low * rate, expected=hours.expected * rate, high=hours.high * rate)
+        price = Price(
+            currency=question.currency,
+            low=hours.low * rate,
+            expected=hours.expected * rate,
+            high=hours.high * rate,
+        )
     energy = None if power_w is None else hours.expected * HOUR_S * power_w / KWH_J
     return Cost(gpu_hours=hours, energy_kwh=energy, price=price)
 
@@ -313,7 +335,9 @@ def _limits(priced: Priced, time: Time, cost: Cost) -> tuple[Limit, ...]:
         ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
     )
     return tuple(
-        Limit(name=name, limit=float(limit), value=value, ok=value is not None and sign * value <= sign * limit)
+        Limit(
+            name=name, limit=float(limit), value=value, ok=value is not None and sign * value <= sign * limit
+        )
         for name, limit, value, sign in asked
         if limit is not None
     )
@@ -334,7 +358,9 @@ def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple
     for limit in limits:
         if not limit.ok:
             value = "unknown: no price given" if limit.value is None else f"{limit.value:,.1f}"
-            reasons.append(Reason(code=limit.name, message=f"{limit.name} is {limit.limit:,.6g}, estimate {value}"))
+            reasons.append(
+                Reason(code=limit.name, message=f"{limit.name} is {limit.limit:,.6g}, estimate {value}")
+            )
     return tuple(reasons)
 
 
@@ -348,5 +374,7 @@ def _sources(question: Question) -> tuple[Source, ...]:
         Source(name=f"stack {job.stack.name}", source=job.stack.source),
         Source(name="token lengths", source=question.data_source or job.lengths.assumption),
     ]
-    found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
+    found += [
+        Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()
+    ]
     return tuple(source for source in found if source.source)

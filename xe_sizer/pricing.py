@@ -91,7 +91,11 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
 
 def _moved_s(moved_bytes: Array, kernels: float, device: Device) -> Array:
     return memory_bound_time_s(
-        moved_bytes, kernels, device.bandwidth_bytes_per_s, device.memory_bound_efficiency, device.memory_bound_floor_s
+        moved_bytes,
+        kernels,
+        device.bandwidth_bytes_per_s,
+        device.memory_bound_efficiency,
+        device.memory_bound_floor_s,
     )
 
 

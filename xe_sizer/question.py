@@ -51,6 +51,10 @@ class Question:
     warnings: tuple[str, ...]
     data_source: str | None
 
+    def without_layout(self) -> Question:
+        """The same question with the whole layout open."""
+        return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
+
     @property
     def rules(self) -> Rules:
         return Rules(
@@ -125,10 +129,25 @@ def resolve(given: Given, registry: Registry) -> Question:
     problems: list[Problem] = []
     choices = _Choices(given)
     if given.values.model is None:
-        problems.append(Problem("no model named", given.locate(()), "for example --model llama-2-70b; xe-sizer profiles list model"))
+        problems.append(
+            Problem(
+                "no model named",
+                given.locate(()),
+                "for example --model llama-2-70b; xe-sizer profiles list model",
+            )
+        )
     else:
         choices.settle("model", None)
-    model = _collect(problems, registry.model, _relative(given, "model", given.values.model or ""), given.locate(("model",))) if given.values.model else None
+    model = (
+        _collect(
+            problems,
+            registry.model,
+            _relative(given, "model", given.values.model or ""),
+            given.locate(("model",)),
+        )
+        if given.values.model
+        else None
+    )
     server = _collect(problems, _server, given, registry, choices)
     stack = _collect(problems, load_stack, choices.settle("stack", DEFAULT_STACK), given.locate(("stack",)))
     if model is None or server is None or stack is None:
@@ -145,7 +164,9 @@ def resolve(given: Given, registry: Registry) -> Question:
     work = _collect(problems, workload, given, seq_len, global_batch, padding)
     if problems or work is None or method is None:
         raise InputError(sorted(problems, key=lambda p: (p.location.line or 0) if p.location else 0))
-    return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
+    return _question(
+        given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work
+    )
 
 
 def _question(
@@ -201,7 +222,11 @@ def _question(
 def _without_host(stack: Stack) -> Stack:
     """Fixed fractions of the peaks leave no room for a host: no launches, no overheads."""
     host = msgspec.structs.replace(
-        stack.host, forward_launch_us=0.0, backward_launch_us=0.0, step_overhead_ms=0.0, micro_batch_overhead_ms=0.0
+        stack.host,
+        forward_launch_us=0.0,
+        backward_launch_us=0.0,
+        step_overhead_ms=0.0,
+        micro_batch_overhead_ms=0.0,
     )
     return msgspec.structs.replace(stack, host=host)
 
@@ -230,7 +255,9 @@ def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -
     prompt = choices.given.values.p_tuning
     options = MethodOptions(
         lora_rank=choices.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
-        lora_targets=choices.settle("lora.targets", stack.defaults.lora_targets, "stack") if uses_adapters else (),
+        lora_targets=choices.settle("lora.targets", stack.defaults.lora_targets, "stack")
+        if uses_adapters
+        else (),
         virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
         adapter_element_bytes=stack.states.adapter_weight_bytes,
@@ -245,7 +272,11 @@ def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -
 def _precision(choices: _Choices, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
-    return str(choices.settle("precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack"))
+    return str(
+        choices.settle(
+            "precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack"
+        )
+    )
 
 
 def _gpu_count(choices: _Choices, server: Server) -> int | None:
@@ -269,10 +300,16 @@ def _contradictions(
 
     known = supported_precisions(server.accelerator)
     if precision not in known:
-        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
+        yield problem(
+            "precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}"
+        )
     optimizer = given.values.optimizer or stack.defaults.optimizer
     if optimizer not in stack.states.moment_bytes:
-        yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", did_you_mean(optimizer, stack.states.moment_bytes))
+        yield problem(
+            "optimizer",
+            f"{stack.name} has no optimizer '{optimizer}'",
+            did_you_mean(optimizer, stack.states.moment_bytes),
+        )
     yield from _divisibility(given, model, problem)
     supports = stack.supports
     for key, size, allowed in (
@@ -282,17 +319,31 @@ def _contradictions(
         ("ep", layout.ep, supports.expert_parallel),
     ):
         if size and size > 1 and not allowed:
-            yield problem(f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic")
+            yield problem(
+                f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic"
+            )
     if layout.zero is not None and layout.zero not in supports.zero:
-        yield problem("layout.zero", f"{stack.name} has no ZeRO stage {layout.zero}", f"it has {', '.join(map(str, supports.zero))}")
+        yield problem(
+            "layout.zero",
+            f"{stack.name} has no ZeRO stage {layout.zero}",
+            f"it has {', '.join(map(str, supports.zero))}",
+        )
     if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
-        yield problem("layout.zero", f"ZeRO stage {layout.zero} does not go with pipeline stages", "use zero 1, or pp 1")
+        yield problem(
+            "layout.zero", f"ZeRO stage {layout.zero} does not go with pipeline stages", "use zero 1, or pp 1"
+        )
     if layout.offload is not None and layout.offload not in supports.offload:
-        yield problem("layout.offload", f"{stack.name} cannot offload {layout.offload}", f"it has {', '.join(supports.offload)}")
+        yield problem(
+            "layout.offload",
+            f"{stack.name} cannot offload {layout.offload}",
+            f"it has {', '.join(supports.offload)}",
+        )
     group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
     if gpus is not None and (group > gpus or gpus % group):
         sizes = f"tp x pp x cp x dp = {group}"
-        yield problem("gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
+        yield problem(
+            "gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs"
+        )
     maximum = given.values.limits.max_gpus
     if gpus is not None and maximum is not None and gpus > maximum:
         yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
@@ -304,14 +355,22 @@ def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Pro
     if layout.tp and model.heads % layout.tp:
         yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
     if layout.pp and model.layers % layout.pp:
-        yield problem("layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}")
+        yield problem(
+            "layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}"
+        )
     if layout.vpp and layout.pp and model.layers % (layout.pp * layout.vpp):
-        yield problem("layout.vpp", f"pp x vpp = {layout.pp * layout.vpp} does not divide the {model.layers} layers of {model.name}")
+        yield problem(
+            "layout.vpp",
+            f"pp x vpp = {layout.pp * layout.vpp} does not divide the {model.layers} layers of {model.name}",
+        )
     if layout.ep and layout.ep > 1:
         if model.experts is None:
             yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
         elif model.experts.count % layout.ep:
-            yield problem("layout.ep", f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}")
+            yield problem(
+                "layout.ep",
+                f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}",
+            )
 
 
 def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
@@ -323,7 +382,11 @@ def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
     share = dp * (train.micro_batch or 1)
     if train.global_batch % share:
         words = f"dp {dp} x micro-batch {train.micro_batch}" if train.micro_batch else f"dp {dp}"
-        yield problem("train.global_batch", f"a global batch of {train.global_batch} cannot be split over {words}", f"give a multiple of {share}")
+        yield problem(
+            "train.global_batch",
+            f"a global batch of {train.global_batch} cannot be split over {words}",
+            f"give a multiple of {share}",
+        )
 
 
 def _warnings(given: Given, job: Job) -> Iterator[str]:

@@ -17,7 +17,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all parts of a result."""
 
 
-class Range(Struct):
+class Range(Struct, frozen=True):
     """Low, expected and high value of one quantity."""
 
     low: float
@@ -25,7 +25,7 @@ class Range(Struct):
     high: float
 
 
-class Reason(Struct):
+class Reason(Struct, frozen=True):
     """Why a job does not fit or misses a limit, and the smallest change that mends it."""
 
     code: str
@@ -33,7 +33,7 @@ class Reason(Struct):
     fix: str | None = None
 
 
-class Limit(Struct):
+class Limit(Struct, frozen=True):
     """One limit of the scenario against the estimate; `value` is None where there is nothing to compare."""
 
     name: str
@@ -42,7 +42,7 @@ class Limit(Struct):
     ok: bool
 
 
-class Verdict(Struct):
+class Verdict(Struct, frozen=True):
     fits: bool
     meets_limits: bool
     reasons: tuple[Reason, ...] = ()
@@ -53,7 +53,7 @@ class Verdict(Struct):
         return self.fits and self.meets_limits
 
 
-class Gpus(Struct):
+class Gpus(Struct, frozen=True):
     """GPU count asked (or chosen), and the smallest count at which some layout fits (None: none tried did)."""
 
     count: int
@@ -62,7 +62,7 @@ class Gpus(Struct):
     minimum_that_fits: int | None
 
 
-class Layout(Struct):
+class Layout(Struct, frozen=True):
     tp: int
     pp: int
     vpp: int
@@ -77,14 +77,14 @@ class Layout(Struct):
     sequence_parallel: bool
 
 
-class MemoryComponent(Struct):
+class MemoryComponent(Struct, frozen=True):
     name: str
     bytes: float
     formula: str
     source: str
 
 
-class Memory(Struct):
+class Memory(Struct, frozen=True):
     """Memory of the worst GPU at its worst moment; `gpu` says which (pipeline stage), `phase` when."""
 
     peak_bytes: float
@@ -97,7 +97,7 @@ class Memory(Struct):
     host_available_bytes: float | None = None
 
 
-class TimeComponent(Struct):
+class TimeComponent(Struct, frozen=True):
     name: str
     seconds: float
     share: float
@@ -105,13 +105,13 @@ class TimeComponent(Struct):
     source: str = ""
 
 
-class ModuleTime(Struct):
+class ModuleTime(Struct, frozen=True):
     name: str
     forward_s: float
     backward_s: float
 
 
-class Time(Struct):
+class Time(Struct, frozen=True):
     """Time of an optimizer step and of the whole job. `bound` names what limits the step.
 
     mfu counts the FLOPs that the model needs for the processed tokens, hfu also those of recomputation.
@@ -132,7 +132,7 @@ class Time(Struct):
     evidence: str
 
 
-class Data(Struct):
+class Data(Struct, frozen=True):
     """Samples and tokens of the whole job; `sequence_tokens` is what one sequence costs, `longest_tokens` the
     longest that memory must hold."""
 
@@ -145,20 +145,20 @@ class Data(Struct):
     padding: str
 
 
-class Price(Struct):
+class Price(Struct, frozen=True):
     currency: str
     low: float
     expected: float
     high: float
 
 
-class Cost(Struct):
+class Cost(Struct, frozen=True):
     gpu_hours: Range
     energy_kwh: float | None
     price: Price | None
 
 
-class Advice(Struct):
+class Advice(Struct, frozen=True):
     """One change, its effect, and the command that makes it."""
 
     change: str
@@ -166,14 +166,14 @@ class Advice(Struct):
     command: str
 
 
-class Source(Struct):
+class Source(Struct, frozen=True):
     """Where a figure comes from: the profile or law, and its origin."""
 
     name: str
     source: str
 
 
-class Result(Struct):
+class Result(Struct, frozen=True):
     schema_version: int
     tool_version: str
     scenario: dict[str, Any]

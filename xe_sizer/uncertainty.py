@@ -27,7 +27,13 @@ def relative_error(job: Job, components: Mapping[str, float]) -> float:
         matmul *= BORROWED_FACTOR
     squared = job.stack.uncertainty**2
     for name, seconds in components.items():
-        error = matmul if name in COMPUTE_PARTS else COMMUNICATION_ERROR if "communication" in name else MEMORY_BOUND_ERROR
+        error = (
+            matmul
+            if name in COMPUTE_PARTS
+            else COMMUNICATION_ERROR
+            if "communication" in name
+            else MEMORY_BOUND_ERROR
+        )
         squared += (error * seconds / total) ** 2
     return math.sqrt(squared)
 

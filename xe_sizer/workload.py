@@ -57,7 +57,9 @@ def load_dataset(given: Given) -> DatasetProfile:
         path = DATASETS / f"{name}.yaml"
         if name not in dataset_names():
             hint = did_you_mean(name, dataset_names()) or "shipped: " + ", ".join(dataset_names())
-            raise InputError(Problem(f"no data set is called '{name}'", given.locate(("data", "profile")), hint))
+            raise InputError(
+                Problem(f"no data set is called '{name}'", given.locate(("data", "profile")), hint)
+            )
     document = load_yaml(path)
     return convert(document.value, DatasetProfile, document.locate)
 
@@ -92,7 +94,9 @@ def _lengths(data: DataSection, seq_len: int) -> tuple[TokenLengths, float | Non
     return constant_lengths(seq_len), samples
 
 
-def _steps(given: Given, samples: float | None, global_batch: int, packed_share: float) -> tuple[int, dict[str, object], list[str]]:
+def _steps(
+    given: Given, samples: float | None, global_batch: int, packed_share: float
+) -> tuple[int, dict[str, object], list[str]]:
     """Optimizer steps, and what was assumed to get them."""
     train = given.values.train
     if train.steps is not None:
@@ -120,5 +124,9 @@ def workload(given: Given, seq_len: int, global_batch: int, padding: str) -> Wor
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
     if lengths.longest > seq_len and padding != "packed":
-        warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
-    return Workload(lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source)
+        warnings.append(
+            f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut"
+        )
+    return Workload(
+        lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source
+    )

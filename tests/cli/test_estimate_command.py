@@ -29,8 +29,8 @@ def test_flags_reach_the_estimator_typed_and_with_their_origin(
     file = tmp_path / "job.yaml"
     file.write_text("model: m\nlayout: {tp: 2, pp: 4}\n")
     ran = cli(
-        "estimate", file, "--tp", "8", "--mean-tokens", "114.5", "--lora-targets", "qkv,o", "--ideal", "--zero=1",
-        "--tokens", "1e9",
+        "estimate", file, "--tp", "8", "--mean-tokens", "114.5", "--lora-targets", "qkv,o",
+        "--ideal", "--zero=1", "--tokens", "1e9",
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, "")
     (given,) = estimator.given

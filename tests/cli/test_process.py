@@ -38,7 +38,7 @@ def test_without_arguments_it_is_usage() -> None:
 def test_json_needs_no_heavy_import() -> None:
     code = (
         "import sys; from xe_sizer.cli.main import main\n"
-        f"code = main(['render', {str(FIXTURES / 'lora.json')!r}, '--format', 'json', '-o', {os.devnull!r}])\n"
+        f"code = main(['render', {str(FIXTURES / 'lora.json')!r}, '-f', 'json', '-o', {os.devnull!r}])\n"
         "heavy = {'rich', 'pydantic', 'scipy', 'jsonschema', 'xml'} & set(sys.modules)\n"
         "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
     )
@@ -57,8 +57,8 @@ def test_numpy_gets_one_thread() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    command = f"'{sys.executable}' -m xe_sizer render '{FIXTURES / 'lora.json'}' --format html | head -c 1 >/dev/null"
-    ran = run("bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}")
+    render = " ".join(f"'{word}'" for word in RENDER)
+    ran = run("bash", "-c", f"{render} --format html | head -c 1 >/dev/null; exit ${{PIPESTATUS[0]}}")
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 

@@ -78,7 +78,8 @@ def test_count(value: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "shown"), [(0, "0 %"), (0.24, "24 %"), (0.034, "3.4 %"), (0.0002, "0.02 %"), (2.06, "206 %")]
+    ("share", "shown"),
+    [(0, "0 %"), (0.24, "24 %"), (0.034, "3.4 %"), (0.0002, "0.02 %"), (3e-5, "<0.01 %"), (2.06, "206 %")],
 )
 def test_percent(share: float, shown: str) -> None:
     assert text.percent(share) == shown

@@ -5,7 +5,7 @@ import pytest
 
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
-from xe_sizer.result import Result
+from xe_sizer.result import Reason, Result
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -20,8 +20,9 @@ def test_verdict_comes_first(lora: Result, too_big: Result) -> None:
         "19.9 of 75.2 GiB per GPU used, 2.6 h (2.2 to 3.3 h), 42.2 GPU-hours"
     )
     assert table(too_big).splitlines()[0] == (
-        "DOES NOT FIT  SFT of llama-2-70b on 8 x h100-sxm-80gb (1 x dell-xe9680-h100): needs 155.2 GiB per GPU, "
-        "75.2 GiB available, 80.0 GiB missing (pipeline stage 1 of 1, optimizer step)"
+        "DOES NOT FIT  SFT of llama-2-70b on 8 x h100-sxm-80gb (1 x dell-xe9680-h100): "
+        "needs 155.2 GiB per GPU, 75.2 GiB available, 80.0 GiB missing "
+        "(pipeline stage 1 of 1, optimizer step)"
     )
 
 
@@ -83,6 +84,14 @@ def test_user_text_is_shown_not_interpreted(lora: Result) -> None:
 def test_ranges_without_measurements_are_marked(lora: Result, too_big: Result) -> None:
     assert "uncalibrated" not in table(lora)
     assert "* uncalibrated: no measurement covers this stack and job" in table(too_big)
+
+
+def test_a_reason_that_the_verdict_gave_is_not_said_twice(too_big: Result) -> None:
+    said = "needs 155.2 GiB per GPU"
+    reasons = (Reason(code="memory", message=said, fix="use 24 GPUs"), Reason(code="memory", message=said))
+    verdict = msgspec.structs.replace(too_big.verdict, reasons=reasons)
+    lines = table(msgspec.structs.replace(too_big, verdict=verdict)).splitlines()
+    assert lines[1:3] == ["  - Fix: use 24 GPUs", ""]
 
 
 def test_every_component_and_its_formula_can_be_asked_for(lora: Result) -> None:

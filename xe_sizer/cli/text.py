@@ -1,8 +1,8 @@
 """Options as the text they were given.
 
-The scenario layer turns text into values and reports all problems at once. Typer's own conversion would stop at
-the first and imports pydantic for it (even to find that --help was not asked for), which costs more than all
-the rest of the start-up.
+The scenario layer turns text into values and reports all problems at once. Typer's own conversion would stop
+at the first, and imports pydantic for it (even to find that --help was not asked for), which costs more than
+all the rest of the start-up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ def as_text(parameter: Any) -> Any:
     """Make `parameter` (an option or argument of typer) pass on text, flags and lists without conversion."""
 
     def process_value(ctx: Any, value: Any) -> Any:
-        value = value if isinstance(value, str | bool | list | tuple) else None
+        several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+        if not isinstance(value, str | bool | list | tuple):
+            value = () if several else None  # older parsers mark "not given" in ways of their own
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     vars(parameter)["process_value"] = process_value

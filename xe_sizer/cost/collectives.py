@@ -60,7 +60,9 @@ def wire_factor(operation: str, ranks: ArrayLike) -> NDArray[np.float64]:
     return 2.0 * share if operation == ALL_REDUCE else share
 
 
-def _node_time_s(operation: str, message: NDArray[np.float64], ranks: NDArray[np.float64], law: CollectiveLaw) -> NDArray[np.float64]:
+def _node_time_s(
+    operation: str, message: NDArray[np.float64], ranks: NDArray[np.float64], law: CollectiveLaw
+) -> NDArray[np.float64]:
     x = np.log2(np.maximum(ranks, 1.0))
     known = np.log2(np.asarray(law.ranks, dtype=np.float64))
     carried = message * wire_factor(operation, ranks)
@@ -80,9 +82,9 @@ def collective_time_s(
     """Time of one collective over `ranks` ranks of which `ranks_per_node` share each node.
 
     Inside a node: t = alpha + c sqrt(f bytes) + f bytes / B (`CollectiveLaw`).
-    Across k nodes, hierarchical: reduce-scatter and / or all-gather inside the node, and between the nodes
-    f(k) bytes / g per accelerator over its share of the NICs, where g ranks of the group share a node:
-    t = t_node(g) + alpha_out log2(2 k) + f(k) (bytes / g) / B_out.
+    Across k nodes, hierarchical and pipelined in chunks, so that the slower tier sets the pace: inside the node as
+    above; between the nodes f(k) bytes / g per accelerator over its share of the NICs, where g ranks of the group
+    share a node: t = max(t_node(g), f(k) (bytes / g) / B_out) + alpha_out log2(2 k).
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ def collective_time_s(
     ndarray of float, seconds [s]; zero for groups of one rank or empty messages
 
     Source: fits to nccl-tests sweeps (profiles); hierarchy as in NCCL's trees and rings, checked against
-    4 x 8 B200 measurements, which it brackets.
+    4 GiB over 4 x 8 B200: 21.8 ms for 22.05 ms measured.
     """
     message = np.asarray(message_bytes, dtype=np.float64)
     n = np.asarray(ranks, dtype=np.float64)
@@ -103,14 +105,19 @@ def collective_time_s(
     nodes = np.maximum(n / np.maximum(local, 1.0), 1.0)
     law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
     inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)
-    shared_by = 1.0 if operation in (POINT_TO_POINT, ALL_TO_ALL) else local  # every rank sends its own message
+    shared_by = (
+        1.0 if operation in (POINT_TO_POINT, ALL_TO_ALL) else local
+    )  # every rank sends its own message
     crossing = message * wire_factor(operation, nodes) / shared_by
-    across_s = network.scale_out_alpha_s * np.log2(2.0 * nodes) + crossing / network.scale_out_bytes_per_s
-    total = inside_s + np.where(nodes > 1, across_s, 0.0)
+    latency_s = network.scale_out_alpha_s * np.log2(2.0 * nodes)
+    across_s = np.maximum(inside_s, crossing / network.scale_out_bytes_per_s) + latency_s
+    total = np.where(nodes > 1, across_s, inside_s)
     return np.where((n > 1) & (message > 0), total, 0.0)
 
 
-def copy_time_s(moved_bytes: ArrayLike, pcie_bytes_per_s: float, efficiency: float = 0.88) -> NDArray[np.float64]:
+def copy_time_s(
+    moved_bytes: ArrayLike, pcie_bytes_per_s: float, efficiency: float = 0.88
+) -> NDArray[np.float64]:
     """Time to move bytes between host and accelerator over PCIe [s].
 
     Source: 55.4 of 63 GB/s measured on a PCIe 5 x16 H200 with pinned memory: 0.88 of the line rate.

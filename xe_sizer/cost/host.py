@@ -14,4 +14,7 @@ def exposed_launch_time_s(
     Eager frameworks launch a kernel every 4 to 8 us; the queue hides it as long as the kernels take longer.
     CUDA graphs and compilation lower `launch_s` per kernel or the number of launches.
     """
-    return np.maximum(0.0, np.asarray(launches, dtype=np.float64) * launch_s - np.asarray(device_time_s))
+    waiting_s = np.asarray(launches, dtype=np.float64) * launch_s - np.asarray(
+        device_time_s, dtype=np.float64
+    )
+    return np.asarray(np.maximum(0.0, waiting_s))

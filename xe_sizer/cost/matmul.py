@@ -75,9 +75,10 @@ def matmul_time_s(
     Source: smooth roofline fitted to measured GEMMs; data and error stand in the accelerator's profile.
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
-    weight_bytes = element_bytes if weight_element_bytes is None else weight_element_bytes
+    size = np.asarray(element_bytes, dtype=np.float64)
+    weight_size = size if weight_element_bytes is None else np.asarray(weight_element_bytes, dtype=np.float64)
     flops_s = 2.0 * m * n * k / (law.effective_flops_efficiency * peak_flops_per_s)
-    moved = (m * k + m * n) * element_bytes + k * n * weight_bytes + law.cast_bytes_per_element * m * k
+    moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
     memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
     floor_s = np.where(flops_s > 0, law.floor_s, 0.0)
-    return floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)
+    return np.asarray(floor_s + smooth_maximum(flops_s, memory_s, law.sharpness))

@@ -7,7 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def memory_bound_time_s(
-    moved_bytes: ArrayLike, launches: ArrayLike, bandwidth_bytes_per_s: float, efficiency: float, floor_s: float
+    moved_bytes: ArrayLike,
+    launches: ArrayLike,
+    bandwidth_bytes_per_s: float,
+    efficiency: float,
+    floor_s: float,
 ) -> NDArray[np.float64]:
     """t = bytes / (e bandwidth) + launches t0 [s].
 
@@ -16,4 +20,6 @@ def memory_bound_time_s(
     t0 is the accelerator's smallest kernel, in its profile.
     """
     moved = np.asarray(moved_bytes, dtype=np.float64)
-    return np.where(moved > 0, moved / (efficiency * bandwidth_bytes_per_s) + np.asarray(launches) * floor_s, 0.0)
+    return np.where(
+        moved > 0, moved / (efficiency * bandwidth_bytes_per_s) + np.asarray(launches) * floor_s, 0.0
+    )

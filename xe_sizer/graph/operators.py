@@ -96,7 +96,10 @@ class Operator:
 
 @dataclass(frozen=True)
 class Matmul(Operator):
-    """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`)."""
+    """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
+
+    `learns` is false where a stack computes the gradient of a frozen weight and throws it away.
+    """
 
     m: Array
     n: Array
@@ -104,6 +107,7 @@ class Matmul(Operator):
     copies: Array
     input_gradient: bool
     weight_gradient: bool
+    learns: bool
     adapter: bool = False
 
     @property
@@ -112,12 +116,16 @@ class Matmul(Operator):
 
     @property
     def backward_flops(self) -> Array:
-        return self.forward_flops * (float(self.input_gradient) + float(self.weight_gradient))
+        """FLOPs that the training needs, whatever the stack wastes."""
+        return self.forward_flops * (float(self.input_gradient) + float(self.learns))
 
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence."""
+    """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence.
+
+    `statistics_bytes` is the part of `saved_bytes` that recomputing the core avoids: probabilities, log-sum-exp.
+    """
 
     batch: Array
     heads: Array
@@ -128,6 +136,7 @@ class Attention(Operator):
     qk_head_dim: int
     v_head_dim: int
     kernel: str
+    statistics_bytes: Array
 
     @property
     def forward_flops(self) -> Array:

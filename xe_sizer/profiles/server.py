@@ -42,7 +42,7 @@ Fabric = Literal["infiniband", "roce", "efa", "ethernet"]
 # RoCE in 2021 (newer RoCE is near InfiniBand). All-reduces over EFA v4 look like 74 % only if the time inside
 # the nodes is counted as network time; the cost function adds that time itself. Latency: 46 us for a small
 # all-reduce over two nodes on InfiniBand, 60 us on EFA.
-FABRIC_EFFICIENCY: dict[str, float] = {"infiniband": 0.92, "roce": 0.85, "efa": 0.92, "ethernet": 0.85}
+FABRIC_EFFICIENCY: dict[str, float] = {"infiniband": 0.92, "roce": 0.85, "efa": 0.74, "ethernet": 0.85}
 FABRIC_ALPHA_S: dict[str, float] = {"infiniband": 20e-6, "roce": 25e-6, "efa": 40e-6, "ethernet": 40e-6}
 
 # Share of the link's one-way rate that a ring reaches on large messages (bus bandwidth of nccl-tests).

@@ -34,7 +34,7 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.options import Options
-from xe_sizer.report.verdict import headline, reason_text, verdict_word
+from xe_sizer.report.verdict import headline, reasons_beyond, verdict_word
 from xe_sizer.result import Cost, Result
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
@@ -49,7 +49,7 @@ def document(result: Result, options: Options) -> Document:
         verdict=verdict_word(result),
         ok=result.verdict.ok,
         headline=headline(result),
-        reasons=tuple(reason_text(reason) for reason in result.verdict.reasons),
+        reasons=reasons_beyond(result),
         blocks=tuple(_blocks(result, options)),
     )
 
@@ -87,7 +87,8 @@ def _hardware(result: Result) -> Facts:
     for name in layout.__struct_fields__:
         value = getattr(layout, name)
         if value != 1 or name not in _QUIET_WHEN_ONE:
-            rows.append(Fact(name.replace("_", " "), _text(value), clean(origin.get(f"layout.{name}", ""))))
+            key = "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
+            rows.append(Fact(_words(name), _text(value), clean(origin.get(key, ""))))
     return Facts("Hardware and layout", tuple(rows))
 
 
@@ -160,7 +161,7 @@ def time_table(result: Result) -> Table:
 def module_table(result: Result) -> Table:
     modules = result.time.modules
     rows = tuple(
-        (clean(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules
+        (_words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules
     )
     return Table(
         title="Time of a step by module",
@@ -168,6 +169,10 @@ def module_table(result: Result) -> Table:
         rows=rows,
         detail=True,
     )
+
+
+def _words(name: str) -> str:
+    return clean(name).replace("_", " ")
 
 
 def totals_table(result: Result) -> Table:
@@ -185,7 +190,7 @@ def totals_table(result: Result) -> Table:
         ("samples per second", number(time.samples_per_s), ""),
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
     ]
-    evidence = clean(time.evidence)
+    evidence = clean(time.evidence).removeprefix("uncalibrated: ")
     span = "range" if time.calibrated else "range *"
     return Table(
         title="Whole job",

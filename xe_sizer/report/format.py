@@ -107,10 +107,12 @@ def amount(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A fraction as per cent: 24 %, 3.4 %, 0.02 %."""
+    """A fraction as per cent: 24 %, 3.4 %, 0.02 %, <0.01 %."""
     value = 100 * share
     if not math.isfinite(value):
         return NOT_A_NUMBER
+    if 0 < value < 0.005:
+        return "<0.01 %"
     decimals = 0 if abs(value) >= 9.95 or value == 0 else 1 if abs(value) >= 0.095 else 2
     return f"{value:.{decimals}f} %"
 

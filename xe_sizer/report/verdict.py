@@ -81,6 +81,18 @@ def limit_text(limit: Limit) -> str:
     return f"{clean(limit.name)} (limit {number(limit.limit)}, estimate {value})"
 
 
+def reasons_beyond(result: Result) -> tuple[str, ...]:
+    """Reasons of the verdict without what the headline already says."""
+    said = headline(result)
+    texts = []
+    for reason in result.verdict.reasons:
+        if clean(reason.message) not in said:
+            texts.append(reason_text(reason))
+        elif reason.fix:
+            texts.append(f"Fix: {clean(reason.fix)}")
+    return tuple(texts)
+
+
 def reason_text(reason: Reason) -> str:
     fix = f" Fix: {clean(reason.fix)}" if reason.fix else ""
     return f"{clean(reason.message)}{'.' if fix and not reason.message.endswith('.') else ''}{fix}"

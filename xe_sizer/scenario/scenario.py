@@ -94,13 +94,20 @@ class Given:
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
-    or the name of the flag or variable, of a path. `folder` is that of the scenario file.
+    or the name of the flag or variable, of a path. `path`, `flags` and `environment` are what was merged.
     """
 
     values: ScenarioFile
     origin: Mapping[str, str]
     locate: Locate
-    folder: Path | None
+    path: Path | None
+    flags: Mapping[str, object]
+    environment: Mapping[str, str]
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the scenario file."""
+        return self.path.parent if self.path else None
 
     def folder_for(self, key: str) -> Path | None:
         """Where a relative path in a dotted key starts: None (the current folder) for flags and variables."""
@@ -146,7 +153,7 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     problems += contradictions(merged, locate)
     if problems:
         raise InputError(sorted(problems, key=file_order))
-    return Given(values, MappingProxyType(origin), locate, path.parent if path else None)
+    return Given(values, MappingProxyType(origin), locate, path, flags, environment)
 
 
 def variable_name(option: str) -> str:

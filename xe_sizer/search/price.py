@@ -51,4 +51,6 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
 
 def any_fits(job: Job, layouts: Layouts, min_headroom_bytes: float) -> bool:
     """Whether some layout fits."""
-    return any(bool(fits(memory_ledger(job, chunk), job, min_headroom_bytes).any()) for chunk in _chunks(layouts))
+    return any(
+        bool(fits(memory_ledger(job, chunk), job, min_headroom_bytes).any()) for chunk in _chunks(layouts)
+    )

@@ -41,12 +41,16 @@ def tensor_options(rules: Rules) -> tuple[int, ...]:
     """TP divides the attention heads and stays inside a node, where its collectives are affordable."""
     if not rules.stack.supports.tensor_parallel:
         return rules.options("tp", (1,))
-    return rules.options("tp", (d for d in divisors(rules.model.heads) if d <= rules.node_ranks and rules.node_ranks % d == 0))
+    return rules.options(
+        "tp", (d for d in divisors(rules.model.heads) if d <= rules.node_ranks and rules.node_ranks % d == 0)
+    )
 
 
 def pipeline_options(rules: Rules) -> tuple[int, ...]:
     """PP divides the layers."""
-    return rules.options("pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,))
+    return rules.options(
+        "pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,)
+    )
 
 
 def context_options(rules: Rules) -> tuple[int, ...]:
@@ -115,7 +119,11 @@ def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> L
             grids = np.meshgrid(*(np.array(block[name], dtype=np.int64) for name in names), indexing="ij")
             for name, grid in zip(names, grids, strict=True):
                 columns[name].append(grid.ravel())
-    merged = {name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, dtype=np.int64) for name in FIELDS if name != "grad_accum"}
+    merged = {
+        name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, dtype=np.int64)
+        for name in FIELDS
+        if name != "grad_accum"
+    }
     per_rank = rules.global_batch // np.maximum(merged["dp"], 1)
     merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
     layouts = Layouts(**merged)
@@ -128,7 +136,9 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     interleaved = (layouts.vpp == 1) | (layouts.grad_accum % np.maximum(layouts.pp, 1) == 0)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
-    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
+    offloads = (
+        (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
+    )
     return np.asarray(whole & interleaved & sharded & offloads)
 
 

@@ -48,7 +48,9 @@ class Job:
 
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
-        return as_array((layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch))
+        return as_array(
+            (layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch)
+        )
 
     def sequences(self, layouts: Layouts) -> Sequences:
         """What padding makes of the data under each layout; prompt tokens of the method come on top."""
@@ -78,7 +80,9 @@ class Job:
         )
         kernels = self.stack.graph_kernels(self.attention)
         forward, backward = self._weight_traffic(layouts)
-        return GraphInputs(self.model, rank, kernels, self.method.learning, self.element_bytes, forward, backward)
+        return GraphInputs(
+            self.model, rank, kernels, self.method.learning, self.element_bytes, forward, backward
+        )
 
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
         """Bytes per linear weight element and micro-batch that the products themselves do not move.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array, Operator, as_array
+from xe_sizer.graph.operators import Array, Attention, Operator, as_array
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
@@ -31,23 +31,41 @@ LOSS_LIVE_BYTES = {"eager": 14.0, "vocab-parallel": 8.0, "fused": 3.0}
 FLOAT32 = 4.0
 
 FORMULAS = {
-    "weights": ("elements on the rank x bytes each, over the ZeRO-3 group", "stack states; ZeRO, arXiv:1910.02054"),
-    "cast weights": ("learning elements x 2 bytes, kept by autograd until their backward", "PyTorch autocast"),
-    "gathered layers": ("(root unit + 2 layers) x gather bytes + 1 layer's gradient", "PyTorch FSDP, DeepSpeed ZeRO-3"),
+    "weights": (
+        "elements on the rank x bytes each, over the ZeRO-3 group",
+        "stack states; ZeRO, arXiv:1910.02054",
+    ),
+    "cast weights": (
+        "learning elements x 2 bytes, kept by autograd until their backward",
+        "PyTorch autocast",
+    ),
+    "gathered layers": (
+        "(root unit + 2 layers) x gather bytes + 1 layer's gradient",
+        "PyTorch FSDP, DeepSpeed ZeRO-3",
+    ),
     "dequantised layer": ("one layer's quantised weights in the compute type", "bitsandbytes matmul_4bit"),
     "adapters": ("r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685"),
     "gradients": ("learning elements x gradient bytes, over the ZeRO-2 group", "stack states"),
     "optimizer states": ("learning elements x (master + moments), over the ZeRO-1 group", "stack states"),
-    "activations": ("layers x saved bytes per layer x micro-batches in flight", "operator graph; arXiv:2205.05198"),
+    "activations": (
+        "layers x saved bytes per layer x micro-batches in flight",
+        "operator graph; arXiv:2205.05198",
+    ),
     "recomputed layer": ("saved bytes of the layer that runs its backward", "operator graph"),
     "logits and loss": ("tokens x vocabulary / TP x bytes alive together", "stack's loss kernel"),
     "backward workspace": ("gradients of one layer's widest tensors", "operator graph"),
-    "optimizer workspace": ("temporaries of the multi-tensor update, one per learning element", "torch.optim foreach"),
+    "optimizer workspace": (
+        "temporaries of the multi-tensor update, one per learning element",
+        "torch.optim foreach",
+    ),
     "communication buckets": ("two buckets of the data-parallel reduction, at most the gradients", "stack"),
     "CUDA context": ("per process", "measured 0.47 to 0.92 GiB on A100"),
     "NCCL buffers": ("per communicator that the layout needs", "measured 0.5 to 1.5 GiB a group"),
     "library workspaces": ("cuBLAS and cuBLASLt", "PyTorch defaults, 32 MiB on Hopper"),
-    "allocator slack": ("share of the tensors that is reserved but not live", "out-of-memory reports, 3.7 to 5 %"),
+    "allocator slack": (
+        "share of the tensors that is reserved but not live",
+        "out-of-memory reports, 3.7 to 5 %",
+    ),
 }
 # What torch.cuda.memory_allocated() does not see.
 NOT_TENSORS = ("CUDA context", "NCCL buffers", "allocator slack")
@@ -77,7 +95,7 @@ class Ledger:
     def tensor_peak_bytes(self) -> Array:
         """Peak of live tensors alone, what PyTorch calls allocated, shape (layout,)."""
         tensors = sum(value for name, value in self.components.items() if name not in NOT_TENSORS)
-        return np.asarray(tensors).max(axis=(0, 1))
+        return np.asarray(np.asarray(tensors).max(axis=(0, 1)))
 
     def worst(self, index: int = 0) -> tuple[int, int]:
         """Stage and moment of the peak of one layout."""
@@ -89,7 +107,10 @@ class Ledger:
         """Bytes of each component at the peak of one layout; they sum to the peak."""
         stage, moment = self.worst(index)
         shape = self.total_bytes.shape
-        return {name: float(np.broadcast_to(v, shape)[stage, moment, index]) for name, v in self.components.items()}
+        return {
+            name: float(np.broadcast_to(v, shape)[stage, moment, index])
+            for name, v in self.components.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -135,9 +156,9 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     moments = states.moment_bytes[job.optimizer]
     frozen = FLOAT32 if wide else states.frozen_bytes
     linear = frozen if method.frozen_linear_bytes is None else method.frozen_linear_bytes
-    dense_bytes = (
-        (held.linear + held.other) * weight_bytes * base + (held.linear * linear + held.other * frozen) * (1.0 - base)
-    )
+    dense_bytes = (held.linear + held.other) * weight_bytes * base + (
+        held.linear * linear + held.other * frozen
+    ) * (1.0 - base)
     expert_bytes = held.experts * (weight_bytes * base + linear * (1.0 - base))
     learning = (held.linear + held.other) * base + held.adapters
     learning_experts = held.experts * base
@@ -185,14 +206,9 @@ def saved_bytes(operators: tuple[Operator, ...]) -> Array:
     return np.asarray(sum(op.layers * op.saved_bytes for op in operators))
 
 
-def _attention_scores(operators: tuple[Operator, ...]) -> Array:
+def _attention_statistics(operators: tuple[Operator, ...]) -> Array:
     """What selective recomputation drops: all that the attention core keeps beyond its operands [bytes]."""
-    kept = [op for op in operators if op.module == "attention" and hasattr(op, "operand_elements")]
-    return np.asarray(sum(op.layers * (op.saved_bytes - np.minimum(op.saved_bytes, _operands(op))) for op in kept))
-
-
-def _operands(op: Operator) -> Array:
-    return np.asarray(op.operand_elements * 2.0)  # type: ignore[attr-defined]
+    return np.asarray(sum(op.layers * op.statistics_bytes for op in operators if isinstance(op, Attention)))
 
 
 def micro_batches_in_flight(layouts: Layouts) -> Array:
@@ -204,7 +220,8 @@ def micro_batches_in_flight(layouts: Layouts) -> Array:
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     first = pp + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
     last = 1.0 + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
-    return np.minimum(np.stack([first, np.where(pp > 1, last, 1.0)]), as_array(layouts.grad_accum))
+    held = np.stack([first, np.where(pp > 1, last, 1.0)])
+    return np.asarray(np.minimum(held, as_array(layouts.grad_accum)))
 
 
 def _activations(job: Job, layouts: Layouts, longest_tokens: Array) -> dict[str, Array]:
@@ -213,12 +230,18 @@ def _activations(job: Job, layouts: Layouts, longest_tokens: Array) -> dict[str,
     rank, model = inputs.rank, job.model
     operators = layer_operators(inputs)
     everything = saved_bytes(operators) / model.layers
-    selective = everything - _attention_scores(operators) / model.layers
+    selective = everything - _attention_statistics(operators) / model.layers
     checkpoint = rank.resident_tokens * model.hidden * inputs.element_bytes
     mode = layouts.recompute
-    per_layer = np.select([mode == RECOMPUTE.index("full"), mode == RECOMPUTE.index("selective")], [checkpoint, selective], everything)
+    per_layer = np.select(
+        [mode == RECOMPUTE.index("full"), mode == RECOMPUTE.index("selective")],
+        [checkpoint, selective],
+        everything,
+    )
     redone = np.select(
-        [mode == RECOMPUTE.index("full"), mode == RECOMPUTE.index("selective")], [everything, everything - selective], 0.0
+        [mode == RECOMPUTE.index("full"), mode == RECOMPUTE.index("selective")],
+        [everything, everything - selective],
+        0.0,
     )
     stage_layers = layers_per_stage(model, layouts)
     head = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
@@ -257,11 +280,15 @@ def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
     """Offloaded states of all ranks of a node, shape (layout,) [bytes]; gradients of the CPU optimizer included."""
     states, base = job.stack.states, float(job.method.learning.base)
     shards = _Shards.of(layouts)
-    learning = _sharded((held.linear + held.other) * base + held.adapters, held.experts * base, shards.optimizer, shards)
+    learning = _sharded(
+        (held.linear + held.other) * base + held.adapters, held.experts * base, shards.optimizer, shards
+    )
     optimizer = learning * (states.master_bytes + states.moment_bytes[job.optimizer] + FLOAT32)
     weights = _sharded(held.linear + held.other, held.experts, shards.weights, shards) * states.gather_bytes
     offload = layouts.offload
-    per_rank = optimizer * (offload >= OFFLOAD.index("optimizer")) + weights * (offload >= OFFLOAD.index("params"))
+    per_rank = optimizer * (offload >= OFFLOAD.index("optimizer")) + weights * (
+        offload >= OFFLOAD.index("params")
+    )
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 

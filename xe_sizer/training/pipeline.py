@@ -39,7 +39,9 @@ def pipeline(job: Job, layouts: Layouts, inputs: GraphInputs, stage_s: Array) ->
     rank = inputs.rank
     message = rank.resident_tokens * job.model.hidden * inputs.element_bytes
     inside = as_array(layouts.tp * layouts.cp * layouts.dp) < job.network.node_ranks
-    each_s = collective_time_s(POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network)
+    each_s = collective_time_s(
+        POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
+    )
     crossings = 2.0 * vpp * as_array(layouts.grad_accum)
     transfer_s = crossings * each_s * (1.0 - job.stack.overlap.pipeline)
     return Pipeline(bubble_s, transfer_s)

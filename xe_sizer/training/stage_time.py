@@ -88,7 +88,11 @@ def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dic
         ranks = as_array(sizes[op.group])
         per_node = np.clip(node // np.asarray(inner[op.group]), 1, ranks)
         seconds = [
-            op.layers * sum((collective_time_s(kind, message, ranks, per_node, job.network) for kind, message in side), np.zeros(1))
+            op.layers
+            * sum(
+                (collective_time_s(kind, message, ranks, per_node, job.network) for kind, message in side),
+                np.zeros(1),
+            )
             for side in (op.forward, op.backward)
         ]
         before = total[op.group]
@@ -99,7 +103,9 @@ def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dic
 
 def _hidden_share(job: Job, group: str) -> float:
     overlap = job.stack.overlap
-    return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
+    return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[
+        group
+    ]
 
 
 def _flops(operators: Iterable[Operator]) -> Array:
@@ -120,7 +126,11 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[in
         everything = everything + time.forward_s
         if isinstance(time.operator, Attention):
             attention = attention + time.forward_s
-    return np.select([layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")], [everything, attention], 0.0)
+    return np.select(
+        [layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")],
+        [everything, attention],
+        0.0,
+    )
 
 
 def _modules(groups: Iterable[tuple[Array, Iterable[OperatorTime], Array]]) -> dict[str, tuple[Array, Array]]:
@@ -145,7 +155,11 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
     """
     shape = (len(layouts),)
     stages = _Stages.of(job, layouts)
-    layer_ops, embedding_ops, head_ops = layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
+    layer_ops, embedding_ops, head_ops = (
+        layer_operators(inputs),
+        embedding_operators(inputs),
+        head_operators(inputs),
+    )
     layers, embedding, head = (price(ops, job.device) for ops in (layer_ops, embedding_ops, head_ops))
     sums = [_sums(times, shape) for times in (layers, embedding, head)]
     forward, backward = (stages.total(*(part[side] for part in sums)) for side in (0, 1))
@@ -159,21 +173,43 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
         parts[GROUP_PART[group]] = sides[0] + sides[1]
         exchanged = [exchanged[0] + sides[0], exchanged[1] + sides[1]]
     forward_s, backward_s = forward + exchanged[0], backward + recompute + exchanged[1]
-    parts["host"] = _waiting_for_host(job, stages, (layer_ops, embedding_ops, head_ops), again, forward_s, backward_s)
-    mode = np.select([layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")], [1, 2], 0)
+    parts["host"] = _waiting_for_host(
+        job, stages, (layer_ops, embedding_ops, head_ops), again, forward_s, backward_s
+    )
+    mode = np.select(
+        [layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")],
+        [1, 2],
+        0,
+    )
     never = np.zeros_like(mode)
-    modules = _modules(((stages.layers, layers, mode), (stages.embedding, embedding, never), (stages.head, head, never)))
-    attention = np.asarray(sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Attention)), np.zeros(1)))
-    forward_flops = np.asarray(sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Matmul)), attention))
+    modules = _modules(
+        ((stages.layers, layers, mode), (stages.embedding, embedding, never), (stages.head, head, never))
+    )
+    attention = np.asarray(
+        sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Attention)), np.zeros(1))
+    )
+    forward_flops = np.asarray(
+        sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Matmul)), attention)
+    )
     redone = np.select([mode == 1, mode == 2], [forward_flops, attention * np.ones(shape)], 0.0)
     flops = _flops(layer_ops) + _flops(head_ops)
     return StageTime(
-        {name: parts[name] for name in PART_NAMES}, modules, forward_s, backward_s, flops / layouts.pp, redone / layouts.pp
+        {name: parts[name] for name in PART_NAMES},
+        modules,
+        forward_s,
+        backward_s,
+        flops / layouts.pp,
+        redone / layouts.pp,
     )
 
 
 def _waiting_for_host(
-    job: Job, stages: _Stages, operators: tuple[tuple[Operator, ...], ...], again: Array, forward_s: Array, backward_s: Array
+    job: Job,
+    stages: _Stages,
+    operators: tuple[tuple[Operator, ...], ...],
+    again: Array,
+    forward_s: Array,
+    backward_s: Array,
 ) -> Array:
     """Exposed launches: the host starts kernels one after the other, forward and backward apart."""
     counts = [launch_counts(ops) for ops in operators]

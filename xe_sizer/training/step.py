@@ -19,13 +19,25 @@ FORMULAS = {
     "backward": ("input and weight gradients by the same laws x micro-batches", "accelerator profile"),
     "recompute": ("forward of the dropped part once more", "arXiv:2205.05198"),
     "host": ("max(0, launches x launch time - kernel time), and per micro-batch overhead", "stack"),
-    "tensor-parallel communication": ("alpha + c sqrt(bytes) + bytes / bandwidth, less what the stack hides", "collective laws"),
-    "context-parallel communication": ("gathered keys and values and their gradients, less what is hidden", "collective laws"),
+    "tensor-parallel communication": (
+        "alpha + c sqrt(bytes) + bytes / bandwidth, less what the stack hides",
+        "collective laws",
+    ),
+    "context-parallel communication": (
+        "gathered keys and values and their gradients, less what is hidden",
+        "collective laws",
+    ),
     "expert-parallel communication": ("all-to-all of routed tokens, there and back", "collective laws"),
     "pipeline bubble": ("(sum of the other stages' times) / vpp", "arXiv:2104.04473"),
     "pipeline transfers": ("2 vpp sends of a boundary tensor per micro-batch", "collective laws"),
-    "data-parallel communication": ("gradients and sharded weights, less what compute hides", "collective laws; ZeRO, FSDP"),
-    "optimizer": ("states read and written once / memory bandwidth, and clipping", "stack; accelerator profile"),
+    "data-parallel communication": (
+        "gradients and sharded weights, less what compute hides",
+        "collective laws; ZeRO, FSDP",
+    ),
+    "optimizer": (
+        "states read and written once / memory bandwidth, and clipping",
+        "stack; accelerator profile",
+    ),
     "offload": ("copies over PCIe and the CPU's Adam", "ZeRO-Offload, arXiv:2101.06840"),
     "step overhead": ("logging, data loading, synchronisation once a step", "stack"),
 }
@@ -84,9 +96,13 @@ def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, gro
     gradient_message, weight_message = elements * states.reduce_bytes, elements * states.gather_bytes
     sharded = layouts.zero >= 1
     operation_s = np.where(
-        sharded, group.time_s(job, REDUCE_SCATTER, gradient_message), group.time_s(job, ALL_REDUCE, gradient_message)
+        sharded,
+        group.time_s(job, REDUCE_SCATTER, gradient_message),
+        group.time_s(job, ALL_REDUCE, gradient_message),
     )
-    repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
+    repeats = np.where(
+        (layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1
+    )
     gather_s = np.where(sharded, group.time_s(job, ALL_GATHER, weight_message), 0.0)
     share = job.stack.overlap.data_parallel
     hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
@@ -109,7 +125,9 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     learning = layer * base + held.adapters.max(axis=0) / layers
     layer_reduce_s = group.time_s(job, REDUCE_SCATTER, learning * states.reduce_bytes)
     shard_bytes = held.base.max(axis=0) * states.gather_bytes / group.ranks
-    fetch_s = np.where(layouts.offload == OFFLOAD.index("params"), copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+    fetch_s = np.where(
+        layouts.offload == OFFLOAD.index("params"), copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0
+    )
     forward_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
     backward_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
     share = job.stack.overlap.sharding
@@ -122,7 +140,7 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
 
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     learning = (held.base * float(job.method.learning.base) + held.adapters).max(axis=0)
-    return learning / np.where(layouts.zero >= 1, layouts.dp * layouts.cp, 1)
+    return np.asarray(learning / np.where(layouts.zero >= 1, layouts.dp * layouts.cp, 1))
 
 
 def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
@@ -173,4 +191,9 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
         name: (accum * forward[slowest, columns], accum * backward[slowest, columns])
         for name, (forward, backward) in stage.modules.items()
     }
-    return Timeline({name: components[name] for name in FORMULAS}, modules, accum * stage.flops, accum * stage.recompute_flops)
+    return Timeline(
+        {name: components[name] for name in FORMULAS},
+        modules,
+        accum * stage.flops,
+        accum * stage.recompute_flops,
+    )

@@ -65,7 +65,12 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
             chosen.append(name)
         else:
             hint = did_you_mean(name, (*known, *GROUPS, *SYNONYMS, "all-linear", "qkv"))
-            problems.append(Problem(f"'{target}' is not a projection of {model.name}", hint=hint or f"it has {', '.join(known)}"))
+            problems.append(
+                Problem(
+                    f"'{target}' is not a projection of {model.name}",
+                    hint=hint or f"it has {', '.join(known)}",
+                )
+            )
     if problems:
         raise InputError(problems)
     return tuple(dict.fromkeys(chosen))

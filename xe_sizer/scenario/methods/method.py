@@ -51,7 +51,9 @@ class Method:
     def _adapter_sizes(self, weights: Mapping[str, Weight]) -> list[int]:
         sizes = []
         for name, rank in self.learning.adapters.items():
-            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
+            members = [
+                weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights
+            ]
             if members:
                 outputs = sum(weight.outputs * weight.copies for weight in members)
                 first = members[0]

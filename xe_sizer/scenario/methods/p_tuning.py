@@ -20,5 +20,8 @@ def p_tuning(model: ModelShape, options: MethodOptions) -> Method:
     table = options.virtual_tokens * model.hidden
     perceptron = (model.hidden + 1) * encoder + (encoder + 1) * model.hidden
     return Method(
-        "p-tuning", Learning(base=False), added_parameters=table + perceptron, added_tokens=options.virtual_tokens
+        "p-tuning",
+        Learning(base=False),
+        added_parameters=table + perceptron,
+        added_tokens=options.virtual_tokens,
     )

@@ -1,0 +1,141 @@
+"""The attention half of a layer: norm, projections, rotary, attention core, output projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.model import LatentAttention, ModelShape
+from xe_sizer.graph.operators import Array, Attention, Operator, attended_positions
+from xe_sizer.graph.pieces import (
+    FLOAT32,
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    norm,
+    residual,
+)
+
+# Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum.
+ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0)}
+ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0)}
+
+
+def attention_half(block: Block) -> Iterator[Operator]:
+    """Operators of the attention half, in order.
+
+    Where attention and MLP run side by side, the MLP half enters and leaves the tensor-parallel region for both.
+    """
+    inputs = block.inputs
+    tokens = inputs.rank.tokens
+    yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
+    if not inputs.model.parallel_block:
+        yield enter_parallel(block, "attention", "qkv")
+    if inputs.model.latent_attention is None:
+        yield from _projections(block, tokens)
+    else:
+        yield from _latent_projections(block, inputs.model.latent_attention, tokens)
+    if inputs.model.qk_norm:
+        width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
+        yield norm(block, "qk norm", width, tokens / inputs.rank.tp)
+    yield from _rotary(block, tokens)
+    yield from _core(block)
+    # The projection's input is the attention's output, which the attention core already keeps.
+    yield from linear(block, "output projection", ("o",), tokens, inputs.zeros)
+    if inputs.model.norms_per_layer == 4:
+        yield norm(block, "post-attention norm", inputs.model.hidden, inputs.rank.resident_tokens)
+    if not inputs.model.parallel_block:
+        yield leave_parallel(block, "attention", "output_projection")
+        yield residual(block, "attention residual")
+
+
+def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
+    """Q, K and V read the same input, which is kept once."""
+    inputs = block.inputs
+    if inputs.kernels.fused_qkv:
+        yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
+        return
+    kept = False
+    for name in ("q", "k", "v"):
+        input_bytes = inputs.zeros if kept else inputs.hidden_bytes
+        kept = kept or inputs.learning.covers(name)
+        yield from linear(block, name, (name,), tokens, input_bytes)
+
+
+def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) -> Iterator[Operator]:
+    """Down to the low ranks, norms there, and up to the heads (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+    inputs, e = block.inputs, block.inputs.element_bytes
+    yield from linear(block, "q", ("q",), tokens, inputs.hidden_bytes)
+    yield from linear(block, "q down", ("q_down",), tokens, inputs.hidden_bytes)
+    if latent.query_rank:
+        yield norm(block, "q latent norm", latent.query_rank, tokens)
+        yield from linear(block, "q up", ("q_up",), tokens, tokens * latent.query_rank * e)
+    yield from linear(block, "kv down", ("kv_down",), tokens, inputs.zeros)
+    yield norm(block, "kv latent norm", latent.kv_rank, tokens)
+    yield from linear(block, "kv up", ("kv_up",), tokens, tokens * latent.kv_rank * e)
+    for name in ("indexer_q", "indexer_k", "indexer_head_weights"):
+        yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
+
+
+def kv_heads_per_rank(model: ModelShape, tp: Array) -> Array:
+    """Key-value heads of a rank: never less than one, they are replicated when there are fewer than ranks."""
+    return np.asarray(np.maximum(model.kv_heads / tp, 1.0))
+
+
+def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
+    inputs, model = block.inputs, block.inputs.model
+    if model.position == "rope":
+        kind = inputs.kernels.rotary
+        heads = model.heads / inputs.rank.tp + kv_heads_per_rank(model, inputs.rank.tp)
+        tensor_bytes = tokens * heads * model.qk_head_dim * model.rotary_fraction * inputs.element_bytes
+        yield memory_bound(block, "rotary", "qkv", tensor_bytes, ROTARY_PASSES[kind], ROTARY_LAUNCHES[kind])
+
+
+def _core(block: Block) -> Iterator[Operator]:
+    """Full and windowed layers apart; a context-parallel rank holds 1/cp of the queries and sees all keys."""
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    windowed = block.layers * model.windowed_layers / model.layers if model.sliding_window else 0.0
+    if windowed < block.layers:
+        yield _attention(block, "attention", block.layers - windowed, None)
+    if windowed > 0:
+        yield _attention(block, "windowed attention", windowed, model.sliding_window)
+    width = kv_heads_per_rank(model, rank.tp) * (model.qk_head_dim + model.v_head_dim)
+    keys_and_values = rank.batch * rank.sequence * width * inputs.element_bytes
+    forward = (("all_gather", keys_and_values),)
+    backward = (*forward, ("reduce_scatter", keys_and_values))
+    yield exchange(block, "context exchange", "attention", "cp", forward, backward)
+
+
+def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:
+    """Flash and sdpa keep Q, K, V, output and the float32 log-sum-exp. Eager keeps Q, K, V, output and the
+    probabilities, in float32 from the softmax and in the compute type as the next product's operand."""
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
+    query = rank.sequence / rank.cp
+    kept_kv = heads if inputs.kernels.repeats_kv else kv_heads
+    width = model.qk_head_dim + model.v_head_dim
+    # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
+    operands = rank.batch * query * (heads + kept_kv) * width * inputs.element_bytes
+    statistics = rank.batch * heads * query * FLOAT32
+    if inputs.kernels.attention == "eager":
+        statistics = rank.batch * heads * query * rank.sequence * (FLOAT32 + inputs.element_bytes)
+    return Attention(
+        name=name,
+        module="attention",
+        layers=layers,
+        saved_bytes=operands + statistics,
+        batch=rank.batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        query=query,
+        key=rank.sequence,
+        pairs=attended_positions(rank.sequence, rank.sequence, window) / rank.cp,
+        qk_head_dim=model.qk_head_dim,
+        v_head_dim=model.v_head_dim,
+        kernel=inputs.kernels.attention,
+        statistics_bytes=statistics,
+    )

@@ -1,0 +1,72 @@
+"""What shapes a rank's operators: the model, what the rank sees of it, the stack's kernels, what learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Array, Kernels, RankShape
+from xe_sizer.graph.parameters import Weight
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What learns: all base weights (`base`), or adapters of a rank on named weights.
+
+    An adapter name is a weight's (`q`, `down`, ...) or `qkv`, one adapter on the fused projection.
+    `frozen_gradients`: the stack computes gradients of frozen weights too and throws them away.
+    """
+
+    base: bool
+    adapters: Mapping[str, int] = field(default_factory=dict)
+    adapter_element_bytes: float = 4.0
+    frozen_gradients: bool = False
+
+    @property
+    def weight_gradients(self) -> bool:
+        """Whether base weights get a gradient computed, needed or not."""
+        return self.base or self.frozen_gradients
+
+    def covers(self, *names: str) -> bool:
+        """Whether any of the named weights learns, itself or through an adapter."""
+        fused = "qkv" in self.adapters and any(name in ("q", "k", "v") for name in names)
+        return self.base or fused or any(name in self.adapters for name in names)
+
+
+@dataclass(frozen=True)
+class GraphInputs:
+    """All that shapes a rank's operators.
+
+    element_bytes : size of an activation element [bytes]
+    weight_forward_bytes, weight_backward_bytes : memory traffic per element of a linear weight beside the product
+    itself: casts of float32 weights, expansion of quantised ones, accumulation of gradients [bytes]
+    """
+
+    model: ModelShape
+    rank: RankShape
+    kernels: Kernels
+    learning: Learning
+    element_bytes: float = 2.0
+    weight_forward_bytes: Array = field(default_factory=lambda: np.zeros(1))
+    weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def hidden_bytes(self) -> Array:
+        """The hidden state that the rank holds between tensor-parallel regions [bytes]."""
+        return self.rank.resident_tokens * self.model.hidden * self.element_bytes
+
+    @property
+    def zeros(self) -> Array:
+        return np.zeros_like(self.rank.tokens)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One kind of layer: how many layers of the model are of it, and which weights it has."""
+
+    inputs: GraphInputs
+    weights: Mapping[str, Weight]
+    layers: float

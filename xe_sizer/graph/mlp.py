@@ -1,0 +1,121 @@
+"""The other half of a layer: dense MLP, or router, experts and shared experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.model import Experts
+from xe_sizer.graph.operators import Array, Matmul, Operator, as_array
+from xe_sizer.graph.pieces import (
+    activation,
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    norm,
+    residual,
+    weight_traffic,
+)
+
+PERMUTE_PASSES = (2.0, 2.0)
+DISPATCH_LAUNCHES, COMBINE_LAUNCHES = (6.0, 6.0), (4.0, 4.0)
+
+
+def mlp_half(block: Block) -> Iterator[Operator]:
+    """Operators of the MLP half, in order."""
+    inputs, rank, model = block.inputs, block.inputs.rank, block.inputs.model
+    if model.norms_per_layer >= 2:
+        yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
+    yield enter_parallel(block, "mlp", "mlp")
+    yield from _dense(block)
+    if model.norms_per_layer == 4:
+        yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
+    yield leave_parallel(block, "mlp", "mlp")
+    yield residual(block, "mlp residual")
+
+
+def _dense(block: Block) -> Iterator[Operator]:
+    inputs, tokens = block.inputs, block.inputs.rank.tokens
+    if inputs.kernels.fused_gate_up or not inputs.model.gated:
+        name = "gate and up" if inputs.model.gated else "up"
+        yield from linear(block, name, ("gate", "up"), tokens, inputs.hidden_bytes)
+    else:
+        yield from linear(block, "gate", ("gate",), tokens, inputs.hidden_bytes)
+        shared = inputs.learning.covers("gate")
+        yield from linear(block, "up", ("up",), tokens, inputs.zeros if shared else inputs.hidden_bytes)
+    width = tokens * inputs.model.ffn / inputs.rank.tp
+    yield activation(block, "activation", "mlp", width)
+    yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes)
+
+
+def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
+    """Router, dispatch, grouped expert products, combine and shared experts of a mixture-of-experts layer.
+
+    A rank of an expert-parallel group holds count / ep experts and gets, when balanced, as many token copies as
+    it sends; `expert_imbalance` scales the busiest rank's share.
+    """
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    tokens, e = rank.tokens, inputs.element_bytes
+    yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
+    # Every tensor-parallel rank routes its own share; the ranks that split an expert gather their tokens.
+    routed = tokens * rank.expert_tp / rank.tp * experts.per_token
+    yield from linear(block, "router", ("router",), tokens / rank.tp, inputs.hidden_bytes)
+    permuted = routed * model.hidden * e
+    yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES, permuted)
+    there = (("all_to_all", permuted),)
+    yield exchange(block, "expert dispatch", "experts", "ep", there, there)
+    yield from _grouped(block, experts, routed * inputs.kernels.expert_imbalance)
+    yield exchange(block, "expert combine", "experts", "ep", there, there)
+    yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES, permuted)
+    yield from _shared(block, experts, tokens)
+    yield residual(block, "mlp residual")
+
+
+def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator]:
+    """The local experts' products as one grouped kernel each; `routed` token copies are shared evenly."""
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    local = as_array(experts.count) / rank.ep
+    one = np.ones_like(local)
+    ffn, hidden = experts.ffn / rank.expert_tp * one, model.hidden * one
+    matrices = 2.0 if model.gated else 1.0
+    width = routed * experts.ffn / rank.expert_tp
+    learning = inputs.learning
+
+    def product(name: str, n: Array, k: Array, saved_bytes: Array) -> Matmul:
+        return Matmul(
+            name=name,
+            module="experts",
+            layers=block.layers,
+            saved_bytes=saved_bytes,
+            m=routed / local,
+            n=n,
+            k=k,
+            copies=local,
+            input_gradient=True,
+            weight_gradient=learning.weight_gradients,
+            learns=learning.base,
+        )
+
+    # The dispatched tokens, which the first product reads, are kept by the dispatch.
+    yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
+    yield activation(block, "expert activation", "experts", width)
+    kept = float(learning.covers("expert_down"))
+    yield product("expert down", hidden, ffn, width * inputs.element_bytes * kept)
+    yield weight_traffic(block, "experts", "experts", (matrices + 1.0) * local * hidden * ffn)
+
+
+def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:
+    if not experts.shared_ffn:
+        return
+    inputs = block.inputs
+    parts = ("shared_expert_gate", "shared_expert_up")
+    yield from linear(block, "shared expert gate and up", parts, tokens, inputs.hidden_bytes)
+    width = tokens * experts.shared_ffn / inputs.rank.tp
+    yield activation(block, "shared expert activation", "mlp", width)
+    yield from linear(
+        block, "shared expert down", ("shared_expert_down",), tokens, width * inputs.element_bytes
+    )

@@ -1,0 +1,224 @@
+"""Operators that every block is made of: linear layers with their adapters, norms, residuals, collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator, as_array
+from xe_sizer.graph.parameters import Weight
+
+FLOAT32 = 4.0
+# Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
+# Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
+# Face RMSNorm (cast up, square, mean, scale, cast down, weight) in float32, counted in 16-bit elements.
+NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
+NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
+# Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
+GATED_PASSES = {"fused": (3.0, 5.0), "eager": (5.0, 9.0)}
+PLAIN_PASSES = (2.0, 3.0)
+RESIDUAL_PASSES = (3.0, 2.0)
+ADAPTER_ADD_PASSES = 3.0  # scale, and add to the frozen output
+
+
+def shard(weight: Weight, tp: Array) -> tuple[Array, Array]:
+    """Outputs and inputs of the rank's shard of a linear weight (n, k)."""
+    one = np.ones_like(tp)
+    n, k = weight.outputs * one, weight.inputs * one
+    if weight.split in ("column", "vocabulary"):
+        return n / tp, k
+    if weight.split == "row":
+        return n, k / tp
+    return n, k
+
+
+def linear(
+    block: Block, name: str, parts: tuple[str, ...], tokens: Array, input_bytes: Array
+) -> Iterator[Operator]:
+    """One matrix product (of one or several weights side by side), its weight traffic and the adapters on it.
+
+    input_bytes : the input that autograd keeps for the weight gradient, where the weight learns and nothing
+    before it keeps the same tensor [bytes]
+    """
+    inputs, tp = block.inputs, block.inputs.rank.tp
+    weights = [block.weights[part] for part in parts if part in block.weights]
+    if not weights:
+        return
+    learning = inputs.learning
+    n = np.sum([shard(weight, tp)[0] for weight in weights], axis=0)
+    k = shard(weights[0], tp)[1]
+    one = np.ones_like(tp)
+    yield Matmul(
+        name=name,
+        module=weights[0].module,
+        layers=block.layers,
+        saved_bytes=input_bytes * float(learning.covers(*parts)),
+        m=tokens * one,
+        n=n,
+        k=k,
+        copies=one,
+        input_gradient=True,
+        weight_gradient=learning.weight_gradients,
+        learns=learning.base,
+    )
+    yield weight_traffic(block, name, weights[0].module, n * k)
+    yield from _adapters(block, weights, tokens)
+
+
+def weight_traffic(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
+    """Casting, dequantising and gradient accumulation of a weight, once a micro-batch and direction."""
+    forward, backward = block.inputs.weight_forward_bytes, block.inputs.weight_backward_bytes
+    return MemoryBound(
+        name=f"{name} weight traffic",
+        module=module,
+        layers=block.layers,
+        saved_bytes=block.inputs.zeros,
+        forward_bytes=forward * elements,
+        backward_bytes=backward * elements,
+        forward_launches=float(np.any(forward > 0)),
+        backward_launches=float(np.any(backward > 0)),
+    )
+
+
+def _adapters(block: Block, weights: list[Weight], tokens: Array) -> Iterator[Operator]:
+    """LoRA (Hu et al. 2021, arXiv:2106.09685): x A^T B^T beside x W^T, A with r rows, B with r columns.
+
+    A column-split weight keeps A whole and splits B, a row-split one splits A, as Megatron's parallel adapters do.
+    """
+    adapters = block.inputs.learning.adapters
+    fused = adapters.get("qkv") if any(weight.name in ("q", "k", "v") for weight in weights) else None
+    targets = [(fused, weights)] if fused else [(adapters.get(weight.name), [weight]) for weight in weights]
+    for rank, members in targets:
+        if rank:
+            yield from _adapter(block, rank, members, tokens)
+
+
+def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> Iterator[Operator]:
+    inputs, tp = block.inputs, block.inputs.rank.tp
+    one = np.ones_like(tp)
+    n = np.sum([shard(weight, tp)[0] for weight in members], axis=0)
+    k = shard(members[0], tp)[1]
+    name, module = "+".join(weight.name for weight in members), members[0].module
+    low_rank_bytes = rank * tokens * inputs.learning.adapter_element_bytes
+    for factor, columns, rows, saved in (
+        ("A", rank * one, k, inputs.zeros),
+        ("B", n, rank * one, low_rank_bytes),
+    ):
+        yield Matmul(
+            name=f"{name} adapter {factor}",
+            module=module,
+            layers=block.layers,
+            saved_bytes=saved,
+            m=tokens * one,
+            n=columns,
+            k=rows,
+            copies=one,
+            input_gradient=True,
+            weight_gradient=True,
+            learns=True,
+            adapter=True,
+        )
+    output_bytes = tokens * n * inputs.element_bytes
+    yield memory_bound(
+        block, f"{name} adapter add", module, output_bytes, (ADAPTER_ADD_PASSES, 1.0), (2.0, 2.0)
+    )
+
+
+def memory_bound(
+    block: Block,
+    name: str,
+    module: str,
+    tensor_bytes: Array,
+    passes: tuple[float, float],
+    launches: tuple[float, float],
+    saved_bytes: Array | None = None,
+) -> MemoryBound:
+    """Kernels that pass over a tensor `passes` times, forward and backward."""
+    return MemoryBound(
+        name=name,
+        module=module,
+        layers=block.layers,
+        saved_bytes=np.zeros_like(tensor_bytes) if saved_bytes is None else saved_bytes,
+        forward_bytes=passes[0] * tensor_bytes,
+        backward_bytes=passes[1] * tensor_bytes,
+        forward_launches=launches[0],
+        backward_launches=launches[1],
+    )
+
+
+def norm(block: Block, name: str, width: float, tokens: Array) -> MemoryBound:
+    """One norm. Fused: keeps its 16-bit input. Step by step: a float32 copy, and the normalised value if it learns.
+
+    Layer norms with mean are one kernel in every stack; only RMS norms are also written out in Python.
+    """
+    inputs = block.inputs
+    kind = inputs.kernels.norm if inputs.model.norm.startswith("rms") else "fused"
+    elements = tokens * width
+    kept = inputs.element_bytes
+    if kind == "eager":
+        kept = FLOAT32 + inputs.element_bytes * float(inputs.learning.base)
+    tensor_bytes = elements * inputs.element_bytes
+    return memory_bound(
+        block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept
+    )
+
+
+def residual(block: Block, name: str) -> MemoryBound:
+    """Adds a block's output to the hidden state."""
+    return memory_bound(block, name, "norm", block.inputs.hidden_bytes, RESIDUAL_PASSES, (1.0, 1.0))
+
+
+def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
+    """Gated: keeps gate, up and (step by step) act(gate); plain: keeps its input.
+
+    ReLU keeps its output instead, which the next product keeps anyway when it learns.
+    """
+    inputs, kind = block.inputs, block.inputs.kernels.activation
+    gated = inputs.model.gated
+    passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
+    tensors = (2.0 if kind == "fused" else 3.0) if gated else 1.0
+    if inputs.model.activation == "relu" and inputs.learning.base:
+        tensors = 0.0
+    steps = 2.0 if gated and kind == "eager" else 1.0
+    tensor_bytes = elements * inputs.element_bytes
+    return memory_bound(
+        block, name, module, tensor_bytes, passes, (steps, 1.5 * steps), tensors * tensor_bytes
+    )
+
+
+def enter_parallel(block: Block, name: str, module: str) -> Collective:
+    """Into a tensor-parallel region: all-gather under sequence parallelism; else all-reduce of the gradient.
+
+    The backward of the gather is a reduce-scatter; a learning weight gathers its sharded input once more.
+    """
+    message = _message_bytes(block)
+    sharded = block.inputs.rank.sequence_parallel * message
+    regathered = sharded * float(block.inputs.learning.base)
+    backward = (("reduce_scatter", sharded), ("all_reduce", message - sharded), ("all_gather", regathered))
+    return exchange(block, f"{name} input", module, "tp", (("all_gather", sharded),), backward)
+
+
+def leave_parallel(block: Block, name: str, module: str) -> Collective:
+    """Out of a tensor-parallel region: reduce-scatter under sequence parallelism, else all-reduce."""
+    message = _message_bytes(block)
+    sharded = block.inputs.rank.sequence_parallel * message
+    forward = (("reduce_scatter", sharded), ("all_reduce", message - sharded))
+    return exchange(block, f"{name} output", module, "tp", forward, (("all_gather", sharded),))
+
+
+def _message_bytes(block: Block) -> Array:
+    return as_array(block.inputs.rank.tokens * block.inputs.model.hidden * block.inputs.element_bytes)
+
+
+def exchange(
+    block: Block,
+    name: str,
+    module: str,
+    group: str,
+    forward: tuple[tuple[str, Array], ...],
+    backward: tuple[tuple[str, Array], ...],
+) -> Collective:
+    """A collective of the layer; it keeps nothing."""
+    return Collective(name, module, block.layers, block.inputs.zeros, group, forward, backward)
