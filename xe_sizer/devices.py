@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,14 +19,24 @@ OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Fixed fractions of the peaks in place of the operator laws; None keeps the laws. Both 1 is the speed of light."""
+    """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
+
+    `flops` alone is what simple estimators mean by an efficiency: it stands for all that a step loses, so memory
+    traffic, exchanges and the host cost nothing beside it. With `memory` too, every operator is a sharp roofline and
+    exchanges are priced. `ideal` is the speed of light: both 1, and every exchange hidden.
+    """
 
     flops: float | None = None
     memory: float | None = None
+    ideal: bool = False
 
     @property
     def fixed(self) -> bool:
-        return self.flops is not None or self.memory is not None
+        return self.flops is not None or self.memory is not None or self.ideal
+
+    @property
+    def hides_exchanges(self) -> bool:
+        return self.ideal or (self.flops is not None and self.memory is None)
 
 
 def supported_precisions(gpu: Accelerator) -> tuple[str, ...]:
@@ -49,9 +60,9 @@ def _at_fraction(
     matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency
 ) -> tuple[MatmulLaw, AttentionLaw]:
     """The laws of a plain roofline at fixed fractions: no floors, a sharp knee."""
-    flops = chosen.flops if chosen.flops is not None else 1.0
-    memory = chosen.memory if chosen.memory is not None else 1.0
-    sharp = MatmulLaw(0.0, flops, memory, float("inf"), source=f"fixed fractions {flops:g} and {memory:g}")
+    flops = 1.0 if chosen.ideal else chosen.flops or matmul.effective_flops_efficiency
+    memory = 1.0 if chosen.ideal else chosen.memory or math.inf
+    sharp = MatmulLaw(0.0, flops, memory, math.inf, source=f"fixed fractions {flops:g} and {memory:g}")
     return sharp, AttentionLaw(0.0, flops, 0.0, memory, flops, source=sharp.source)
 
 

@@ -18,7 +18,7 @@ from xe_sizer.profiles.server import bare_server, network
 from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.search.space import Rules
-from xe_sizer.stacks.stack import Stack, load_stack
+from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.units import GIB
@@ -175,8 +175,8 @@ def _question(
 ) -> Question:  # fmt: skip
     values = given.values
     chosen = values.efficiency
-    efficiency = Efficiency(1.0, 1.0) if chosen.ideal else Efficiency(chosen.flops, chosen.memory)
-    stack_used = _without_host(stack) if efficiency.fixed else stack
+    efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
+    stack_used = _without_losses(stack, efficiency) if efficiency.fixed else stack
     job = Job(
         model=model,
         method=method,
@@ -194,7 +194,7 @@ def _question(
         global_batch=global_batch,
         steps=work.steps,
     )
-    for section in ("data", "train", "limits", "cost", "efficiency"):
+    for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
         for key, value in msgspec.structs.asdict(getattr(values, section)).items():
             if value is not None and f"{section}.{key}" in given.origin:
                 choices.settle(f"{section}.{key}", None)
@@ -219,8 +219,8 @@ def _question(
     )
 
 
-def _without_host(stack: Stack) -> Stack:
-    """Fixed fractions of the peaks leave no room for a host: no launches, no overheads."""
+def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
+    """Fixed fractions of the peaks leave no room for a host, and perhaps none for exchanges."""
     host = msgspec.structs.replace(
         stack.host,
         forward_launch_us=0.0,
@@ -228,7 +228,10 @@ def _without_host(stack: Stack) -> Stack:
         step_overhead_ms=0.0,
         micro_batch_overhead_ms=0.0,
     )
-    return msgspec.structs.replace(stack, host=host)
+    if not efficiency.hides_exchanges:
+        return msgspec.structs.replace(stack, host=host)
+    hidden = dict.fromkeys(msgspec.structs.asdict(stack.overlap), 1.0)
+    return msgspec.structs.replace(stack, host=host, overlap=Overlap(**hidden))
 
 
 def _default_global_batch(given: Given) -> int:
@@ -261,6 +264,7 @@ def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -
         virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
         adapter_element_bytes=stack.states.adapter_weight_bytes,
+        frozen_gradients=stack.states.frozen_gradients,
     )
     try:
         return METHODS[job_name](model, options)

@@ -131,15 +131,22 @@ def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> L
 
 
 def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
-    """Rules between fields: whole micro-batches; interleaving needs a multiple of pp micro-batches."""
+    """Rules between fields, which a field that the user fixed may break on some of the others' values.
+
+    Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches; expert
+    groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines.
+    """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
-    interleaved = (layouts.vpp == 1) | (layouts.grad_accum % np.maximum(layouts.pp, 1) == 0)
+    chunks_fit = (layouts.pp > 1) & (rules.model.layers % (layouts.pp * layouts.vpp) == 0)
+    interleaved = (layouts.vpp == 1) | (chunks_fit & (layouts.grad_accum % layouts.pp == 0))
+    grouped = (layouts.tp * layouts.cp * layouts.dp) % layouts.ep == 0
+    staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
     offloads = (
         (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
     )
-    return np.asarray(whole & interleaved & sharded & offloads)
+    return np.asarray(whole & interleaved & grouped & staged & sharded & offloads)
 
 
 def gpu_counts(node_ranks: int, limit: int) -> tuple[int, ...]:

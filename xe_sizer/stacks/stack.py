@@ -43,6 +43,8 @@ class KernelChoice(_Part, frozen=True):
 class States(_Part, frozen=True):
     """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of each optimizer's moments.
 
+    `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
+
     `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
     where gradient buffers are allocated once and not freed between optimizer steps.
     """
@@ -54,6 +56,7 @@ class States(_Part, frozen=True):
     frozen_bytes: Positive
     adapter_weight_bytes: Positive
     autocast: bool
+    frozen_gradients: bool
     gradients_persist: bool
     gather_bytes: Positive
     reduce_bytes: Positive

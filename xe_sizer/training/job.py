@@ -46,6 +46,13 @@ class Job:
         """Size of an activation element."""
         return 2.0 if self.precision in SIXTEEN_BIT else 4.0
 
+    @property
+    def casts_weights(self) -> bool:
+        """Whether linear weights are kept in float32 and cast to 16 bit in every micro-batch."""
+        states = self.stack.states
+        kept_bytes = states.trained_weight_bytes if self.method.learning.base else states.frozen_bytes
+        return states.autocast and kept_bytes == FLOAT32 and self.element_bytes < FLOAT32 and not self.method.quantised
+
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
         return as_array(
@@ -92,8 +99,7 @@ class Job:
         """
         states, size = self.stack.states, self.element_bytes
         whole = np.where(layouts.zero == 3, 1.0 / (layouts.dp * layouts.cp), 1.0)
-        casts = float(self.method.learning.base and states.autocast and size < FLOAT32)
-        forward = casts * (FLOAT32 + size) * whole
+        forward = float(self.casts_weights) * (FLOAT32 + size) * whole
         backward = float(self.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
         if self.method.quantised:
             expanded = (self.method.frozen_linear_bytes or 0.0) + size

@@ -182,8 +182,7 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
     """What exists beside the states only while a micro-batch runs, or while the optimizer does."""
     states, base = job.stack.states, float(job.method.learning.base)
     sharded = (layouts.zero == 3).astype(float)
-    casts = states.autocast and job.element_bytes < FLOAT32
-    cast = held.base * 2.0 * base * (1.0 - sharded) * float(casts)
+    cast = (held.linear + held.experts) * job.element_bytes * (1.0 - sharded) * float(job.casts_weights)
     size = job.element_bytes if job.method.quantised else states.gather_bytes * job.element_bytes / 2.0
     quantised = float(job.method.quantised)
     per_weight = (job.method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
@@ -214,13 +213,15 @@ def _attention_statistics(operators: tuple[Operator, ...]) -> Array:
 def micro_batches_in_flight(layouts: Layouts) -> Array:
     """Micro-batches whose activations a stage holds, shape (stage, layout).
 
-    1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaving over vpp
-    chunks adds (pp - 1) / vpp on the first (Korthikanti et al. 2022). Never more than there are.
+    1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaved over vpp
+    chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the first
+    stage holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp. Never
+    more than there are.
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     first = pp + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
-    last = 1.0 + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
-    held = np.stack([first, np.where(pp > 1, last, 1.0)])
+    last = pp - (pp - 1.0) / vpp
+    held = np.stack([first, last])
     return np.asarray(np.minimum(held, as_array(layouts.grad_accum)))
 
 

@@ -34,7 +34,7 @@ class StageTime:
 
     parts : PART_NAMES -> seconds, they sum to what the stage needs
     modules : module -> (forward, backward) seconds of its kernels; recomputation counts as backward
-    forward_s, backward_s : kernels and exchanges of each direction, what other exchanges can hide behind
+    forward_s, backward_s : kernels, exchanges and gaps of each direction, what other exchanges can hide behind
     flops, recompute_flops : of one rank on an average stage, shape (layout,)
     """
 
@@ -173,9 +173,10 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
         parts[GROUP_PART[group]] = sides[0] + sides[1]
         exchanged = [exchanged[0] + sides[0], exchanged[1] + sides[1]]
     forward_s, backward_s = forward + exchanged[0], backward + recompute + exchanged[1]
-    parts["host"] = _waiting_for_host(
+    forward_gap_s, backward_gap_s = _waiting_for_host(
         job, stages, (layer_ops, embedding_ops, head_ops), again, forward_s, backward_s
     )
+    parts["host"] = forward_gap_s + backward_gap_s + job.stack.micro_batch_overhead_s
     mode = np.select(
         [layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")],
         [1, 2],
@@ -196,8 +197,9 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
     return StageTime(
         {name: parts[name] for name in PART_NAMES},
         modules,
-        forward_s,
-        backward_s,
+        # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
+        forward_s + forward_gap_s,
+        backward_s + backward_gap_s,
         flops / layouts.pp,
         redone / layouts.pp,
     )
@@ -210,12 +212,12 @@ def _waiting_for_host(
     again: Array,
     forward_s: Array,
     backward_s: Array,
-) -> Array:
-    """Exposed launches: the host starts kernels one after the other, forward and backward apart."""
+) -> tuple[Array, Array]:
+    """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
     counts = [launch_counts(ops) for ops in operators]
     forward, backward = (stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
     recomputed = again * stages.layers * counts[0][0]
-    exposed = exposed_launch_time_s(forward, job.stack.forward_launch_s, forward_s)
+    forward_gap_s = exposed_launch_time_s(forward, job.stack.forward_launch_s, forward_s)
     redo_s = recomputed * job.stack.forward_launch_s
     backward_launch_s = backward * job.stack.backward_launch_s + redo_s
-    return exposed + np.maximum(0.0, backward_launch_s - backward_s) + job.stack.micro_batch_overhead_s
+    return forward_gap_s, np.maximum(0.0, backward_launch_s - backward_s)

@@ -6,6 +6,7 @@ LoRA: Hu et al. 2021, arXiv:2106.09685. QLoRA: Dettmers et al. 2023, arXiv:2305.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
@@ -78,7 +79,8 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
 
 def _learning(model: ModelShape, options: MethodOptions) -> Learning:
     targets = resolve_targets(model, options.lora_targets)
-    return Learning(False, dict.fromkeys(targets, options.lora_rank), options.adapter_element_bytes)
+    adapters = dict.fromkeys(targets, options.lora_rank)
+    return Learning(False, adapters, options.adapter_element_bytes, options.frozen_gradients)
 
 
 @register("lora")
@@ -90,4 +92,6 @@ def lora(model: ModelShape, options: MethodOptions) -> Method:
 @register("qlora")
 def qlora(model: ModelShape, options: MethodOptions) -> Method:
     """Adapters on frozen weights in double-quantised NF4; embedding, norms and head stay as they are."""
-    return Method("qlora", _learning(model, options), frozen_linear_bytes=NF4_BYTES, quantised=True)
+    # 4-bit layers have no weight gradient in any stack: bitsandbytes computes the input gradient alone.
+    learning = replace(_learning(model, options), frozen_gradients=False)
+    return Method("qlora", learning, frozen_linear_bytes=NF4_BYTES, quantised=True)

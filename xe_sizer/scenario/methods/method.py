@@ -19,6 +19,7 @@ class MethodOptions:
     virtual_tokens: int = 10
     encoder_hidden: int | None = None
     adapter_element_bytes: float = 4.0
+    frozen_gradients: bool = False
 
 
 @dataclass(frozen=True)

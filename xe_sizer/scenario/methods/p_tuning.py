@@ -6,22 +6,19 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.transformer import Learning
 from xe_sizer.scenario.methods.method import Method, MethodOptions, register
 
-# NeMo's prompt encoder: hidden size of its two-layer perceptron unless the user gives another.
-NEMO_ENCODER_HIDDEN = 2048
+# NeMo's prompt encoder (embedding_dim and bottleneck_dim of its p_tuning configuration).
+NEMO_EMBEDDING = 1024
+NEMO_BOTTLENECK = 1024
 
 
 @register("p-tuning")
 def p_tuning(model: ModelShape, options: MethodOptions) -> Method:
-    """An embedding of the virtual tokens and a two-layer perceptron (hidden -> encoder -> hidden, with biases).
+    """An embedding of the virtual tokens and a two-layer perceptron (1024 -> bottleneck -> hidden, with biases).
 
     The frozen model still carries the gradient back to its input: no weight gradients, all input gradients.
     """
-    encoder = options.encoder_hidden or NEMO_ENCODER_HIDDEN
-    table = options.virtual_tokens * model.hidden
-    perceptron = (model.hidden + 1) * encoder + (encoder + 1) * model.hidden
-    return Method(
-        "p-tuning",
-        Learning(base=False),
-        added_parameters=table + perceptron,
-        added_tokens=options.virtual_tokens,
-    )
+    bottleneck = options.encoder_hidden or NEMO_BOTTLENECK
+    table = options.virtual_tokens * NEMO_EMBEDDING
+    perceptron = (NEMO_EMBEDDING + 1) * bottleneck + (bottleneck + 1) * model.hidden
+    learning = Learning(base=False, frozen_gradients=options.frozen_gradients)
+    return Method("p-tuning", learning, added_parameters=table + perceptron, added_tokens=options.virtual_tokens)
