@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 from xe_sizer.errors import InputError
-from xe_sizer.estimate import Priced, price
+from xe_sizer.estimate import LARGEST_SEARCH, Priced, price
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import resolve
 from xe_sizer.result import Advice
@@ -72,15 +72,18 @@ def _other_layouts(priced: Priced) -> Iterator[Change]:
 
 
 def _more_hardware(priced: Priced, registry: Registry) -> Iterator[Change]:
-    question = priced.question
-    gpu = question.job.server.accelerator
-    fixed_limit = question.given.values.limits.max_gpus
+    fixed_limit = priced.question.given.values.limits.max_gpus
     if (
         priced.minimum is not None
         and priced.minimum > priced.gpus
         and (fixed_limit is None or priced.minimum <= fixed_limit)
     ):
         yield Change(f"{priced.minimum} GPUs instead of {priced.gpus}", {"gpus": priced.minimum}, 5)
+    yield from _larger_gpus(priced, registry)
+
+
+def _larger_gpus(priced: Priced, registry: Registry) -> Iterator[Change]:
+    gpu = priced.question.job.server.accelerator
     larger = (registry.accelerator(name) for name in LARGER_GPUS if name != gpu.name)
     bigger = [candidate for candidate in larger if candidate.memory_bytes > gpu.memory_bytes * 1.1]
     for candidate in bigger[:3]:
@@ -161,7 +164,7 @@ def _meets(priced: Priced) -> bool:
     in_budget = limits.max_cost is None or (
         rate is not None and hours * priced.gpus * rate <= limits.max_cost
     )
-    return priced.fits and in_time and in_budget
+    return priced.choice.fits and in_time and in_budget
 
 
 def _effect(before: Priced, after: Priced) -> str:
@@ -173,32 +176,42 @@ def _effect(before: Priced, after: Priced) -> str:
     return f"{words}, {hours:.3g} h"
 
 
-def _mended(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
-    """Changes that make the job fit and meet its limits: single ones, and pairs where no light single one does."""
-    given = priced.question.given
+def _tried(priced: Priced, changes: Iterable[Change], registry: Registry) -> Iterator[tuple[Change, Priced]]:
+    """Those of the changes that make the job fit and meet its limits."""
+    for change in changes:
+        after = _priced(priced.question.given, change, registry)
+        if after is not None and _meets(after):
+            yield change, after
+
+
+def _pairs(changes: list[Change]) -> Iterator[Change]:
+    for first, second in combinations(changes, 2):
+        if not set(first.values) & set(second.values):
+            words = f"{first.words} and {second.words}"
+            yield Change(words, {**first.values, **second.values}, first.cost + second.cost)
+
+
+def _made_to_fit(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
+    """Changes that bring memory down: single light ones, else pairs of them; hardware; a smaller job."""
     light = [*_lighter_training(priced), *_other_layouts(priced)]
-    found = 0
-    for change in light:
-        after = _priced(given, change, registry)
-        if after is not None and _meets(after):
-            found += 1
-            yield change, after
-    if not found:
-        for first, second in combinations(light, 2):
-            if set(first.values) & set(second.values):
-                continue
-            both = Change(
-                f"{first.words} and {second.words}",
-                {**first.values, **second.values},
-                first.cost + second.cost,
-            )
-            after = _priced(given, both, registry)
-            if after is not None and _meets(after):
-                yield both, after
-    for change in (*_more_hardware(priced, registry), *_smaller_job(priced)):
-        after = _priced(given, change, registry)
-        if after is not None and _meets(after):
-            yield change, after
+    single = list(_tried(priced, light, registry))
+    yield from single or _tried(priced, _pairs(light), registry)
+    yield from _tried(priced, (*_more_hardware(priced, registry), *_smaller_job(priced)), registry)
+
+
+def _made_to_meet_limits(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
+    """Changes of time and price: other GPU counts, other GPUs, a smaller job."""
+    most = priced.question.given.values.limits.max_gpus or LARGEST_SEARCH
+    counts = [
+        count
+        for count in (priced.gpus // 2, 2 * priced.gpus, 4 * priced.gpus, 8 * priced.gpus)
+        if 0 < count <= most
+    ]
+    other_counts = [Change(f"{count} GPUs instead of {priced.gpus}", {"gpus": count}, 5) for count in counts]
+    yield from _faster(priced, registry)
+    yield from _tried(
+        priced, (*other_counts, *_larger_gpus(priced, registry), *_smaller_job(priced)), registry
+    )
 
 
 def _faster(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
@@ -231,8 +244,12 @@ def advise(priced: Priced, registry: Registry) -> tuple[Advice, ...]:
     given = priced.question.given
     if _meets(priced):
         options = list(_faster(priced, registry)) if priced.question.fixed else []
+    elif not priced.choice.fits:
+        options = list(_made_to_fit(priced, registry))
+    elif given.values.limits.max_cost is not None and priced.question.price_per_gpu_hour is None:
+        options = []  # nothing can be said about a price that nobody knows
     else:
-        options = list(_mended(priced, registry))
+        options = list(_made_to_meet_limits(priced, registry))
     options.sort(key=lambda option: (option[0].cost, option[1].total_s))
     return tuple(
         Advice(change=change.words, effect=_effect(priced, after), command=command(given, change.values))

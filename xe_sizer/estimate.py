@@ -36,7 +36,7 @@ from xe_sizer.search.price import Choice, any_fits, choose
 from xe_sizer.search.space import gpu_counts, legal_layouts
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
-from xe_sizer.training.memory import MOMENTS, Ledger, memory_ledger
+from xe_sizer.training.memory import MOMENTS, Ledger, fits, memory_ledger
 from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
 from xe_sizer.training.step import Timeline, timeline
 from xe_sizer.uncertainty import evidence, relative_error, spread
@@ -66,7 +66,8 @@ class Priced:
 
     @property
     def fits(self) -> bool:
-        return self.choice.fits
+        """Whether the chosen layout fits the card and, offloaded, the host; headroom asked for is a limit of its own."""
+        return bool(fits(self.ledger, self.question.job)[0])
 
     @property
     def peak_bytes(self) -> float:
@@ -114,9 +115,10 @@ def price(question: Question, look_for_minimum: bool = True) -> Priced:
         raise InputError(_no_layout(question, gpus))
     choice = choose(question.job, layouts, question.min_headroom_bytes)
     if look_for_minimum and question.gpus is not None:
-        below = [count for count in counts if count < gpus]
-        above = [count for count in counts if count > gpus]
-        minimum = smallest_count(question, (*below, gpus) if choice.fits else above)
+        if choice.fits:
+            minimum = smallest_count(question, (count for count in counts if count < gpus)) or gpus
+        else:
+            minimum = smallest_count(question, (count for count in counts if count > gpus))
     chosen = choice.layouts
     return Priced(
         question, gpus, minimum, choice, memory_ledger(question.job, chosen), timeline(question.job, chosen)

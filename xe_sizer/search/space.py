@@ -133,8 +133,8 @@ def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> L
 def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     """Rules between fields, which a field that the user fixed may break on some of the others' values.
 
-    Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches; expert
-    groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines.
+    Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
+    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines.
     """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
     chunks_fit = (layouts.pp > 1) & (rules.model.layers % (layouts.pp * layouts.vpp) == 0)

@@ -51,7 +51,12 @@ class Job:
         """Whether linear weights are kept in float32 and cast to 16 bit in every micro-batch."""
         states = self.stack.states
         kept_bytes = states.trained_weight_bytes if self.method.learning.base else states.frozen_bytes
-        return states.autocast and kept_bytes == FLOAT32 and self.element_bytes < FLOAT32 and not self.method.quantised
+        return (
+            states.autocast
+            and kept_bytes == FLOAT32
+            and self.element_bytes < FLOAT32
+            and not self.method.quantised
+        )
 
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""

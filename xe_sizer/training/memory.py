@@ -214,9 +214,9 @@ def micro_batches_in_flight(layouts: Layouts) -> Array:
     """Micro-batches whose activations a stage holds, shape (stage, layout).
 
     1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaved over vpp
-    chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the first
-    stage holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp. Never
-    more than there are.
+    chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the
+    first holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp.
+    Never more than there are.
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     first = pp + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)

@@ -34,7 +34,7 @@ class StageTime:
 
     parts : PART_NAMES -> seconds, they sum to what the stage needs
     modules : module -> (forward, backward) seconds of its kernels; recomputation counts as backward
-    forward_s, backward_s : kernels, exchanges and gaps of each direction, what other exchanges can hide behind
+    forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
     flops, recompute_flops : of one rank on an average stage, shape (layout,)
     """
 

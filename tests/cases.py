@@ -1,0 +1,63 @@
+"""Questions and layouts that tests of the equations price. Fixed answers only, no logic of the code under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xe_sizer.graph.inputs import GraphInputs, Learning
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Kernels, RankShape
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.question import Question, resolve
+from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Layouts
+
+REGISTRY = Registry()
+ONE_GPU = {
+    "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "dp": 1, "zero": 0, "micro_batch": 1, "grad_accum": 1,
+    "recompute": 0, "offload": 0, "sequence_parallel": 0,
+}  # fmt: skip
+# A GPT layer without dropout, as in the papers: layer norms with bias, GELU, MLP of four times the width.
+GPT = ModelShape(
+    name="gpt", family="gpt", layers=4, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, vocab=51200,
+    max_positions=2048, tied_embeddings=True, norm="layernorm", norms_per_layer=2, activation="gelu",
+    position="learned", learned_positions=2048, qkv_bias=True, output_bias=True, mlp_bias=True,
+)  # fmt: skip
+
+
+def ask(flags: Mapping[str, object]) -> Question:
+    """A question on a server with 8 H100 unless the flags say another."""
+    hardware = {} if "gpu" in flags or "server" in flags else {"server": "dell-xe9680-h100"}
+    return resolve(read_scenario(None, {**hardware, **flags}, {}), REGISTRY)
+
+
+def job(model: str = "llama-2-7b", kind: str = "sft", stack: str = "generic", **flags: object) -> Job:
+    """A job; `train__seq_len=1` stands for the key train.seq_len. Adapters sit on all attention projections."""
+    given = {name.replace("__", "."): value for name, value in flags.items()}
+    if kind in ("lora", "qlora"):
+        given.setdefault("lora.targets", ["attention"])
+    return ask({"model": model, "job": kind, "stack": stack, **given}).job
+
+
+def layouts(**sizes: ArrayLike) -> Layouts:
+    """Layouts that differ from one GPU with one micro-batch in the given sizes."""
+    return Layouts.of(**{**ONE_GPU, **sizes})
+
+
+def graph(model: ModelShape, learning: Learning, kernels: Kernels | None = None, **sizes: float) -> GraphInputs:
+    """Inputs of the operator graph for one rank; sizes are those of `RankShape`."""
+    one = {"batch": 1, "sequence": 512, "tp": 1, "cp": 1, "ep": 1, "expert_tp": 1, "sequence_parallel": 0}
+    rank = RankShape(**{name: np.array([float(size)]) for name, size in {**one, **sizes}.items()})
+    return GraphInputs(model, rank, kernels or Kernels(), learning)
+
+
+def with_device(question_job: Job, **changes: float) -> Job:
+    """The job on a device whose named rates are multiplied by the given factors."""
+    device = question_job.device
+    scaled = {name: getattr(device, name) * factor for name, factor in changes.items()}
+    return replace(question_job, device=replace(device, **scaled))

@@ -1,0 +1,1 @@
+"""Pytest puts this folder on the import path, so that tests share `cases`."""
