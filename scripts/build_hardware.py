@@ -168,17 +168,14 @@ class Fits:
                 "cast_bytes_per_element": p.get("act_quant_bytes_per_elem"),
                 "median_error": round(float(row["median"]), 3),
                 "p90_error": round(float(row["p90"]), 3),
-                "source": f"{row['n']} matrix products timed by aiconfigurator ({engine}), refitted. "
-                + fit.note,
+                "source": f"{row['n']} matrix products timed by aiconfigurator ({engine}), refitted. " + fit.note,
             }
         )
 
     def kernel(self, law: extra.Kernel) -> dict[str, Value]:
         if law.table is None:
             return {**law.values, "source": law.note}
-        row = next(
-            r for r in self.attention if (r["system"], r["source"], r["phase"]) == (*law.table, "prefill")
-        )
+        row = next(r for r in self.attention if (r["system"], r["source"], r["phase"]) == (*law.table, "prefill"))
         p = json.loads(row["params"])
         engine = law.table[1].replace("/", " ")
         return {
@@ -196,11 +193,7 @@ class Fits:
         system, library = extra.COLLECTIVE_TABLES.get(name, (None, None))
         laws: dict[str, Value] = {}
         for operation in ("all_reduce", "all_gather", "reduce_scatter", "alltoall"):
-            rows = [
-                r
-                for r in self.collectives
-                if (r["system"], r["lib"], r["op"]) == (system, library, operation)
-            ]
+            rows = [r for r in self.collectives if (r["system"], r["lib"], r["op"]) == (system, library, operation)]
             if rows:
                 key = "all_to_all" if operation == "alltoall" else operation
                 laws[key] = sweep(sorted(rows, key=lambda r: int(r["gpus"])), name)
@@ -275,9 +268,7 @@ def server_profile(row: Row, read_on: str) -> dict[str, Value] | None:
         "vendor": row["vendor"],
         "gpu": row["gpu_id"],
         "gpus": number(row["gpus_per_node"]),
-        "scale_up": without_empty(
-            {"kind": kind, "one_way_gb_per_s": number(row["intra_onedir_gbs_per_gpu"])}
-        ),
+        "scale_up": without_empty({"kind": kind, "one_way_gb_per_s": number(row["intra_onedir_gbs_per_gpu"])}),
         "scale_out": scale_out(row),
         "host": without_empty(
             {
@@ -324,9 +315,7 @@ def scalar(value: Value) -> str:
         return f"{value:.6g}"
     text = str(value)
     plain = re.fullmatch(r"[A-Za-z0-9][^:#{}\[\],&*?|<>=!%@\"'`]*[^:#{}\[\],&*?|<>=!%@\"'` ]", text)
-    return (
-        text if plain and not re.fullmatch(r"[\d.+-]+(e\d+)?", text) else json.dumps(text, ensure_ascii=False)
-    )
+    return text if plain and not re.fullmatch(r"[\d.+-]+(e\d+)?", text) else json.dumps(text, ensure_ascii=False)
 
 
 def flow(value: Value) -> str:
@@ -351,9 +340,7 @@ def lines(value: Mapping[str, Value], indent: str = "") -> Iterable[str]:
             yield from (f"{indent}  - {flow(entry)}" for entry in item)
         else:
             yield f"{indent}{key}: >-"
-            folded = textwrap.wrap(
-                str(item), WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False
-            )
+            folded = textwrap.wrap(str(item), WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False)
             yield from (f"{indent}  {line}" for line in folded)
 
 
@@ -368,9 +355,7 @@ def main() -> None:
     parser.add_argument("facts", type=Path)
     parser.add_argument("ops", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "gpu_profiles")
-    parser.add_argument(
-        "--read-on", default="2026-11-20", help="when the tables were read from their sources"
-    )
+    parser.add_argument("--read-on", default="2026-11-20", help="when the tables were read from their sources")
     options = parser.parse_args()
     fits = Fits(options.ops)
     for row in read(options.facts / "gpus.csv"):

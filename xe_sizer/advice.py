@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 from xe_sizer.errors import InputError
-from xe_sizer.estimate import LARGEST_SEARCH, Priced, price
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import resolve
 from xe_sizer.result import Advice
 from xe_sizer.scenario.scenario import OPTIONS, Given, read_scenario
+from xe_sizer.sizing import LARGEST_SEARCH, Priced, price
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.units import GIB, HOUR_S
 
@@ -20,10 +20,11 @@ MOST_ADVICE = 5
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
 OPTION_OF = {key: option for option, key in OPTIONS.items()}
 # Accelerators to suggest instead, by growing memory; the first larger ones that are sold in the same form.
+NOTICEABLY = 1.1  # a larger card has at least this times the memory
 LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Change:
     """Scenario keys to set and how to say so; `cost` orders what a user would rather do first."""
 
@@ -71,28 +72,20 @@ def _other_layouts(priced: Priced) -> Iterator[Change]:
                 yield Change(f"pp {deeper} instead of {pp}", {"layout.pp": deeper}, 3)
 
 
-def _more_hardware(priced: Priced, registry: Registry) -> Iterator[Change]:
-    fixed_limit = priced.question.given.values.limits.max_gpus
-    if (
-        priced.minimum is not None
-        and priced.minimum > priced.gpus
-        and (fixed_limit is None or priced.minimum <= fixed_limit)
-    ):
-        yield Change(f"{priced.minimum} GPUs instead of {priced.gpus}", {"gpus": priced.minimum}, 5)
-    yield from _larger_gpus(priced, registry)
+def _more_gpus(priced: Priced) -> Iterator[Change]:
+    most = priced.question.given.values.limits.max_gpus
+    minimum = priced.minimum
+    if minimum is not None and minimum > priced.gpus and (most is None or minimum <= most):
+        yield Change(f"{minimum} GPUs instead of {priced.gpus}", {"gpus": minimum}, 5)
 
 
 def _larger_gpus(priced: Priced, registry: Registry) -> Iterator[Change]:
     gpu = priced.question.job.server.accelerator
-    larger = (registry.accelerator(name) for name in LARGER_GPUS if name != gpu.name)
-    bigger = [candidate for candidate in larger if candidate.memory_bytes > gpu.memory_bytes * 1.1]
-    for candidate in bigger[:3]:
-        size = f"{candidate.memory_bytes / GIB:.0f} GiB"
-        yield Change(
-            f"{candidate.name} ({size}) instead of {gpu.name}",
-            {"gpu": candidate.name, "gpus": priced.gpus},
-            6,
-        )
+    for name in LARGER_GPUS:
+        larger = registry.accelerator(name)
+        if larger.memory_bytes > gpu.memory_bytes * NOTICEABLY:
+            size = f"{larger.memory_bytes / GIB:.0f} GiB"
+            yield Change(f"{name} ({size}) instead of {gpu.name}", {"gpu": name, "gpus": priced.gpus}, 6)
 
 
 def _smaller_job(priced: Priced) -> Iterator[Change]:
@@ -161,9 +154,7 @@ def _meets(priced: Priced) -> bool:
     limits = priced.question.given.values.limits
     hours, rate = priced.total_s / HOUR_S, priced.question.price_per_gpu_hour
     in_time = limits.max_hours is None or hours <= limits.max_hours
-    in_budget = limits.max_cost is None or (
-        rate is not None and hours * priced.gpus * rate <= limits.max_cost
-    )
+    in_budget = limits.max_cost is None or (rate is not None and hours * priced.gpus * rate <= limits.max_cost)
     return priced.choice.fits and in_time and in_budget
 
 
@@ -191,27 +182,31 @@ def _pairs(changes: list[Change]) -> Iterator[Change]:
             yield Change(words, {**first.values, **second.values}, first.cost + second.cost)
 
 
+def _first(found: Iterator[tuple[Change, Priced]]) -> Iterator[tuple[Change, Priced]]:
+    return islice(found, 1)
+
+
 def _made_to_fit(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
     """Changes that bring memory down: single light ones, else pairs of them; hardware; a smaller job."""
     light = [*_lighter_training(priced), *_other_layouts(priced)]
     single = list(_tried(priced, light, registry))
     yield from single or _tried(priced, _pairs(light), registry)
-    yield from _tried(priced, (*_more_hardware(priced, registry), *_smaller_job(priced)), registry)
+    yield from _tried(priced, _more_gpus(priced), registry)
+    yield from _first(_tried(priced, _larger_gpus(priced, registry), registry))
+    yield from _tried(priced, _smaller_job(priced), registry)
 
 
 def _made_to_meet_limits(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
     """Changes of time and price: other GPU counts, other GPUs, a smaller job."""
     most = priced.question.given.values.limits.max_gpus or LARGEST_SEARCH
     counts = [
-        count
-        for count in (priced.gpus // 2, 2 * priced.gpus, 4 * priced.gpus, 8 * priced.gpus)
-        if 0 < count <= most
+        count for count in (priced.gpus // 2, 2 * priced.gpus, 4 * priced.gpus, 8 * priced.gpus) if 0 < count <= most
     ]
     other_counts = [Change(f"{count} GPUs instead of {priced.gpus}", {"gpus": count}, 5) for count in counts]
     yield from _faster(priced, registry)
-    yield from _tried(
-        priced, (*other_counts, *_larger_gpus(priced, registry), *_smaller_job(priced)), registry
-    )
+    yield from _tried(priced, other_counts, registry)
+    yield from _first(_tried(priced, _larger_gpus(priced, registry), registry))
+    yield from _tried(priced, _smaller_job(priced), registry)
 
 
 def _faster(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
@@ -221,12 +216,8 @@ def _faster(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced
     after = price(open_question, look_for_minimum=False)
     if after.fits and after.total_s < priced.total_s * (1.0 - WORTH_SAYING):
         chosen = {name: int(getattr(after.layouts, name)[0]) for name in question.fixed}
-        values = {
-            _key(name): _value(name, value) for name, value in chosen.items() if question.fixed[name] != value
-        }
-        words = ", ".join(
-            f"{key.rpartition('.')[2].replace('_', '-')} {value}" for key, value in values.items()
-        )
+        values = {_key(name): _value(name, value) for name, value in chosen.items() if question.fixed[name] != value}
+        words = ", ".join(f"{key.rpartition('.')[2].replace('_', '-')} {value}" for key, value in values.items())
         if values and all(key in OPTION_OF for key in values):
             yield Change(f"a faster layout: {words}", values, 1), after
 

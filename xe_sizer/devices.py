@@ -17,7 +17,7 @@ SIXTEEN_BIT_BYTES = 2.0
 OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Efficiency:
     """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
 
@@ -56,9 +56,7 @@ def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLa
     return laws[family]
 
 
-def _at_fraction(
-    matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency
-) -> tuple[MatmulLaw, AttentionLaw]:
+def _at_fraction(matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency) -> tuple[MatmulLaw, AttentionLaw]:
     """The laws of a plain roofline at fixed fractions: no floors, a sharp knee."""
     flops = 1.0 if chosen.ideal else chosen.flops or matmul.effective_flops_efficiency
     memory = 1.0 if chosen.ideal else chosen.memory or math.inf

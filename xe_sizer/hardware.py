@@ -13,7 +13,7 @@ from xe_sizer.cost.collectives import CollectiveLaw
 from xe_sizer.cost.matmul import MatmulLaw
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Link:
     """The accelerator's own scale-up link; one direction, all lanes of one accelerator together."""
 
@@ -21,7 +21,7 @@ class Link:
     one_way_bytes_per_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Laws:
     """Operator laws of one accelerator; `assumed` names the accelerator they were borrowed from."""
 
@@ -33,7 +33,7 @@ class Laws:
     assumed: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Accelerator:
     """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says."""
 
@@ -52,7 +52,7 @@ class Accelerator:
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Server:
     """One node: accelerators, how they are joined, and what leads out of the node.
 

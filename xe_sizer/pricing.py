@@ -19,7 +19,7 @@ from xe_sizer.cost.memory_bound import memory_bound_time_s
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, Operator, launches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Device:
     """One accelerator at one precision, as a stack drives it.
 
@@ -39,7 +39,7 @@ class Device:
     adapter_element_bytes: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperatorTime:
     """Seconds of one operator in all layers that contain it; collectives are priced elsewhere."""
 

@@ -30,7 +30,7 @@ DEFAULT_GLOBAL_BATCH = 128
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """What is asked, resolved but for the layout.
 
@@ -149,7 +149,12 @@ def resolve(given: Given, registry: Registry) -> Question:
         else None
     )
     server = _collect(problems, _server, given, registry, choices)
-    stack = _collect(problems, load_stack, choices.settle("stack", DEFAULT_STACK), given.locate(("stack",)))
+    stack = _collect(
+        problems,
+        load_stack,
+        _relative(given, "stack", choices.settle("stack", DEFAULT_STACK)),
+        given.locate(("stack",)),
+    )
     if model is None or server is None or stack is None:
         raise InputError(problems)
     job_name = choices.settle("job", DEFAULT_JOB)
@@ -164,9 +169,7 @@ def resolve(given: Given, registry: Registry) -> Question:
     work = _collect(problems, workload, given, seq_len, global_batch, padding)
     if problems or work is None or method is None:
         raise InputError(sorted(problems, key=lambda p: (p.location.line or 0) if p.location else 0))
-    return _question(
-        given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work
-    )
+    return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
 
 
 def _question(
@@ -258,9 +261,7 @@ def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -
     prompt = choices.given.values.p_tuning
     options = MethodOptions(
         lora_rank=choices.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
-        lora_targets=choices.settle("lora.targets", stack.defaults.lora_targets, "stack")
-        if uses_adapters
-        else (),
+        lora_targets=choices.settle("lora.targets", stack.defaults.lora_targets, "stack") if uses_adapters else (),
         virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
         adapter_element_bytes=stack.states.adapter_weight_bytes,
@@ -277,9 +278,7 @@ def _precision(choices: _Choices, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
     return str(
-        choices.settle(
-            "precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack"
-        )
+        choices.settle("precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack")
     )
 
 
@@ -304,9 +303,7 @@ def _contradictions(
 
     known = supported_precisions(server.accelerator)
     if precision not in known:
-        yield problem(
-            "precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}"
-        )
+        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
     optimizer = given.values.optimizer or stack.defaults.optimizer
     if optimizer not in stack.states.moment_bytes:
         yield problem(
@@ -323,9 +320,7 @@ def _contradictions(
         ("ep", layout.ep, supports.expert_parallel),
     ):
         if size and size > 1 and not allowed:
-            yield problem(
-                f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic"
-            )
+            yield problem(f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic")
     if layout.zero is not None and layout.zero not in supports.zero:
         yield problem(
             "layout.zero",
@@ -345,9 +340,7 @@ def _contradictions(
     group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
     if gpus is not None and (group > gpus or gpus % group):
         sizes = f"tp x pp x cp x dp = {group}"
-        yield problem(
-            "gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs"
-        )
+        yield problem("gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
     maximum = given.values.limits.max_gpus
     if gpus is not None and maximum is not None and gpus > maximum:
         yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
@@ -359,9 +352,7 @@ def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Pro
     if layout.tp and model.heads % layout.tp:
         yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
     if layout.pp and model.layers % layout.pp:
-        yield problem(
-            "layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}"
-        )
+        yield problem("layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}")
     if layout.vpp and layout.pp and model.layers % (layout.pp * layout.vpp):
         yield problem(
             "layout.vpp",
@@ -396,7 +387,8 @@ def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
 def _warnings(given: Given, job: Job) -> Iterator[str]:
     values, model = given.values, job.model
     if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
-        yield f"seq_len {values.train.seq_len:,} is above the {model.max_positions:,} positions that {model.name} was trained for"
+        asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
+        yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
     if job.method.name not in ("lora", "qlora") and any(key.startswith("lora.") for key in given.origin):
         yield f"lora settings have no effect on the job {job.method.name}"
     if job.method.name != "p-tuning" and any(key.startswith("p_tuning.") for key in given.origin):

@@ -28,11 +28,7 @@ def relative_error(job: Job, components: Mapping[str, float]) -> float:
     squared = job.stack.uncertainty**2
     for name, seconds in components.items():
         error = (
-            matmul
-            if name in COMPUTE_PARTS
-            else COMMUNICATION_ERROR
-            if "communication" in name
-            else MEMORY_BOUND_ERROR
+            matmul if name in COMPUTE_PARTS else COMMUNICATION_ERROR if "communication" in name else MEMORY_BOUND_ERROR
         )
         squared += (error * seconds / total) ** 2
     return math.sqrt(squared)
@@ -47,4 +43,5 @@ def evidence(job: Job) -> str:
     """What the range rests on, in words."""
     laws = job.server.accelerator.laws
     origin = f"borrowed from {laws.assumed}" if laws.assumed else f"of {job.server.accelerator.name}"
-    return f"uncalibrated: errors of the operator laws {origin} and the stack {job.stack.name}'s assumed {job.stack.uncertainty:.0%}"
+    assumed = f"the stack {job.stack.name}'s assumed {job.stack.uncertainty:.0%}"
+    return f"errors of the operator laws {origin} and {assumed}"

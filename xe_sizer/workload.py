@@ -31,7 +31,7 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """Lengths of the samples, samples in the data set, and what the user fixed or left open, in words."""
 
@@ -57,9 +57,7 @@ def load_dataset(given: Given) -> DatasetProfile:
         path = DATASETS / f"{name}.yaml"
         if name not in dataset_names():
             hint = did_you_mean(name, dataset_names()) or "shipped: " + ", ".join(dataset_names())
-            raise InputError(
-                Problem(f"no data set is called '{name}'", given.locate(("data", "profile")), hint)
-            )
+            raise InputError(Problem(f"no data set is called '{name}'", given.locate(("data", "profile")), hint))
     document = load_yaml(path)
     return convert(document.value, DatasetProfile, document.locate)
 
@@ -124,9 +122,5 @@ def workload(given: Given, seq_len: int, global_batch: int, padding: str) -> Wor
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
     if lengths.longest > seq_len and padding != "packed":
-        warnings.append(
-            f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut"
-        )
-    return Workload(
-        lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source
-    )
+        warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
+    return Workload(lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source)

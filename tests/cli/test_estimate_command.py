@@ -23,9 +23,7 @@ def test_yes_is_0_and_no_is_1(cli: Cli, estimator: Estimator) -> None:
     assert cli("estimate", "--model", "m", "--job", "sft", "--exit-zero").code == 0
 
 
-def test_flags_reach_the_estimator_typed_and_with_their_origin(
-    cli: Cli, estimator: Estimator, tmp_path: Path
-) -> None:
+def test_flags_reach_the_estimator_typed_and_with_their_origin(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("model: m\nlayout: {tp: 2, pp: 4}\n")
     ran = cli(
@@ -50,9 +48,7 @@ def test_every_scenario_option_is_offered_and_described(cli: Cli, monkeypatch: p
 
 
 def test_all_problems_of_the_flags_are_reported_at_once(cli: Cli, estimator: Estimator) -> None:
-    ran = cli(
-        "estimate", "--model", "m", "--tp", "017", "--pp", "four", "--padding", "packt", "--samples", ""
-    )
+    ran = cli("estimate", "--model", "m", "--tp", "017", "--pp", "four", "--padding", "packt", "--samples", "")
     assert ran.code == 2
     assert ran.out == ""
     places = [line.split(":")[0] for line in ran.err.splitlines() if line.startswith("--")]
@@ -128,9 +124,7 @@ def test_a_failed_run_leaves_the_old_output_alone(cli: Cli, estimator: Estimator
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_an_output_that_cannot_be_written_is_bad_input(
-    cli: Cli, estimator: Estimator, tmp_path: Path
-) -> None:
+def test_an_output_that_cannot_be_written_is_bad_input(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:
     ran = cli("estimate", "--model", "m", "-o", tmp_path / "missing" / "answer.json")
     assert ran.code == 2
     assert "cannot write: No such file or directory" in ran.err

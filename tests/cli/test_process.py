@@ -70,9 +70,7 @@ def test_a_terminal_of_ascii_gets_ascii() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo terminal")
-@pytest.mark.parametrize(
-    ("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
-)
+@pytest.mark.parametrize(("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
 def test_a_terminal_gets_color_unless_it_says_no(variables: dict[str, str], colored: bool) -> None:
     assert (b"\x1b[" in _on_a_terminal(variables)) is colored
 

@@ -162,10 +162,10 @@ def test_collectives_against_other_measurements(name, operation, ranks, message_
     assert math.isclose(message_bytes * factor / seconds / 1e9, bus_gb_per_s, rel_tol=0.12)
 
 
-def test_all_reduce_over_four_nodes_is_bracketed_as_published():
-    """4 GiB over 4 x 8 B200 took 22.05 ms; at full line rate the same hierarchy takes 26.25 ms by hand."""
+def test_all_reduce_over_four_nodes_is_as_published():
+    """4 GiB over 4 x 8 B200 took 22.05 ms (ml-engineering, network benchmarks)."""
     seconds = float(collective_time_s("all_reduce", 2**32, 32, 8, network(server("aws-p6-b200.48xlarge"))))
-    assert 0.022 < seconds < 0.029
+    assert seconds == pytest.approx(0.02205, rel=0.05)
 
 
 def test_profiles_folder_holds_nothing_else():

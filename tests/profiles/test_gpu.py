@@ -99,9 +99,7 @@ def test_laws_of_a_donor_are_borrowed_and_marked(tmp_path):
 
 
 def test_collectives_are_borrowed_over_the_same_link_only(tmp_path):
-    same = accelerator(
-        load(tmp_path, BARE + "link: {kind: nvlink4, one_way_gb_per_s: 450}\n"), [donor(tmp_path, "a")]
-    )
+    same = accelerator(load(tmp_path, BARE + "link: {kind: nvlink4, one_way_gb_per_s: 450}\n"), [donor(tmp_path, "a")])
     slower = accelerator(
         load(tmp_path, BARE + "link: {kind: nvlink4, one_way_gb_per_s: 200}\n"), [donor(tmp_path, "a")]
     )
@@ -164,7 +162,5 @@ def test_mistakes_are_located(tmp_path, old, new, expected):
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path):
-    text = (
-        GOOD.replace("name: new-gpu", "name: other").replace("flash-2:", "flash-9:").replace("[5, 10]", "[5]")
-    )
+    text = GOOD.replace("name: new-gpu", "name: other").replace("flash-2:", "flash-9:").replace("[5, 10]", "[5]")
     assert len(problems(tmp_path, text)) == 3

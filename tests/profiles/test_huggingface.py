@@ -18,9 +18,7 @@ from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
 
 
-def llama_like(
-    kind: str, layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int
-) -> dict[str, Any]:
+def llama_like(kind: str, layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int) -> dict[str, Any]:
     return {
         "model_type": kind,
         "num_hidden_layers": layers,
@@ -77,8 +75,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
         12879925248,
     ),
     "qwen2.5-7b": (
-        llama_like("qwen2", 28, 3584, 28, 4, 18944, 152064)
-        | {"use_sliding_window": False, "sliding_window": 131072},
+        llama_like("qwen2", 28, 3584, 28, 4, 18944, 152064) | {"use_sliding_window": False, "sliding_window": 131072},
         7615616512,
         7615616512,
     ),
@@ -230,8 +227,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
         15517456384,
     ),
     "gpt-neox-20b": (
-        llama_like("gpt_neox", 44, 6144, 64, 64, 24576, 50432)
-        | {"hidden_act": "gelu_fast", "rotary_pct": 0.25},
+        llama_like("gpt_neox", 44, 6144, 64, 64, 24576, 50432) | {"hidden_act": "gelu_fast", "rotary_pct": 0.25},
         20554567680,
         20554567680,
     ),
@@ -316,8 +312,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
     "deepseek-v2-lite": (DEEPSEEK_V2_LITE, 15706484224, 2661150208),
     "deepseek-v3": (DEEPSEEK_V3, 671026404352, 37552282624),
     "deepseek-v3.2": (
-        DEEPSEEK_V3
-        | {"model_type": "deepseek_v32", "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048},
+        DEEPSEEK_V3 | {"model_type": "deepseek_v32", "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048},
         671877929216,
         38403807488,
     ),
@@ -470,9 +465,7 @@ def test_name_is_the_folder_of_the_config(tmp_path: Path) -> None:
         ("phi-3-mini-4k", {"sliding_window": 262144}, None, 0),
     ],
 )
-def test_sliding_window(
-    name: str, changes: dict[str, Any], window: int | None, layers: int, tmp_path: Path
-) -> None:
+def test_sliding_window(name: str, changes: dict[str, Any], window: int | None, layers: int, tmp_path: Path) -> None:
     shape, _ = shape_and_notes(name, tmp_path, **changes)
     assert (shape.sliding_window, shape.windowed_layers) == (window, layers)
 
@@ -506,9 +499,7 @@ def test_size_of_the_prediction_module(tmp_path: Path) -> None:
         ("llama-3.1-8b", {}, 1.0),
     ],
 )
-def test_share_of_a_head_that_is_rotated(
-    name: str, changes: dict[str, Any], fraction: float, tmp_path: Path
-) -> None:
+def test_share_of_a_head_that_is_rotated(name: str, changes: dict[str, Any], fraction: float, tmp_path: Path) -> None:
     shape, _ = shape_and_notes(name, tmp_path, **changes)
     assert shape.rotary_fraction == fraction
 
@@ -607,9 +598,7 @@ EVERY_KEY = sorted({key for config, _, _ in CONFIGS.values() for key in config})
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(CONFIGS)), st.dictionaries(st.sampled_from(EVERY_KEY), VALUES, max_size=4))
-def test_any_value_of_any_key_gives_a_shape_or_problems(
-    tmp_path: Path, name: str, changes: dict[str, object]
-) -> None:
+def test_any_value_of_any_key_gives_a_shape_or_problems(tmp_path: Path, name: str, changes: dict[str, object]) -> None:
     path = write(tmp_path, CONFIGS[name][0] | changes)
     try:
         shape, _ = model_from_config(path)

@@ -174,9 +174,7 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
         ({"activation": "swish"}, "17:13", "'activation' must be one of"),
     ],
 )
-def test_profile_that_contradicts_itself(
-    changes: dict[str, str], place: str, message: str, tmp_path: Path
-) -> None:
+def test_profile_that_contradicts_itself(changes: dict[str, str], place: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(text(**changes), encoding="utf-8")
     (found,) = problems(path)

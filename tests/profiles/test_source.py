@@ -90,9 +90,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize("loader", ["fastest", "pure Python"])
-@pytest.mark.parametrize(
-    ("name", "content", "message", "line", "column"), BAD_FILES, ids=[c[0] for c in BAD_FILES]
-)
+@pytest.mark.parametrize(("name", "content", "message", "line", "column"), BAD_FILES, ids=[c[0] for c in BAD_FILES])
 def test_bad_file_is_refused_with_its_place(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -276,8 +274,7 @@ PLAIN = st.recursive(
     | st.floats(-1e29, 1e29)
     | st.text("abc é:'#-", max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text("abcxyz", min_size=1, max_size=6), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abcxyz", min_size=1, max_size=6), inner, max_size=3)
     ),
     max_leaves=12,
 )

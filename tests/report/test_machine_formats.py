@@ -44,9 +44,7 @@ def test_unknown_format_is_bad_input_with_a_hint(lora: Result) -> None:
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_every_format_takes_hostile_text_and_ends_its_last_line(
-    lora: Result, too_big: Result, name: str
-) -> None:
+def test_every_format_takes_hostile_text_and_ends_its_last_line(lora: Result, too_big: Result, name: str) -> None:
     for result in (lora, too_big, hostile(lora)):
         text = render(result, name, OPTIONS)
         assert text.endswith("\n")
@@ -111,9 +109,7 @@ def test_github_annotations_are_one_line_each_and_escaped(lora: Result) -> None:
 
 
 def test_github_notice_when_it_fits(lora: Result) -> None:
-    assert render(lora, "github", Options()).startswith(
-        "::notice title=xe-sizer%3A fits::LoRA of llama-2-70b"
-    )
+    assert render(lora, "github", Options()).startswith("::notice title=xe-sizer%3A fits::LoRA of llama-2-70b")
 
 
 def test_markdown_shows_text_as_it_is(lora: Result) -> None:
@@ -165,9 +161,7 @@ def test_html_is_closed_escaped_and_alone(lora: Result) -> None:
 
 def a_batch(lora: Result, too_big: Result) -> Batch:
     bad = Problem("'tp' must be 1 or more, not 0", Location("bad.yaml", 3, 9), "use 1")
-    return Batch(
-        (Outcome("good.yaml", lora), Outcome("big.yaml", too_big), Outcome("bad.yaml", None, (bad, bad)))
-    )
+    return Batch((Outcome("good.yaml", lora), Outcome("big.yaml", too_big), Outcome("bad.yaml", None, (bad, bad))))
 
 
 def test_batch_exit_code_is_that_of_the_worst(lora: Result, too_big: Result) -> None:
@@ -215,6 +209,4 @@ def test_batch_table_says_pass_or_fail_first(lora: Result, too_big: Result) -> N
     batch = a_batch(lora, too_big)
     first = render_batch(batch, "table", Options()).splitlines()[0]
     assert first == "FAIL  3 scenarios: 1 passed, 1 failed, 1 with bad input"
-    assert render_batch(Batch(batch.outcomes[:1]), "table", Options()).startswith(
-        "PASS  1 scenario: 1 passed"
-    )
+    assert render_batch(Batch(batch.outcomes[:1]), "table", Options()).startswith("PASS  1 scenario: 1 passed")

@@ -144,9 +144,7 @@ def test_fit_recovers_a_known_log_normal() -> None:
     below_median = fitted.probabilities[fitted.lengths < math.exp(mu)].sum()
     drawn = np.exp(np.random.default_rng(3).normal(mu, sigma, size=(20_000, 16)))
     assert below_median == pytest.approx(0.5, abs=0.02)
-    assert fitted.expected_maximum(16) == pytest.approx(
-        np.minimum(drawn, fitted.longest).max(1).mean(), rel=0.02
-    )
+    assert fitted.expected_maximum(16) == pytest.approx(np.minimum(drawn, fitted.longest).max(1).mean(), rel=0.02)
 
 
 def test_without_a_maximum_the_spread_is_assumed_and_said() -> None:
@@ -276,9 +274,7 @@ def test_a_single_rank_waits_for_nobody() -> None:
     [(DELL.truncated(2048), 0.10), (statistics_lengths(52002, 76.7), 0.06), (DICE, 0.07)],
     ids=["heavy-tailed", "instructions", "uniform"],
 )
-def test_slowest_rank_equals_simulation(
-    lengths: TokenLengths, tolerance: float, b: int, d: int, g: int
-) -> None:
+def test_slowest_rank_equals_simulation(lengths: TokenLengths, tolerance: float, b: int, d: int, g: int) -> None:
     predicted = float(lay_out(lengths, LONGEST_IN_MICRO_BATCH, b=b, d=d, g=g).critical_tokens)
     assert predicted == pytest.approx(largest_sum(lengths, b, d, g, steps=1500), rel=tolerance)
 

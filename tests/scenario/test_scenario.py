@@ -40,9 +40,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def problems_of(
-    path: Path | None, flags: dict[str, object] | None = None, **environment: str
-) -> tuple[Problem, ...]:
+def problems_of(path: Path | None, flags: dict[str, object] | None = None, **environment: str) -> tuple[Problem, ...]:
     with pytest.raises(InputError) as caught:
         read_scenario(path, flags or {}, environment)
     return caught.value.problems
@@ -125,9 +123,7 @@ BAD_LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "column", "hint"), BAD_LINES, ids=[case[0] for case in BAD_LINES]
-)
+@pytest.mark.parametrize(("text", "message", "column", "hint"), BAD_LINES, ids=[case[0] for case in BAD_LINES])
 def test_bad_scenario(tmp_path: Path, text: str, message: str, column: int, hint: str | None) -> None:
     path = write(tmp_path, f"model: m\n{text}\n")
     assert problems_of(path) == (Problem(message, Location(str(path), 2, column), hint),)
@@ -148,9 +144,7 @@ BAD_PAIRS = [
 
 
 @pytest.mark.parametrize(("text", "message", "line", "column"), BAD_PAIRS)
-def test_keys_that_contradict_each_other(
-    tmp_path: Path, text: str, message: str, line: int, column: int
-) -> None:
+def test_keys_that_contradict_each_other(tmp_path: Path, text: str, message: str, line: int, column: int) -> None:
     path = write(tmp_path, f"model: m\n{text}\n")
     (problem,) = problems_of(path)
     assert (problem.message, problem.location) == (message, Location(str(path), line, column))

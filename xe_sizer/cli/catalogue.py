@@ -33,7 +33,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One profile of a list with its key figures by dotted key."""
 
@@ -117,9 +117,7 @@ def show_document(kind: str, path: Path) -> Document:
     assert isinstance(value, dict)
     facts = tuple(_facts(value, value, ()))
     sources = tuple(Fact(key, text) for key, text in _leaves(value.get("source"), ()))
-    return Document(
-        path.stem, True, f"{kind} profile {path}", (), (Facts("Figures", facts), Facts("Source", sources))
-    )
+    return Document(path.stem, True, f"{kind} profile {path}", (), (Facts("Figures", facts), Facts("Source", sources)))
 
 
 def _facts(root: Mapping[str, Any], group: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Fact]:

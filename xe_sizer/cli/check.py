@@ -73,9 +73,7 @@ def _answer(path: Path, registry: Registry) -> Outcome:
     from xe_sizer.estimate import estimate
 
     if path.is_dir():
-        return Outcome(
-            str(path), problems=(Problem("no *.yaml file below this folder", Location(str(path))),)
-        )
+        return Outcome(str(path), problems=(Problem("no *.yaml file below this folder", Location(str(path))),))
     try:
         return Outcome(str(path), estimate(read_scenario(path, {}, os.environ), registry))
     except InputError as error:

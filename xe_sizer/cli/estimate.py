@@ -36,9 +36,7 @@ The flag wins over the variable, the variable over the file, the file over the s
 @with_scenario_options
 def estimate_command(
     *,
-    scenario: Annotated[
-        str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")
-    ] = None,
+    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")] = None,
     flags: Mapping[str, object],
     profiles: ProfilesOption = None,
     format_: FormatOption = "table",

@@ -48,21 +48,15 @@ FormatOption = Annotated[
 ]
 BatchFormatOption = Annotated[
     str,
-    typer.Option(
-        "--format", "-f", metavar="FORMAT", help="All formats of estimate but csv.", rich_help_panel="Output"
-    ),
+    typer.Option("--format", "-f", metavar="FORMAT", help="All formats of estimate but csv.", rich_help_panel="Output"),
 ]
 FileOption = Annotated[
     str | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"
-    ),
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"),
 ]
 ColorOption = Annotated[
     str,
-    typer.Option(
-        "--color", metavar="auto|always|never", help="Colours; NO_COLOR too.", rich_help_panel="Output"
-    ),
+    typer.Option("--color", metavar="auto|always|never", help="Colours; NO_COLOR too.", rich_help_panel="Output"),
 ]
 ExplainOption = Annotated[
     list[str] | None,
@@ -87,7 +81,7 @@ ProfilesOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScenarioOption:
     """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple."""
 
@@ -151,9 +145,7 @@ def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str
     listed = environment.get("XE_SIZER_PROFILES", "").split(os.pathsep)
     named += [(name, "XE_SIZER_PROFILES") for name in listed if name]
     problems = [
-        Problem(f"'{name}' is not a folder", Location(place))
-        for name, place in named
-        if not Path(name).is_dir()
+        Problem(f"'{name}' is not a folder", Location(place)) for name, place in named if not Path(name).is_dir()
     ]
     if problems:
         raise InputError(problems)
@@ -178,9 +170,7 @@ def _declared(option: ScenarioOption) -> inspect.Parameter:
         show_default=False,
     )
     annotation = Annotated[bool | None if flag else str | None, declared]  # type: ignore[valid-type]
-    return inspect.Parameter(
-        option.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
+    return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _describe(name: str, key: str) -> ScenarioOption:

@@ -14,7 +14,7 @@ from xe_sizer.report.options import EXPLAINABLE, Options
 COLORS = ("auto", "always", "never")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Output:
     """What the options --format, -o and --color ask for."""
 

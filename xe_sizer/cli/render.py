@@ -42,9 +42,7 @@ def render_command(
     known_format(format_)
     topics = check_topics(tuple(explain or ()))
     if result_file is None:
-        raise InputError(
-            Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown")
-        )
+        raise InputError(Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown"))
     result = read_result(result_file)
     about = None if result_file == "-" else result_file
     target.write(render(result, format_, target.options(topics, about=about)))

@@ -105,9 +105,7 @@ def collective_time_s(
     nodes = np.maximum(n / np.maximum(local, 1.0), 1.0)
     law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
     inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)
-    shared_by = (
-        1.0 if operation in (POINT_TO_POINT, ALL_TO_ALL) else local
-    )  # every rank sends its own message
+    shared_by = 1.0 if operation in (POINT_TO_POINT, ALL_TO_ALL) else local  # every rank sends its own message
     crossing = message * wire_factor(operation, nodes) / shared_by
     latency_s = network.scale_out_alpha_s * np.log2(2.0 * nodes)
     across_s = np.maximum(inside_s, crossing / network.scale_out_bytes_per_s) + latency_s
@@ -115,9 +113,7 @@ def collective_time_s(
     return np.where((n > 1) & (message > 0), total, 0.0)
 
 
-def copy_time_s(
-    moved_bytes: ArrayLike, pcie_bytes_per_s: float, efficiency: float = 0.88
-) -> NDArray[np.float64]:
+def copy_time_s(moved_bytes: ArrayLike, pcie_bytes_per_s: float, efficiency: float = 0.88) -> NDArray[np.float64]:
     """Time to move bytes between host and accelerator over PCIe [s].
 
     Source: 55.4 of 63 GB/s measured on a PCIe 5 x16 H200 with pinned memory: 0.88 of the line rate.

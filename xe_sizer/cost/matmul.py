@@ -80,5 +80,5 @@ def matmul_time_s(
     flops_s = 2.0 * m * n * k / (law.effective_flops_efficiency * peak_flops_per_s)
     moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
     memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
-    floor_s = np.where(flops_s > 0, law.floor_s, 0.0)
-    return np.asarray(floor_s + smooth_maximum(flops_s, memory_s, law.sharpness))
+    seconds = law.floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)
+    return np.where(flops_s > 0, seconds, 0.0)

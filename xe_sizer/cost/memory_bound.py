@@ -20,6 +20,4 @@ def memory_bound_time_s(
     t0 is the accelerator's smallest kernel, in its profile.
     """
     moved = np.asarray(moved_bytes, dtype=np.float64)
-    return np.where(
-        moved > 0, moved / (efficiency * bandwidth_bytes_per_s) + np.asarray(launches) * floor_s, 0.0
-    )
+    return np.where(moved > 0, moved / (efficiency * bandwidth_bytes_per_s) + np.asarray(launches) * floor_s, 0.0)

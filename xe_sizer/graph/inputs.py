@@ -12,7 +12,7 @@ from xe_sizer.graph.operators import Array, Kernels, RankShape
 from xe_sizer.graph.parameters import Weight
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Learning:
     """What learns: all base weights (`base`), or adapters of a rank on named weights.
 
@@ -36,7 +36,7 @@ class Learning:
         return self.base or fused or any(name in self.adapters for name in names)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GraphInputs:
     """All that shapes a rank's operators.
 
@@ -63,7 +63,7 @@ class GraphInputs:
         return np.zeros_like(self.rank.tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """One kind of layer: how many layers of the model are of it, and which weights it has."""
 

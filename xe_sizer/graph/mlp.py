@@ -27,7 +27,7 @@ DISPATCH_LAUNCHES, COMBINE_LAUNCHES = (6.0, 6.0), (4.0, 4.0)
 
 def mlp_half(block: Block) -> Iterator[Operator]:
     """Operators of the MLP half, in order."""
-    inputs, rank, model = block.inputs, block.inputs.rank, block.inputs.model
+    rank, model = block.inputs.rank, block.inputs.model
     if model.norms_per_layer >= 2:
         yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
     yield enter_parallel(block, "mlp", "mlp")
@@ -116,6 +116,4 @@ def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]
     yield from linear(block, "shared expert gate and up", parts, tokens, inputs.hidden_bytes)
     width = tokens * experts.shared_ffn / inputs.rank.tp
     yield activation(block, "shared expert activation", "mlp", width)
-    yield from linear(
-        block, "shared expert down", ("shared_expert_down",), tokens, width * inputs.element_bytes
-    )
+    yield from linear(block, "shared expert down", ("shared_expert_down",), tokens, width * inputs.element_bytes)

@@ -33,7 +33,7 @@ def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | Non
     return np.asarray(q * w - unmasked_prefix * (unmasked_prefix - 1.0) / 2.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RankShape:
     """What one rank sees of one micro-batch.
 
@@ -62,7 +62,7 @@ class RankShape:
         return self.tokens / np.where(self.sequence_parallel > 0, self.tp, 1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernels:
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
 
@@ -84,7 +84,7 @@ class Kernels:
     expert_imbalance: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operator:
     """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward."""
 
@@ -94,7 +94,7 @@ class Operator:
     saved_bytes: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matmul(Operator):
     """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
 
@@ -120,7 +120,7 @@ class Matmul(Operator):
         return self.forward_flops * (float(self.input_gradient) + float(self.learns))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attention(Operator):
     """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence.
 
@@ -150,7 +150,7 @@ class Attention(Operator):
         return self.batch * (per_head_q + self.kv_heads * self.key * (d + v))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MemoryBound(Operator):
     """Kernels that only move memory."""
 
@@ -160,7 +160,7 @@ class MemoryBound(Operator):
     backward_launches: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Collective(Operator):
     """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `cost.collectives`."""
 

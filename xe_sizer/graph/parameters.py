@@ -21,7 +21,7 @@ LAYER_NORMS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weight:
     """One weight tensor of one layer, or of the whole model.
 
@@ -53,7 +53,7 @@ class Weight:
         return self.copies * (self.inputs * self.outputs + self.bias)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ParameterCount:
     """Parameters of a model [-]. `active`: those that work on one token, embeddings included.
 
@@ -146,9 +146,7 @@ def _norm(model: ModelShape, name: str, size: int) -> Weight:
     return Weight(name, "norm", "vector", 1, size, bias=size if model.norm in NORMS_WITH_BIAS else 0)
 
 
-def _linear(
-    name: str, module: str, inputs: int, outputs: int, biased: bool, split: str, copies: int = 1
-) -> Weight:
+def _linear(name: str, module: str, inputs: int, outputs: int, biased: bool, split: str, copies: int = 1) -> Weight:
     return Weight(name, module, "linear", inputs, outputs, outputs if biased else 0, copies, split)
 
 

@@ -34,9 +34,7 @@ def shard(weight: Weight, tp: Array) -> tuple[Array, Array]:
     return n, k
 
 
-def linear(
-    block: Block, name: str, parts: tuple[str, ...], tokens: Array, input_bytes: Array
-) -> Iterator[Operator]:
+def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input_bytes: Array) -> Iterator[Operator]:
     """One matrix product (of one or several weights side by side), its weight traffic and the adapters on it.
 
     input_bytes : the input that autograd keeps for the weight gradient, where the weight learns and nothing
@@ -121,9 +119,7 @@ def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> I
             adapter=True,
         )
     output_bytes = tokens * n * inputs.element_bytes
-    yield memory_bound(
-        block, f"{name} adapter add", module, output_bytes, (ADAPTER_ADD_PASSES, 1.0), (2.0, 2.0)
-    )
+    yield memory_bound(block, f"{name} adapter add", module, output_bytes, (ADAPTER_ADD_PASSES, 1.0), (2.0, 2.0))
 
 
 def memory_bound(
@@ -160,9 +156,7 @@ def norm(block: Block, name: str, width: float, tokens: Array) -> MemoryBound:
     if kind == "eager":
         kept = FLOAT32 + inputs.element_bytes * float(inputs.learning.base)
     tensor_bytes = elements * inputs.element_bytes
-    return memory_bound(
-        block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept
-    )
+    return memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
 
 
 def residual(block: Block, name: str) -> MemoryBound:
@@ -183,9 +177,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         tensors = 0.0
     steps = 2.0 if gated and kind == "eager" else 1.0
     tensor_bytes = elements * inputs.element_bytes
-    return memory_bound(
-        block, name, module, tensor_bytes, passes, (steps, 1.5 * steps), tensors * tensor_bytes
-    )
+    return memory_bound(block, name, module, tensor_bytes, passes, (steps, 1.5 * steps), tensors * tensor_bytes)
 
 
 def enter_parallel(block: Block, name: str, module: str) -> Collective:

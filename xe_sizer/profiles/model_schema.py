@@ -14,9 +14,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 class SlidingWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokens: Annotated[int, Meta(gt=0, le=10**9, description="tokens that a windowed layer looks back")]
-    layers: Annotated[
-        str, Meta(description="layers that have it: all, alternate, or a share such as 5-of-6")
-    ] = "all"
+    layers: Annotated[str, Meta(description="layers that have it: all, alternate, or a share such as 5-of-6")] = "all"
 
 
 class LatentAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

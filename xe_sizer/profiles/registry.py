@@ -69,7 +69,10 @@ class Registry:
     def __init__(self, extra: Sequence[Path] = ()) -> None:
         self._folders = (*extra, built_in_folder())
         self._user_folders = tuple(extra)
-        self._gpus: dict[Path, GpuProfile] = {}  # donors are asked for many times in a search
+        # Advice and searches ask for the same few profiles many times.
+        self._gpus: dict[Path, GpuProfile] = {}
+        self._servers: dict[str, Server] = {}
+        self._models: dict[str, ModelShape] = {}
 
     def accelerator(self, name: str, where: Location | None = None) -> Accelerator:
         """The accelerator of a profile name or path. Raises InputError."""
@@ -86,14 +89,18 @@ class Registry:
 
     def server(self, name: str, where: Location | None = None) -> Server:
         """The server of a profile name or path, with its accelerator. Raises InputError."""
-        profile, document = load_server_profile(self.path("server", name, where))
-        return server(profile, self.accelerator(profile.gpu, document.locate(("gpu",))))
+        if name not in self._servers:
+            profile, document = load_server_profile(self.path("server", name, where))
+            self._servers[name] = server(profile, self.accelerator(profile.gpu, document.locate(("gpu",))))
+        return self._servers[name]
 
     def model(self, name: str, where: Location | None = None) -> ModelShape:
         """The model of a profile name, alias, profile path or Hugging Face config.json. Raises InputError."""
         from xe_sizer.profiles.model import resolve_model
 
-        return resolve_model(name, self._folders, where)
+        if name not in self._models:
+            self._models[name] = resolve_model(name, self._folders, where)
+        return self._models[name]
 
     def names(self, kind: Kind) -> tuple[str, ...]:
         """All names of a kind, sorted; lists the folders."""

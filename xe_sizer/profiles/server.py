@@ -196,7 +196,7 @@ def bare_server(gpu: Accelerator, count: int) -> Server:
     if node == 1:
         scale_up = "none"
     profile = ServerProfile(
-        name=f"{node} x {gpu.name}",
+        name=f"generic-{node}x-{gpu.name}",
         vendor=gpu.vendor,
         gpu=gpu.name,
         gpus=node,

@@ -95,9 +95,7 @@ def batch_document(batch: Batch) -> Document:
     )
     rows = tuple(_row(outcome) for outcome in batch.outcomes)
     blocks: list[Block] = [Table("Scenarios", columns, rows)]
-    details = tuple(
-        f"{clean(outcome.file)}: {worst_reason(outcome)}" for outcome in batch.outcomes if not outcome.ok
-    )
+    details = tuple(f"{clean(outcome.file)}: {worst_reason(outcome)}" for outcome in batch.outcomes if not outcome.ok)
     if details:
         blocks.append(Notes("What is wrong", details))
     counts = f"{batch.passed} passed, {batch.failed} failed, {batch.invalid} with bad input"

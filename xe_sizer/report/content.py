@@ -130,8 +130,7 @@ def memory_table(result: Result) -> Table:
     sums = [("peak", memory.peak_bytes), ("usable", usable), ("headroom", memory.headroom_bytes)]
     lines = [(name, value, value / usable if usable else None) for name, value in parts + sums]
     rows = tuple(
-        (clean(name), gib(value), NOT_A_NUMBER if share is None else percent(share))
-        for name, value, share in lines
+        (clean(name), gib(value), NOT_A_NUMBER if share is None else percent(share)) for name, value, share in lines
     )
     host = f"; host memory {gib(memory.host_bytes)} GiB per node" if memory.host_bytes else ""
     return Table(
@@ -160,9 +159,7 @@ def time_table(result: Result) -> Table:
 
 def module_table(result: Result) -> Table:
     modules = result.time.modules
-    rows = tuple(
-        (_words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules
-    )
+    rows = tuple((_words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules)
     return Table(
         title="Time of a step by module",
         columns=(Column("module"), Column("forward", True), Column("backward", True)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fact:
     """One resolved value; `origin` says where it came from (flag, env, file, stack, default) or is empty."""
 
@@ -17,13 +17,13 @@ class Fact:
     origin: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Facts:
     title: str
     rows: tuple[Fact, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FactsPair:
     """Two lists of facts that stand side by side where there is room."""
 
@@ -31,13 +31,13 @@ class FactsPair:
     right: Facts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     name: str
     numeric: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """Rows of text; `shares` (0 to 1 a row, None for none) become bars; the last `totals` rows are sums."""
 
@@ -50,13 +50,13 @@ class Table:
     detail: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Notes:
     title: str
     items: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One numbered piece of advice; `command` can be copied into a shell as it stands."""
 
@@ -65,7 +65,7 @@ class Step:
     command: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps:
     title: str
     steps: tuple[Step, ...]
@@ -74,7 +74,7 @@ class Steps:
 Block = Facts | FactsPair | Table | Notes | Steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Document:
     """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no."""
 

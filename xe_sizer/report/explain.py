@@ -19,8 +19,7 @@ def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:
 def _memory(result: Result) -> Table:
     memory = result.memory
     rows = tuple(
-        (clean(part.name), gib(part.bytes), clean(part.formula), clean(part.source))
-        for part in memory.components
+        (clean(part.name), gib(part.bytes), clean(part.formula), clean(part.source)) for part in memory.components
     )
     columns = (Column("component"), Column("GiB", True), Column("formula"), Column("source"))
     total = ("peak", gib(memory.peak_bytes), "sum of the components", "")
@@ -30,8 +29,7 @@ def _memory(result: Result) -> Table:
 def _time(result: Result) -> Table:
     time = result.time
     rows = tuple(
-        (clean(part.name), duration(part.seconds), clean(part.formula), clean(part.source))
-        for part in time.components
+        (clean(part.name), duration(part.seconds), clean(part.formula), clean(part.source)) for part in time.components
     )
     columns = (Column("part"), Column("time", True), Column("formula"), Column("source"))
     total = ("step", duration(time.step_s.expected), "sum of the parts", "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 EXPLAINABLE = ("memory", "time", "data", "sources")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Options:
     """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
 

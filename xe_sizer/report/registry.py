@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats
-from xe_sizer.report.batch import Batch
-from xe_sizer.report.options import Options
-from xe_sizer.result import Result
+
+if TYPE_CHECKING:
+    from xe_sizer.report.batch import Batch
+    from xe_sizer.report.options import Options
+    from xe_sizer.result import Result
 
 
 def format_names() -> tuple[str, ...]:

@@ -90,9 +90,7 @@ def _histogram(scenario: _Numbers) -> Iterator[_Contradiction]:
         message = f"the histogram has {len(lengths)} 'lengths' but {len(counts)} 'counts'"
         yield "data.histogram.counts", message, "give one count per length"
         return
-    pairs = [
-        (_number(length) or 0.0, _number(count) or 0.0) for length, count in zip(lengths, counts, strict=True)
-    ]
+    pairs = [(_number(length) or 0.0, _number(count) or 0.0) for length, count in zip(lengths, counts, strict=True)]
     total = sum(count for _, count in pairs)
     if not total:
         yield "data.histogram.counts", "the histogram counts no samples", None

@@ -267,9 +267,7 @@ def _filled(shape: tuple[int, ...], seq_len: float, real: float, per_sample: flo
     )
 
 
-def _merged(
-    lengths: NDArray[np.float64], probabilities: NDArray[np.float64], assumption: str
-) -> TokenLengths:
+def _merged(lengths: NDArray[np.float64], probabilities: NDArray[np.float64], assumption: str) -> TokenLengths:
     """A distribution whose equal lengths are joined and sorted."""
     support, where = np.unique(lengths, return_inverse=True)
     joined = np.zeros(support.size)
@@ -324,9 +322,7 @@ def _fitted_sigma(support: NDArray[np.float64], mean: float, z: float) -> float:
     return high
 
 
-def _log_normal_with_mean(
-    support: NDArray[np.float64], mean: float, sigma: float, z: float
-) -> NDArray[np.float64]:
+def _log_normal_with_mean(support: NDArray[np.float64], mean: float, sigma: float, z: float) -> NDArray[np.float64]:
     """Probabilities (k,) of a log-normal on a log-spaced support; mu solved so that the mean is exact.
 
     Newton's method on t = mu / sigma^2 (the weights are exp(t ln x - (ln x)^2 / (2 sigma^2)), d mean / dt is

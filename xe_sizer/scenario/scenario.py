@@ -89,7 +89,7 @@ _REPLACES: dict[str, tuple[str, ...]] = {
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Given:
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
@@ -161,7 +161,7 @@ def variable_name(option: str) -> str:
     return _PREFIX + option.upper().replace("-", "_")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Places:
     """Locations after the merge: the flag or variable that set a key, else its place in the file."""
 

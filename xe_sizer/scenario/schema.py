@@ -49,18 +49,12 @@ class Histogram(Section, frozen=True):
 class DataSection(Section, frozen=True):
     """What is trained on: a data set profile, a histogram, or statistics of the token lengths."""
 
-    profile: Annotated[
-        Name | None, Meta(description="Data set profile: a name, or a path from this file")
-    ] = None
+    profile: Annotated[Name | None, Meta(description="Data set profile: a name, or a path from this file")] = None
     samples: Annotated[Count | None, Meta(description="Samples in the data set")] = None
-    mean_tokens: Annotated[Positive | None, Meta(description="Mean tokens per sample, without padding")] = (
-        None
-    )
+    mean_tokens: Annotated[Positive | None, Meta(description="Mean tokens per sample, without padding")] = None
     min_tokens: Annotated[Tokens | None, Meta(description="Tokens of the shortest sample")] = None
     max_tokens: Annotated[Tokens | None, Meta(description="Tokens of the longest sample")] = None
-    tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = (
-        None
-    )
+    tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = None
     histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
 
 
@@ -71,9 +65,7 @@ class TrainSection(Section, frozen=True):
     epochs: Annotated[Positive | None, Meta(description="Passes over the data set; instead of steps")] = None
     global_batch: Annotated[Degree | None, Meta(description="Sequences per optimizer step, all GPUs")] = None
     micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass and GPU")] = None
-    seq_len: Annotated[
-        Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")
-    ] = None
+    seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
 
 
@@ -88,18 +80,14 @@ class LayoutSection(Section, frozen=True):
     dp: Annotated[Degree | None, Meta(description="Data parallel replicas, sharded or not")] = None
     zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
-    recompute: Annotated[Recompute | None, Meta(description="Activations computed again in the backward")] = (
-        None
-    )
+    recompute: Annotated[Recompute | None, Meta(description="Activations computed again in the backward")] = None
     offload: Annotated[Offload | None, Meta(description="What is kept in host memory")] = None
 
 
 class LoraSection(Section, frozen=True):
     """Adapters of the jobs lora and qlora."""
 
-    rank: Annotated[
-        Annotated[int, Meta(ge=1, le=65_536)] | None, Meta(description="Rank of the adapters")
-    ] = None
+    rank: Annotated[Annotated[int, Meta(ge=1, le=65_536)] | None, Meta(description="Rank of the adapters")] = None
     targets: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
         Meta(description="Modules with adapters, e.g. qkv"),
@@ -117,21 +105,15 @@ class LimitsSection(Section, frozen=True):
     """What the answer must keep; a broken limit is exit code 1."""
 
     max_hours: Annotated[Positive | None, Meta(description="Longest run in hours")] = None
-    max_cost: Annotated[
-        Positive | None, Meta(description="Highest price of the run, in the currency of cost")
-    ] = None
-    min_headroom_gib: Annotated[NotNegative | None, Meta(description="Memory left free per GPU in GiB")] = (
-        None
-    )
+    max_cost: Annotated[Positive | None, Meta(description="Highest price of the run, in the currency of cost")] = None
+    min_headroom_gib: Annotated[NotNegative | None, Meta(description="Memory left free per GPU in GiB")] = None
     max_gpus: Annotated[Degree | None, Meta(description="Most GPUs that may be used")] = None
 
 
 class CostSection(Section, frozen=True):
     """What a GPU costs."""
 
-    price_per_gpu_hour: Annotated[NotNegative | None, Meta(description="Price of one GPU for one hour")] = (
-        None
-    )
+    price_per_gpu_hour: Annotated[NotNegative | None, Meta(description="Price of one GPU for one hour")] = None
     currency: Annotated[Currency | None, Meta(description="Currency of prices, e.g. USD")] = None
 
 
@@ -139,26 +121,20 @@ class EfficiencySection(Section, frozen=True):
     """Fixed fractions of the peaks instead of the operator laws."""
 
     flops: Annotated[Fraction | None, Meta(description="Fraction of the peak FLOP/s, above 0 to 1")] = None
-    memory: Annotated[Fraction | None, Meta(description="Fraction of the memory bandwidth, above 0 to 1")] = (
-        None
-    )
+    memory: Annotated[Fraction | None, Meta(description="Fraction of the memory bandwidth, above 0 to 1")] = None
     ideal: Annotated[bool | None, Meta(description="Both fractions are 1: the lower bound of time")] = None
 
 
 class ScenarioFile(Section, frozen=True):
     """One question: a model, a job, its data, and the hardware or the limits."""
 
-    model: Annotated[
-        Name, Meta(description="Model: a profile name, a profile path, or a Hugging Face config.json")
-    ]
+    model: Annotated[Name, Meta(description="Model: a profile name, a profile path, or a Hugging Face config.json")]
     server: Annotated[Name | None, Meta(description="Server profile; instead of gpu")] = None
     gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
-    gpus: Annotated[Degree | None, Meta(description="GPUs of the job; left out, the minimum is searched")] = (
-        None
-    )
+    gpus: Annotated[Degree | None, Meta(description="GPUs of the job; left out, the minimum is searched")] = None
     nodes: Annotated[Degree | None, Meta(description="Servers of the job")] = None
     job: Annotated[Job | None, Meta(description="Training method")] = None
-    stack: Annotated[PlainName | None, Meta(description="Training framework profile, e.g. nemo")] = None
+    stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
     optimizer: Annotated[Optimizer | None, Meta(description="Optimizer")] = None
     attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,27 +10,42 @@ import numpy as np
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import fits, memory_ledger
-from xe_sizer.training.step import timeline
+from xe_sizer.training.memory import Ledger, fits, memory_ledger
+from xe_sizer.training.step import Timeline, timeline
 
 CHUNK = 1 << 14  # layouts priced together: arrays stay in the cache and memory stays bounded
 # Where the layout is open, the search leaves this share of the card free: a layout that fits by a hair is no plan.
 SPARE_SHARE = 0.05
 TIE = 1e-3  # step times this near count as equal; the layout with more headroom wins
+FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
-    """The best of many layouts, and how many there were."""
+    """The best of many layouts with its price; `fits` with the headroom asked for."""
 
     layouts: Layouts
+    ledger: Ledger
+    timeline: Timeline
     fits: bool
     considered: int
     feasible: int
 
 
-def _chunks(layouts: Layouts) -> list[Layouts]:
-    return [layouts[start : start + CHUNK] for start in range(0, len(layouts), CHUNK)]
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """The best layout of one chunk: lowest rank, then lowest value (seconds, or bytes where nothing fits)."""
+
+    rank: int
+    value: float
+    layouts: Layouts
+    ledger: Ledger
+    timeline: Timeline | None
+
+
+def _chunks(layouts: Layouts) -> Iterator[Layouts]:
+    for start in range(0, len(layouts), CHUNK):
+        yield layouts[start : start + CHUNK]
 
 
 def spare_bytes(job: Job, min_headroom_bytes: float) -> float:
@@ -37,43 +53,53 @@ def spare_bytes(job: Job, min_headroom_bytes: float) -> float:
     return max(min_headroom_bytes, SPARE_SHARE * job.server.accelerator.memory_bytes)
 
 
+def _best_index(values: Array, peaks: Array) -> int:
+    """The lowest value; among equals (TIE) the one with the lowest peak."""
+    near = np.flatnonzero(values <= values.min() * (1.0 + TIE))
+    return int(near[np.argmin(peaks[near])])
+
+
+def _best_of(
+    job: Job, chunk: Layouts, ledger: Ledger, min_headroom_bytes: float, rank_to_beat: int
+) -> _Candidate | None:
+    """The best layout of a chunk, or None when it cannot beat the rank found so far."""
+    peaks = ledger.peak_bytes
+    for rank, headroom in ((FITS_WITH_ROOM, spare_bytes(job, min_headroom_bytes)), (FITS, min_headroom_bytes)):
+        ok = np.flatnonzero(fits(ledger, job, headroom))
+        if rank <= rank_to_beat and ok.size:
+            times = timeline(job, chunk[ok])
+            index = _best_index(times.step_s, peaks[ok])
+            where = ok[index : index + 1]
+            return _Candidate(rank, float(times.step_s[index]), chunk[where], ledger.at(int(where[0])), times.at(index))
+    if rank_to_beat < DOES_NOT_FIT:
+        return None
+    index = int(np.argmin(peaks))
+    return _Candidate(DOES_NOT_FIT, float(peaks[index]), chunk[index : index + 1], ledger.at(index), None)
+
+
 def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
-    """The fastest layout that fits with something to spare; else one that fits; else the one that misses by least."""
-    spare = spare_bytes(job, min_headroom_bytes)
-    best = _Best(layouts[:1])
+    """The fastest layout that fits with something to spare; else one that fits; else the one that misses by least.
+
+    `layouts` must not be empty.
+    """
+    best: _Candidate | None = None
+    feasible = 0
     for chunk in _chunks(layouts):
         ledger = memory_ledger(job, chunk)
-        fitting = fits(ledger, job, min_headroom_bytes)
-        best.feasible += int(fitting.sum())
-        for rank, ok in enumerate((fits(ledger, job, spare), fitting)):
-            if ok.any() and rank <= best.rank:
-                best.offer(rank, timeline(job, chunk[ok]).step_s, ledger.peak_bytes[ok], chunk[ok])
-                break
-        else:
-            if best.rank == _Best.NONE_FITS:
-                best.offer(_Best.NONE_FITS, ledger.peak_bytes, ledger.peak_bytes, chunk)
-    return Choice(best.layouts, best.rank < _Best.NONE_FITS, len(layouts), best.feasible)
+        feasible += int(fits(ledger, job, min_headroom_bytes).sum())
+        candidate = _best_of(job, chunk, ledger, min_headroom_bytes, best.rank if best else DOES_NOT_FIT)
+        if candidate and (best is None or (candidate.rank, candidate.value) < (best.rank, best.value)):
+            best = candidate
+    assert best is not None
+    times = best.timeline or timeline(job, best.layouts)
+    return Choice(best.layouts, best.ledger, times, best.rank < DOES_NOT_FIT, len(layouts), feasible)
 
 
-class _Best:
-    """The best layout so far: lowest rank (0 fits with room, 1 fits, 2 does not), then lowest value."""
-
-    NONE_FITS = 2
-
-    def __init__(self, layouts: Layouts) -> None:
-        self.layouts, self.rank, self.value, self.feasible = layouts, self.NONE_FITS, np.inf, 0
-
-    def offer(self, rank: int, values: Array, peaks: Array, layouts: Layouts) -> None:
-        """Take the layout of the lowest value; among equals (TIE) the one with the lowest peak."""
-        near = np.flatnonzero(values <= values.min() * (1.0 + TIE))
-        index = near[np.argmin(peaks[near])]
-        if rank < self.rank or values[index] < self.value:
-            self.layouts, self.rank, self.value = layouts[index : index + 1], rank, float(values[index])
-
-
-def any_fits(job: Job, layouts: Layouts, min_headroom_bytes: float) -> bool:
-    """Whether some layout fits with something to spare."""
-    min_headroom_bytes = spare_bytes(job, min_headroom_bytes)
-    return any(
-        bool(fits(memory_ledger(job, chunk), job, min_headroom_bytes).any()) for chunk in _chunks(layouts)
-    )
+def smallest_count(job: Job, layouts: Layouts, min_headroom_bytes: float) -> int | None:
+    """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with something to spare."""
+    spare = spare_bytes(job, min_headroom_bytes)
+    for chunk in _chunks(layouts):
+        ok = fits(memory_ledger(job, chunk), job, spare)
+        if ok.any():
+            return int(chunk.gpus[ok].min())
+    return None

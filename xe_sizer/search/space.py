@@ -15,7 +15,7 @@ from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 FIELDS = tuple(field.name for field in fields(Layouts))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rules:
     """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them."""
 
@@ -48,9 +48,7 @@ def tensor_options(rules: Rules) -> tuple[int, ...]:
 
 def pipeline_options(rules: Rules) -> tuple[int, ...]:
     """PP divides the layers."""
-    return rules.options(
-        "pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,)
-    )
+    return rules.options("pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,))
 
 
 def context_options(rules: Rules) -> tuple[int, ...]:
@@ -115,7 +113,7 @@ def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> L
         for block in _blocks(rules, count):
             if thrifty:
                 block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
-            names = [name for name in block]
+            names = list(block)
             grids = np.meshgrid(*(np.array(block[name], dtype=np.int64) for name in names), indexing="ij")
             for name, grid in zip(names, grids, strict=True):
                 columns[name].append(grid.ravel())
@@ -143,9 +141,7 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
-    offloads = (
-        (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
-    )
+    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
     return np.asarray(whole & interleaved & grouped & staged & sharded & offloads)
 
 

@@ -188,9 +188,7 @@ def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
     merged = dict(parent)
     for key, value in child.items():
         inherited = parent.get(key)
-        merged[key] = (
-            _merged(value, inherited) if isinstance(value, dict) and isinstance(inherited, dict) else value
-        )
+        merged[key] = _merged(value, inherited) if isinstance(value, dict) and isinstance(inherited, dict) else value
     return merged
 
 

@@ -21,7 +21,7 @@ SIXTEEN_BIT = ("bf16", "fp16", "fp8")  # activations are 16 bit; fp8 casts only 
 FLOAT32 = 4.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set."""
 
@@ -51,18 +51,11 @@ class Job:
         """Whether linear weights are kept in float32 and cast to 16 bit in every micro-batch."""
         states = self.stack.states
         kept_bytes = states.trained_weight_bytes if self.method.learning.base else states.frozen_bytes
-        return (
-            states.autocast
-            and kept_bytes == FLOAT32
-            and self.element_bytes < FLOAT32
-            and not self.method.quantised
-        )
+        return states.autocast and kept_bytes == FLOAT32 and self.element_bytes < FLOAT32 and not self.method.quantised
 
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
-        return as_array(
-            (layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch)
-        )
+        return as_array((layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch))
 
     def sequences(self, layouts: Layouts) -> Sequences:
         """What padding makes of the data under each layout; prompt tokens of the method come on top."""
@@ -92,9 +85,7 @@ class Job:
         )
         kernels = self.stack.graph_kernels(self.attention)
         forward, backward = self._weight_traffic(layouts)
-        return GraphInputs(
-            self.model, rank, kernels, self.method.learning, self.element_bytes, forward, backward
-        )
+        return GraphInputs(self.model, rank, kernels, self.method.learning, self.element_bytes, forward, backward)
 
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
         """Bytes per linear weight element and micro-batch that the products themselves do not move.

@@ -13,7 +13,7 @@ RECOMPUTE = ("none", "selective", "full")
 OFFLOAD = ("none", "optimizer", "params")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layouts:
     """Sizes of the parallel groups and what goes with them; arrays of one shape.
 

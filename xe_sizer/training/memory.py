@@ -71,7 +71,7 @@ FORMULAS = {
 NOT_TENSORS = ("CUDA context", "NCCL buffers", "allocator slack")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ledger:
     """Memory of one GPU under each layout.
 
@@ -97,6 +97,12 @@ class Ledger:
         tensors = sum(value for name, value in self.components.items() if name not in NOT_TENSORS)
         return np.asarray(np.asarray(tensors).max(axis=(0, 1)))
 
+    def at(self, index: int) -> Ledger:
+        """The ledger of one of the layouts."""
+        chosen = slice(index, index + 1)
+        picked = {name: v if v.shape[-1] == 1 else v[..., chosen] for name, v in self.components.items()}
+        return Ledger(picked, self.host_bytes[chosen])
+
     def worst(self, index: int = 0) -> tuple[int, int]:
         """Stage and moment of the peak of one layout."""
         total = self.total_bytes[:, :, index]
@@ -107,13 +113,10 @@ class Ledger:
         """Bytes of each component at the peak of one layout; they sum to the peak."""
         stage, moment = self.worst(index)
         shape = self.total_bytes.shape
-        return {
-            name: float(np.broadcast_to(v, shape)[stage, moment, index])
-            for name, v in self.components.items()
-        }
+        return {name: float(np.broadcast_to(v, shape)[stage, moment, index]) for name, v in self.components.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Shards:
     """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole."""
 
@@ -156,9 +159,9 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     moments = states.moment_bytes[job.optimizer]
     frozen = FLOAT32 if wide else states.frozen_bytes
     linear = frozen if method.frozen_linear_bytes is None else method.frozen_linear_bytes
-    dense_bytes = (held.linear + held.other) * weight_bytes * base + (
-        held.linear * linear + held.other * frozen
-    ) * (1.0 - base)
+    dense_bytes = (held.linear + held.other) * weight_bytes * base + (held.linear * linear + held.other * frozen) * (
+        1.0 - base
+    )
     expert_bytes = held.experts * (weight_bytes * base + linear * (1.0 - base))
     learning = (held.linear + held.other) * base + held.adapters
     learning_experts = held.experts * base
@@ -287,9 +290,7 @@ def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
     optimizer = learning * (states.master_bytes + states.moment_bytes[job.optimizer] + FLOAT32)
     weights = _sharded(held.linear + held.other, held.experts, shards.weights, shards) * states.gather_bytes
     offload = layouts.offload
-    per_rank = optimizer * (offload >= OFFLOAD.index("optimizer")) + weights * (
-        offload >= OFFLOAD.index("params")
-    )
+    per_rank = optimizer * (offload >= OFFLOAD.index("optimizer")) + weights * (offload >= OFFLOAD.index("params"))
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 

@@ -13,7 +13,7 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pipeline:
     """Seconds of one optimizer step, shape (layout,): idle time and transfers that are not hidden."""
 

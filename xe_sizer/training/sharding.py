@@ -17,7 +17,7 @@ from xe_sizer.scenario.methods import Method
 from xe_sizer.training.layout import Layouts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Census:
     """Elements on one rank [-].
 
@@ -69,9 +69,7 @@ def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Ar
     for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
         weights = {weight.name: weight for weight in layer_weights(model, moe)} if layers else {}
         for name, rank in method.learning.adapters.items():
-            members = [
-                weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights
-            ]
+            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
             if members:
                 inputs, outputs = members[0].inputs, sum(weight.outputs for weight in members)
                 split_inputs = inputs / tp if members[0].split == "row" else as_array(inputs)
@@ -99,9 +97,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     embedding, head = _total(embedding_weights(model), layouts), _total(head_weights(model), layouts)
     tied_copy = np.where(pp > 1, embedding, 0.0) if model.tied_embeddings else 0.0
     ends = np.stack([embedding + np.where(pp > 1, 0.0, head), head + np.where(pp > 1, tied_copy, embedding)])
-    adapters = (
-        _adapter_elements(model, method, layouts) * stage_layers / model.layers + method.added_parameters
-    )
+    adapters = _adapter_elements(model, method, layouts) * stage_layers / model.layers + method.added_parameters
     return Census(
         linear=np.stack([linear * stage_layers] * 2),
         other=other * stage_layers + ends,

@@ -28,7 +28,7 @@ PART_NAMES = (
 GROUP_PART = {"tp": PART_NAMES[4], "cp": PART_NAMES[5], "ep": PART_NAMES[6]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StageTime:
     """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
 
@@ -50,7 +50,7 @@ class StageTime:
         return np.asarray(sum(self.parts.values()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Stages:
     """How much of layers, embedding and head each stage runs, shape (stage, layout)."""
 
@@ -103,9 +103,7 @@ def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dic
 
 def _hidden_share(job: Job, group: str) -> float:
     overlap = job.stack.overlap
-    return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[
-        group
-    ]
+    return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
 
 
 def _flops(operators: Iterable[Operator]) -> Array:

@@ -49,7 +49,7 @@ MULTI_TENSOR_FACTOR = 2.0
 CPU_ADAM_BYTES = 28.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """One optimizer step under each layout, shape (layout,).
 
@@ -67,8 +67,15 @@ class Timeline:
     def step_s(self) -> Array:
         return np.asarray(sum(self.components.values()))
 
+    def at(self, index: int) -> Timeline:
+        """The timeline of one of the layouts."""
+        chosen = slice(index, index + 1)
+        modules = {name: (forward[chosen], backward[chosen]) for name, (forward, backward) in self.modules.items()}
+        parts = {name: seconds[chosen] for name, seconds in self.components.items()}
+        return Timeline(parts, modules, self.flops[chosen], self.recompute_flops[chosen])
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class _Group:
     """The ranks over which data parallelism reduces, and how many of them share a node."""
 
@@ -100,9 +107,7 @@ def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, gro
         group.time_s(job, REDUCE_SCATTER, gradient_message),
         group.time_s(job, ALL_REDUCE, gradient_message),
     )
-    repeats = np.where(
-        (layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1
-    )
+    repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
     gather_s = np.where(sharded, group.time_s(job, ALL_GATHER, weight_message), 0.0)
     share = job.stack.overlap.data_parallel
     hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))

@@ -42,18 +42,14 @@ def _problem(problem: Problem, file: str) -> str:
     hint = f"\n{problem.hint}" if problem.hint else ""
     if where is None:
         return _command("error", "xe-sizer: bad input", problem.message + hint, file)
-    return _command(
-        "error", "xe-sizer: bad input", problem.message + hint, where.name, where.line, where.column
-    )
+    return _command("error", "xe-sizer: bad input", problem.message + hint, where.name, where.line, where.column)
 
 
 def _command(
     level: str, title: str, message: str, file: str | None, line: int | None = None, column: int | None = None
 ) -> str:
     given = {"file": file, "line": line, "col": column, "title": title}
-    properties = ",".join(
-        f"{key}={_property(str(value))}" for key, value in given.items() if value is not None
-    )
+    properties = ",".join(f"{key}={_property(str(value))}" for key, value in given.items() if value is not None)
     return f"::{level} {properties}::{_data(message)}"
 
 

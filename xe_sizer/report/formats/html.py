@@ -84,8 +84,7 @@ def _list(items: tuple[str, ...]) -> str:
 
 def _facts(facts: Facts) -> str:
     rows = "\n".join(
-        f"<tr><td>{escape(row.label)}</td><td>{escape(row.value)}</td>"
-        f'<td class="origin">{escape(row.origin)}</td></tr>'
+        f'<tr><td>{escape(row.label)}</td><td>{escape(row.value)}</td><td class="origin">{escape(row.origin)}</td></tr>'
         for row in facts.rows
     )
     return f"<section><h2>{escape(facts.title)}</h2>\n<table><tbody>\n{rows}\n</tbody></table></section>"

@@ -19,7 +19,8 @@ SYNONYMS = {
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "out_proj": "o", "dense": "o", "attention_dense": "o",
     "query": "q", "key": "k", "value": "v", "linear_qkv": "qkv", "attention_qkv": "qkv", "query_key_value": "qkv",
     "qkv_proj": "qkv", "c_attn": "qkv", "wqkv": "qkv", "linear_proj": "o", "gate_proj": "gate", "up_proj": "up",
-    "down_proj": "down", "fc1": "up", "fc2": "down", "linear_fc2": "down", "dense_h_to_4h": "up", "dense_4h_to_h": "down",
+    "down_proj": "down", "fc1": "up", "fc2": "down", "linear_fc2": "down", "dense_h_to_4h": "up",
+    "dense_4h_to_h": "down",
 }  # fmt: skip
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),

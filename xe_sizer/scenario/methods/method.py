@@ -10,7 +10,7 @@ from xe_sizer.graph.parameters import Weight, count_parameters, layer_weights
 from xe_sizer.graph.transformer import Learning
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MethodOptions:
     """What a user may choose about a method; None or empty means the stack's default or the method's own."""
 
@@ -22,7 +22,7 @@ class MethodOptions:
     frozen_gradients: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
     """A method applied to a model.
 
@@ -52,9 +52,7 @@ class Method:
     def _adapter_sizes(self, weights: Mapping[str, Weight]) -> list[int]:
         sizes = []
         for name, rank in self.learning.adapters.items():
-            members = [
-                weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights
-            ]
+            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
             if members:
                 outputs = sum(weight.outputs * weight.copies for weight in members)
                 first = members[0]

@@ -21,6 +21,4 @@ def p_tuning(model: ModelShape, options: MethodOptions) -> Method:
     table = options.virtual_tokens * NEMO_EMBEDDING
     perceptron = (NEMO_EMBEDDING + 1) * bottleneck + (bottleneck + 1) * model.hidden
     learning = Learning(base=False, frozen_gradients=options.frozen_gradients)
-    return Method(
-        "p-tuning", learning, added_parameters=table + perceptron, added_tokens=options.virtual_tokens
-    )
+    return Method("p-tuning", learning, added_parameters=table + perceptron, added_tokens=options.virtual_tokens)

@@ -1,0 +1,91 @@
+"""Sizes of operators: masks by brute force, FLOPs and launches by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, RankShape, attended_positions, launches
+
+ZERO, ONE = np.zeros(1), np.ones(1)
+
+
+def brute_force_pairs(queries: int, keys: int, window: int | None) -> int:
+    """Counts the cells of a causal mask whose last query sees the last key; a query sees at most `window` keys."""
+    count = 0
+    for row in range(queries):
+        last = keys - queries + row
+        first = 0 if window is None else max(0, last - window + 1)
+        count += last - first + 1
+    return count
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (7, 7), (1, 9), (4, 9), (9, 9), (16, 16)])
+@pytest.mark.parametrize("window", [None, 1, 2, 3, 5, 9, 100])
+def test_attended_positions_by_brute_force(queries: int, keys: int, window: int | None) -> None:
+    assert attended_positions(queries, keys, window) == brute_force_pairs(queries, keys, window)
+
+
+def test_attended_positions_of_many_shapes_at_once() -> None:
+    pairs = attended_positions(np.array([3, 8]), np.array([8, 8]), np.array([4, 4]))
+    assert pairs.tolist() == [brute_force_pairs(3, 8, 4), brute_force_pairs(8, 8, 4)]
+
+
+def rank_shape(**sizes: float) -> RankShape:
+    names = {"batch": 2, "sequence": 4096, "tp": 4, "cp": 2, "ep": 1, "expert_tp": 4, "sequence_parallel": 1}
+    return RankShape(**{name: np.array([float(size)]) for name, size in {**names, **sizes}.items()})
+
+
+def test_tokens_of_a_rank() -> None:
+    """Context parallelism cuts the sequence, sequence parallelism what lies between the tensor-parallel regions."""
+    assert rank_shape().tokens == 4096
+    assert rank_shape().resident_tokens == 1024
+    assert rank_shape(sequence_parallel=0).resident_tokens == 4096
+
+
+def product(input_gradient: bool, weight_gradient: bool, learns: bool) -> Matmul:
+    return Matmul("x", "mlp", 1.0, ZERO, 2 * ONE, 3 * ONE, 5 * ONE, 7 * ONE, input_gradient, weight_gradient, learns)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "backward_flops", "backward_launches"),
+    [
+        ((True, True, True), 2 * 420, 2.0),
+        ((True, False, False), 420, 1.0),
+        ((True, True, False), 420, 2.0),
+        ((False, True, True), 420, 1.0),
+    ],
+)
+def test_product_of_seven_2_by_5_by_3(
+    gradients: tuple[bool, bool, bool], backward_flops: int, backward_launches: float
+) -> None:
+    """2 x 2 x 3 x 5 x 7 = 420 FLOPs a product; a gradient that is thrown away is launched, but is no useful FLOP."""
+    op = product(*gradients)
+    assert op.forward_flops == 420
+    assert op.backward_flops == backward_flops
+    assert launches(op) == (1.0, backward_launches)
+
+
+def attention(kernel: str) -> Attention:
+    return Attention(
+        name="attention", module="attention", layers=1.0, saved_bytes=ZERO, batch=2 * ONE, heads=8 * ONE,
+        kv_heads=2 * ONE, query=4 * ONE, key=16 * ONE, pairs=attended_positions(4 * ONE, 16 * ONE), qk_head_dim=24,
+        v_head_dim=16, kernel=kernel, statistics_bytes=ZERO,
+    )  # fmt: skip
+
+
+def test_attention_flops_and_operands() -> None:
+    """58 pairs; a pair costs 2 x 24 FLOPs for its score and 2 x 16 for its value."""
+    op = attention("flash")
+    assert op.forward_flops == 2 * 8 * 58 * (2 * 24 + 2 * 16)
+    queries_and_output, keys_and_values = 8 * 4 * (24 + 16), 2 * 16 * (24 + 16)
+    assert op.operand_elements == 2 * (queries_and_output + keys_and_values)
+
+
+def test_launches_of_the_other_operators() -> None:
+    assert launches(attention("eager"))[0] > launches(attention("flash"))[0]
+    assert launches(MemoryBound("x", "norm", 1.0, ZERO, ONE, ONE, 7.0, 14.0)) == (7.0, 14.0)
+    there = (("all_gather", ONE),)
+    assert launches(Collective("x", "mlp", 1.0, ZERO, "tp", there, (*there, *there))) == (1.0, 2.0)
+    with pytest.raises(TypeError, match="str"):
+        launches("an operator")  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""Layouts as a struct of arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import ONE_GPU, layouts
+
+from xe_sizer.training.layout import Layouts
+
+
+def test_sizes_broadcast_to_one_shape() -> None:
+    made = layouts(tp=[1, 2, 4], dp=8)
+    assert len(made) == 3
+    assert made.gpus.tolist() == [8, 16, 32]
+    assert made.dp.tolist() == [8, 8, 8]
+
+
+def test_every_field_must_be_given() -> None:
+    sizes = dict(ONE_GPU)
+    del sizes["zero"]
+    with pytest.raises(KeyError, match="zero"):
+        Layouts.of(**sizes)
+
+
+def test_selection_keeps_the_rows_together() -> None:
+    made = layouts(tp=[1, 2, 4], dp=[4, 2, 1])
+    chosen = made[made.tp > 1]
+    assert list(zip(chosen.tp.tolist(), chosen.dp.tolist(), strict=True)) == [(2, 2), (4, 1)]
+    assert made[np.array([2, 0])].tp.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("tp", "cp", "dp", "ep", "expert_tp", "expert_dp"),
+    [
+        (1, 1, 8, 8, 1, 1),  # the expert group takes all data-parallel ranks
+        (2, 1, 8, 8, 2, 1),  # experts split over tp, as the dense layers are
+        (2, 1, 8, 4, 2, 2),
+        (8, 1, 1, 8, 1, 1),  # no data-parallel ranks: the tensor ranks hold whole experts
+        (8, 1, 2, 8, 1, 2),
+        (4, 2, 4, 1, 4, 8),
+    ],
+)
+def test_expert_groups(tp: int, cp: int, dp: int, ep: int, expert_tp: int, expert_dp: int) -> None:
+    made = layouts(tp=tp, cp=cp, dp=dp, ep=ep)
+    assert (made.expert_tp.tolist(), made.expert_dp.tolist()) == ([expert_tp], [expert_dp])
+    assert expert_tp * expert_dp * ep == tp * cp * dp

@@ -1,0 +1,212 @@
+"""The memory ledger against arithmetic of the papers that introduced each saving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from cases import GPT, job, layouts
+
+from xe_sizer.training.job import Job
+from xe_sizer.training.memory import MOMENTS, Ledger, fits, memory_ledger, micro_batches_in_flight
+
+LLAMA_2_7B = 6_738_415_616
+STATES = ("weights", "gradients", "optimizer states")
+GIB = 2**30
+
+
+def ledger(made: Job, **sizes: object) -> Ledger:
+    return memory_ledger(made, layouts(**sizes))
+
+
+def at(made: Ledger, name: str, moment: str, stage: int = 0, index: int = 0) -> float:
+    whole = np.broadcast_to(made.components[name], made.total_bytes.shape)
+    return float(whole[stage, MOMENTS.index(moment), index])
+
+
+def states(made: Ledger, index: int = 0) -> float:
+    return sum(at(made, name, "optimizer step", index=index) for name in STATES)
+
+
+@pytest.mark.parametrize(("zero", "bytes_per_parameter"), [(0, 16), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)])
+def test_zero_states_of_a_7b_model_on_64_gpus(zero: int, bytes_per_parameter: float) -> None:
+    """Rajbhandari et al. 2020 (arXiv:1910.02054), figure 1: 2 + 2 + 12 bytes, split stage by stage.
+
+    Their 7.5 billion parameters on 64 GPUs need 120, 31.4, 16.6 and 1.9 GB.
+    """
+    made = ledger(job(stack="deepspeed"), dp=64, zero=zero, grad_accum=2)
+    assert states(made) == pytest.approx(bytes_per_parameter * LLAMA_2_7B, rel=1e-12)
+    published_gb = (120, 31.4, 16.6, 1.9)[zero]
+    assert states(made) / LLAMA_2_7B * 7.5 == pytest.approx(published_gb, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("stack", "weights", "gradients", "optimizer"), [("megatron-lm", 2, 4, 12), ("hf-trainer", 4, 4, 8)]
+)
+def test_bytes_per_parameter_of_a_stack(stack: str, weights: int, gradients: int, optimizer: int) -> None:
+    """Megatron-LM: 16-bit weights, float32 gradients, master and moments: 18 bytes. Autocast: all float32, 16."""
+    made = ledger(job(stack=stack), grad_accum=2)
+    expected = [weights * LLAMA_2_7B, gradients * LLAMA_2_7B, optimizer * LLAMA_2_7B]
+    assert [at(made, name, "optimizer step") for name in STATES] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("optimizer", "moments"), [("adamw", 8), ("sgd", 4), ("adamw-8bit", 2.03)])
+def test_moments_of_an_optimizer(optimizer: str, moments: float) -> None:
+    made = ledger(job(stack="hf-trainer", optimizer=optimizer))
+    assert at(made, "optimizer states", "optimizer step") == pytest.approx(moments * LLAMA_2_7B, rel=1e-12)
+
+
+def test_float32_training_has_no_master_copy() -> None:
+    made = ledger(job(stack="megatron-lm", precision="fp32"), grad_accum=2)
+    assert states(made) == pytest.approx(16 * LLAMA_2_7B, rel=1e-12)
+
+
+def test_lora_trains_its_adapters_alone() -> None:
+    """4,194,304 adapter weights (r = 8 on q and v): 2 bytes each beside 2 bytes a frozen weight, 4 + 12 for states."""
+    made = ledger(job(kind="lora", lora__rank=8, lora__targets=["q", "v"]), grad_accum=2)
+    sizes = [at(made, name, "optimizer step") for name in ("weights", "adapters", "gradients", "optimizer states")]
+    assert sizes == pytest.approx([2 * LLAMA_2_7B, 2 * 4_194_304, 4 * 4_194_304, 12 * 4_194_304], rel=1e-12)
+
+
+def test_nf4_with_double_quantisation() -> None:
+    """QLoRA (arXiv:2305.14314): 4 bits and 0.127 bits of constants a weight; embedding, head and norms in 16 bit."""
+    quantised = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    made = ledger(job(kind="qlora"))
+    expected = quantised * (4 + 0.127) / 8 + (LLAMA_2_7B - quantised) * 2
+    assert at(made, "weights", "loss") == pytest.approx(expected, rel=1e-4)
+    assert 3.8e9 < at(made, "weights", "loss") < 4.0e9
+
+
+def test_full_recomputation_keeps_the_layers_inputs() -> None:
+    """2 s b h a layer (arXiv:2205.05198, section 5), and the head's own."""
+    made = replace(job(stack="megatron-lm", train__seq_len=512), model=GPT)
+    none, full = (ledger(made, micro_batch=2, recompute=mode, grad_accum=4) for mode in (0, 2))
+    layer = 2 * 512 * 2 * 1024
+    head = at(full, "activations", "loss") - 4 * layer
+    assert 0 < head <= 3 * layer
+    kept = at(none, "activations", "loss") - head
+    assert kept == pytest.approx(4 * (16 * layer + 4 * 16 * 512 * 2), rel=1e-12)
+    assert at(full, "recomputed layer", "end of backward") == pytest.approx(kept / 4, rel=1e-12)
+
+
+def test_selective_recomputation_drops_the_scores_of_eager_attention() -> None:
+    made = replace(job(stack="megatron-lm", attention="eager", train__seq_len=512), model=GPT)
+    none, selective = (ledger(made, micro_batch=2, recompute=mode, grad_accum=4) for mode in (0, 1))
+    scores = 4 * 16 * 512 * 512 * 2 * (4 + 2)
+    assert at(none, "activations", "loss") - at(selective, "activations", "loss") == pytest.approx(scores, rel=1e-12)
+
+
+def test_sequence_parallelism_divides_the_activations() -> None:
+    made = replace(job(stack="megatron-lm", train__seq_len=512), model=GPT)
+    whole, split = (ledger(made, tp=tp, sequence_parallel=int(tp > 1), grad_accum=4) for tp in (1, 8))
+    assert at(split, "activations", "loss") * 8 == pytest.approx(at(whole, "activations", "loss"), rel=1e-12)
+
+
+def chunks_held(pp: int, vpp: int, micro_batches: int, stage: int) -> int:
+    """Model chunks whose activations a stage holds at most, by running the schedule of Megatron-LM's source.
+
+    Warm-up: all for one chunk short of a full pipeline of forwards, then one forward and one backward in turn.
+    """
+    total = micro_batches * vpp
+    warmup = pp - stage - 1 if vpp == 1 else 2 * (pp - stage - 1) + (vpp - 1) * pp
+    held = most = 0
+    forwards = backwards = 0
+    while backwards < total:
+        if forwards < total and forwards - backwards <= warmup:
+            forwards, held = forwards + 1, held + 1
+        else:
+            backwards, held = backwards + 1, held - 1
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+@pytest.mark.parametrize("vpp", [1, 2, 4])
+def test_micro_batches_in_flight_of_a_schedule(pp: int, vpp: int) -> None:
+    made = micro_batches_in_flight(layouts(pp=pp, vpp=vpp, grad_accum=4 * pp))
+    simulated = [chunks_held(pp, vpp, 4 * pp, stage) / vpp for stage in (0, pp - 1)]
+    assert made[:, 0] == pytest.approx(simulated, rel=1e-12)
+
+
+def test_never_more_in_flight_than_there_are() -> None:
+    assert micro_batches_in_flight(layouts(pp=8, grad_accum=[1, 3, 32])).tolist() == [[1, 3, 8], [1, 1, 1]]
+
+
+def test_the_first_stage_of_a_pipeline_holds_pp_micro_batches() -> None:
+    """As many layers' worth as one GPU with all layers and one micro-batch (Narayanan et al. 2021)."""
+    made = job(stack="megatron-lm")
+    one, four = (ledger(made, pp=pp, grad_accum=16) for pp in (1, 4))
+    alone = at(one, "activations", "loss", stage=0)
+    assert at(four, "activations", "loss", stage=0) == pytest.approx(alone, rel=0.03)
+    assert at(four, "activations", "loss", stage=1) < alone / 2
+
+
+def test_offloading_moves_the_optimizer_to_the_host() -> None:
+    """ZeRO-Offload (arXiv:2101.06840): 16-bit weights and gradients stay, 12 bytes and the gradients' copy leave."""
+    made = ledger(job(stack="deepspeed"), dp=8, zero=1, offload=[0, 1], grad_accum=2)
+    assert at(made, "optimizer states", "optimizer step", index=1) == 0
+    assert at(made, "weights", "loss", index=1) == 2 * LLAMA_2_7B
+    assert made.host_bytes.tolist() == pytest.approx([0, 16 * LLAMA_2_7B], rel=1e-12)
+
+
+def test_parameters_offloaded_leave_a_few_layers_on_the_card() -> None:
+    made = ledger(job(stack="deepspeed"), dp=8, zero=3, offload=2, grad_accum=2)
+    assert at(made, "weights", "loss") == 0
+    layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    root = 2 * 32000 * 4096 + 4096
+    assert at(made, "gathered layers", "loss") == pytest.approx(2 * (root + 3 * layer), rel=1e-12)
+    assert made.host_bytes[0] == pytest.approx((16 + 2) * LLAMA_2_7B, rel=1e-12)
+
+
+def test_logits_of_the_whole_vocabulary() -> None:
+    """Vocab-parallel loss: 16-bit logits, float32 in place, gradient in 16 bit: 8 bytes for each of 4096 x 32000."""
+    made = ledger(job(stack="megatron-lm"), tp=[1, 4], grad_accum=2)
+    assert at(made, "logits and loss", "loss", index=0) == 8 * 4096 * 32000
+    assert at(made, "logits and loss", "loss", index=1) == 2 * 4096 * 32000
+    assert at(made, "logits and loss", "optimizer step") == 0
+
+
+def test_components_sum_to_the_peak_and_slack_follows_the_tensors() -> None:
+    made = ledger(job(), dp=8, zero=[0, 1, 3], grad_accum=4)
+    for index in range(3):
+        assert sum(made.at_peak(index).values()) == pytest.approx(made.peak_bytes[index], rel=1e-12)
+        assert 0.04 < made.at_peak(index)["allocator slack"] / made.tensor_peak_bytes[index] <= 0.05
+    assert np.all(made.tensor_peak_bytes < made.peak_bytes)
+
+
+def test_communicators_cost_what_the_stack_says() -> None:
+    made = job()
+    none, two = ledger(made), ledger(made, tp=2, dp=2, grad_accum=4)
+    assert at(none, "NCCL buffers", "loss") == 0
+    assert at(two, "NCCL buffers", "loss") == pytest.approx(2 * made.stack.memory.communicator_gib * GIB)
+
+
+def test_a_layout_fits_up_to_the_last_byte() -> None:
+    made = job(kind="qlora", train__seq_len=512)
+    one = ledger(made)
+    room = made.server.accelerator.memory_bytes - float(one.peak_bytes[0])
+    assert room > 0
+    assert fits(one, made, room - 1).tolist() == [True]
+    assert fits(one, made, room + 1).tolist() == [False]
+
+
+def test_host_memory_counts_where_it_is_known() -> None:
+    made = job(stack="deepspeed")
+    offloaded = ledger(made, dp=8, zero=3, offload=1, grad_accum=2)
+    assert fits(offloaded, made).tolist() == [True]
+    small = replace(made, server=replace(made.server, host_memory_bytes=64 * GIB))
+    unknown = replace(made, server=replace(made.server, host_memory_bytes=None))
+    assert fits(offloaded, small).tolist() == [False]
+    assert fits(offloaded, unknown).tolist() == [True]
+
+
+def test_gradients_that_are_freed_are_not_there_at_the_first_loss() -> None:
+    made = job(stack="hf-trainer")
+    freed, kept = ledger(made, grad_accum=1), ledger(made, grad_accum=2)
+    assert at(freed, "gradients", "loss") == 0
+    assert at(kept, "gradients", "loss") == at(freed, "gradients", "end of backward") == 4 * LLAMA_2_7B
+    persists = msgspec.structs.replace(made.stack.states, gradients_persist=True)
+    early = replace(made, stack=msgspec.structs.replace(made.stack, states=persists))
+    assert at(ledger(early, grad_accum=1), "gradients", "loss") == 4 * LLAMA_2_7B

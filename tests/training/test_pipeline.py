@@ -1,0 +1,67 @@
+"""The pipeline schedule against Narayanan et al. 2021 (arXiv:2104.04473) and a simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import job, layouts
+
+from xe_sizer.cost.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.graph.operators import Array
+from xe_sizer.training.job import Job
+from xe_sizer.training.pipeline import Pipeline, pipeline
+
+
+def scheduled(made: Job, stage_s: Array, **sizes: object) -> Pipeline:
+    chosen = layouts(**sizes)
+    tokens = np.full(len(chosen), 2048.0)
+    return pipeline(made, chosen, made.graph(chosen, tokens), stage_s)
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+@pytest.mark.parametrize("vpp", [1, 2, 4])
+def test_bubble_of_equal_stages(pp: int, vpp: int) -> None:
+    """Share of the ideal time: (pp - 1) / (v m), section 2.2 of the paper."""
+    micro_batches, stage_s = 16, 0.25
+    made = scheduled(job(), np.full((3, 1), stage_s), pp=pp, vpp=vpp, grad_accum=micro_batches)
+    assert made.bubble_s / (micro_batches * stage_s) == pytest.approx((pp - 1) / (vpp * micro_batches), rel=1e-12)
+
+
+def fill_and_drain_s(stages: list[float], micro_batches: int) -> float:
+    """Time of a pipeline without transfers, whose stages work on one micro-batch after the other, in order.
+
+    Stage i starts a micro-batch when stage i - 1 has passed it on and its own last one is done.
+    """
+    done = [0.0] * len(stages)
+    for _ in range(micro_batches):
+        before = 0.0
+        for stage, seconds in enumerate(stages):
+            done[stage] = before = max(done[stage], before) + seconds
+    return done[-1]
+
+
+@pytest.mark.parametrize("stages", [[3.0, 1.0, 1.0, 2.0], [1.0, 1.0, 1.0, 4.0], [2.0, 2.0, 2.0, 2.0], [1.0, 2.0]])
+def test_uneven_stages_fill_and_drain(stages: list[float]) -> None:
+    """The slowest stage works all the time but for filling and draining: the sum of the others."""
+    middle = stages[1] if len(stages) > 2 else 0.0
+    stage_s = np.array([[stages[0]], [stages[-1]], [middle]])
+    made = scheduled(job(), stage_s, pp=len(stages), grad_accum=12)
+    assert 12 * max(stages) + made.bubble_s[0] == pytest.approx(fill_and_drain_s(stages, 12), rel=1e-12)
+
+
+def test_no_pipeline_no_bubble() -> None:
+    made = scheduled(job(), np.ones((3, 1)), pp=1, grad_accum=8)
+    assert (made.bubble_s[0], made.transfer_s[0]) == (0.0, 0.0)
+
+
+def test_transfers_of_a_boundary_tensor() -> None:
+    """2 vpp crossings a micro-batch of b s h in 16 bit, less what the stack hides; across nodes when they are full."""
+    made = job(stack="megatron-lm")
+    network, shown = made.network, 1.0 - made.stack.overlap.pipeline
+    one_s = [float(collective_time_s(POINT_TO_POINT, 2048 * 4096 * 2, 2, local, network)) for local in (2, 1)]
+    near = scheduled(made, np.ones((3, 1)), pp=2, vpp=2, tp=2, grad_accum=8)
+    assert near.transfer_s[0] == pytest.approx(2 * 2 * 8 * one_s[0] * shown, rel=1e-12)
+    far = scheduled(made, np.ones((3, 1)), pp=2, tp=8, grad_accum=8)
+    assert far.transfer_s[0] == pytest.approx(2 * 8 * one_s[1] * shown, rel=1e-12)
+    sharded = scheduled(made, np.ones((3, 1)), pp=2, tp=8, grad_accum=8, sequence_parallel=1)
+    assert sharded.transfer_s[0] < far.transfer_s[0]

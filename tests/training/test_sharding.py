@@ -1,0 +1,114 @@
+"""Elements on a rank against counts of published models and sums by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import REGISTRY, job, layouts
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.parameters import Weight, count_parameters
+from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
+from xe_sizer.training.sharding import Census, census, layers_per_stage, rank_elements
+
+FULL = METHODS["sft"](REGISTRY.model("llama-2-7b"), MethodOptions())
+
+
+def elements(model: ModelShape, method: Method = FULL, **sizes: object) -> Census:
+    return census(model, method, layouts(**sizes))
+
+
+@pytest.mark.parametrize("name", REGISTRY.names("model"))
+def test_one_gpu_holds_every_parameter(name: str) -> None:
+    """Nothing of a model is lost or counted twice, but for keys and values that layers borrow."""
+    model = REGISTRY.model(name)
+    held = elements(model)
+    borrowed = 0
+    if model.kv_layers is not None:
+        borrowed = (model.layers - model.kv_layers) * 2 * model.hidden * model.kv_heads * model.head_dim
+    assert held.base[0, 0] == pytest.approx(count_parameters(model).total + borrowed, rel=1e-12)
+    assert np.array_equal(held.base[0], held.base[1])
+
+
+def test_shards_of_a_weight() -> None:
+    """Column-parallel biases are split, those of row-parallel weights are whole on every rank."""
+    eight = layouts(tp=8, dp=4, ep=4)
+    column = Weight("up", "mlp", "linear", 512, 2048, 2048, split="column")
+    row = Weight("down", "mlp", "linear", 2048, 512, 512, split="row")
+    expert = Weight("expert_up", "experts", "linear", 512, 2048, copies=16, split="expert")
+    norm = Weight("input_norm", "norm", "vector", 1, 512)
+    assert rank_elements(column, eight) == (512 * 2048 + 2048) / 8
+    assert rank_elements(row, eight) == 512 * 2048 / 8 + 512
+    assert rank_elements(expert, eight) == 16 * 512 * 2048 / (4 * 8)
+    assert rank_elements(norm, eight) == 512
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_tensor_ranks_of_llama_split_all_but_the_norms(tp: int) -> None:
+    held = elements(REGISTRY.model("llama-2-7b"), tp=tp)
+    norms = (2 * 32 + 1) * 4096
+    assert held.base[0, 0] == (6_738_415_616 - norms) / tp + norms
+
+
+def test_pipeline_stages_share_the_layers() -> None:
+    """Llama-2-7B over 4 stages: 8 layers each, the embedding on the first, norm and head on the last."""
+    layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    held = elements(REGISTRY.model("llama-2-7b"), pp=4)
+    assert held.base[:, 0].tolist() == [8 * layer + 32000 * 4096, 8 * layer + 32000 * 4096 + 4096]
+    assert layers_per_stage(REGISTRY.model("llama-2-7b"), layouts(pp=[1, 2, 5])).tolist() == [32, 16, 7]
+
+
+def test_tied_embeddings_are_copied_to_the_last_stage() -> None:
+    model = REGISTRY.model("gpt2")
+    alone, split = elements(model), elements(model, pp=2)
+    assert alone.base[0, 0] == count_parameters(model).total == 124_439_808
+    assert split.base[:, 0].sum() == pytest.approx(124_439_808 + 50257 * 768 + 1024 * 768)
+
+
+def test_a_layer_and_the_root_are_what_fsdp_gathers() -> None:
+    held = elements(REGISTRY.model("llama-2-7b"), dp=8, zero=3)
+    assert held.layer[0, 0] == 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    assert held.root[0, 0] == 2 * 32000 * 4096 + 4096
+
+
+# Published by the authors of the adapters: LoRA on Llama-2-7B with r = 8 on q and v (peft's examples), and QLoRA
+# style r = 16 on all linear layers.
+@pytest.mark.parametrize(
+    ("targets", "rank", "published"),
+    [
+        (["q_proj", "v_proj"], 8, 4_194_304),
+        (["all-linear"], 16, 39_976_960),
+        (["q_proj", "k_proj", "v_proj", "o_proj"], 8, 8_388_608),
+        (["qkv"], 32, 32 * 32 * (4096 + 3 * 4096)),
+    ],
+)
+def test_adapters_of_llama_2_7b(targets: list[str], rank: int, published: int) -> None:
+    made = job(kind="lora", lora__rank=rank, lora__targets=targets)
+    assert made.method.adapter_parameters(made.model) == published
+    assert made.method.trainable_parameters(made.model) == published
+    assert elements(made.model, made.method).adapters[0, 0] == published
+
+
+def test_adapters_split_on_the_side_that_the_weight_is_split() -> None:
+    """Column weights split B (r x outputs), row weights split A (r x inputs)."""
+    column = job(kind="lora", lora__rank=8, lora__targets=["q"])
+    row = job(kind="lora", lora__rank=8, lora__targets=["down"])
+    assert elements(column.model, column.method, tp=4).adapters[0, 0] == 32 * 8 * (4096 + 4096 / 4)
+    assert elements(row.model, row.method, tp=4).adapters[0, 0] == 32 * 8 * (11008 / 4 + 4096)
+    assert elements(column.model, column.method, pp=4).adapters[0, 0] == 8 * 8 * (4096 + 4096)
+
+
+def test_prompt_encoder_of_p_tuning() -> None:
+    """10 virtual tokens of 1024 and a perceptron 1024 -> 1024 -> 4096 with biases, as NeMo configures it."""
+    made = job(kind="p-tuning")
+    assert made.method.trainable_parameters(made.model) == 10_240 + 1_049_600 + 4_198_400
+    assert elements(made.model, made.method).adapters[0, 0] == 5_258_240
+    assert made.method.added_tokens == 10
+
+
+def test_expert_parallelism_splits_experts_alone() -> None:
+    model = REGISTRY.model("mixtral-8x7b")
+    whole, split = elements(model), elements(model, dp=8, ep=8)
+    assert whole.experts[0, 0] == 32 * 8 * 3 * 4096 * 14336
+    assert split.experts[0, 0] * 8 == whole.experts[0, 0]
+    assert split.linear[0, 0] == whole.linear[0, 0]

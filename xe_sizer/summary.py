@@ -1,0 +1,256 @@
+"""A priced question as the result that users read: the JSON contract filled in, in SI units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from xe_sizer import __version__
+from xe_sizer.question import Question
+from xe_sizer.result import (
+    SCHEMA_VERSION,
+    Cost,
+    Data,
+    Gpus,
+    Layout,
+    Limit,
+    Memory,
+    MemoryComponent,
+    ModuleTime,
+    Price,
+    Range,
+    Reason,
+    Result,
+    Source,
+    Time,
+    TimeComponent,
+    Verdict,
+)
+from xe_sizer.sizing import Priced
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
+from xe_sizer.training.memory import MOMENTS
+from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
+from xe_sizer.uncertainty import evidence, relative_error, spread
+from xe_sizer.units import GIB, HOUR_S
+
+KWH_J = 3.6e6
+# Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
+TRAINING_POWER_SHARE = 0.85
+NODE_OVERHEAD = 1.25
+
+
+def summarise(priced: Priced) -> Result:
+    """Everything about a priced question but the advice."""
+    question, job = priced.question, priced.question.job
+    memory, time = _memory(priced), _time(priced)
+    cost = _cost(priced, time)
+    limits = _limits(priced, time, cost)
+    node = job.server.accelerators
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        tool_version=__version__,
+        scenario=_scenario(question),
+        verdict=Verdict(
+            fits=priced.fits,
+            meets_limits=all(limit.ok for limit in limits),
+            reasons=_reasons(priced, memory, limits),
+            limits=limits,
+        ),
+        gpus=Gpus(
+            count=priced.gpus,
+            nodes=math.ceil(priced.gpus / node),
+            gpus_per_node=min(priced.gpus, node),
+            minimum_that_fits=priced.minimum,
+        ),
+        layout=_layout(priced.layouts),
+        memory=memory,
+        time=time,
+        data=_data(priced),
+        cost=cost,
+        warnings=question.warnings,
+        sources=_sources(question),
+    )
+
+
+def _scenario(question: Question) -> dict[str, Any]:
+    """Resolved keys, nested as in the scenario file, with the origin of each."""
+    nested: dict[str, Any] = {}
+    for key, value in question.resolved.items():
+        section, _, name = key.rpartition(".")
+        holder = nested.setdefault(section, {}) if section else nested
+        holder[name] = value
+    nested["server"] = nested.get("server", question.job.server.name)
+    nested["gpu"] = question.job.server.accelerator.name
+    nested["origin"] = dict(question.origin)
+    return nested
+
+
+def _layout(layouts: Layouts) -> Layout:
+    sizes = {
+        name: int(getattr(layouts, name)[0])
+        for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum")
+    }
+    return Layout(
+        **sizes,
+        recompute=RECOMPUTE[int(layouts.recompute[0])],
+        offload=OFFLOAD[int(layouts.offload[0])],
+        sequence_parallel=bool(layouts.sequence_parallel[0]),
+    )
+
+
+def _memory(priced: Priced) -> Memory:
+    job, layouts = priced.question.job, priced.layouts
+    stage, moment = priced.ledger.worst()
+    stages = int(layouts.pp[0])
+    number = 1 if stage == 0 else stages
+    components = tuple(
+        MemoryComponent(name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1])
+        for name, size in priced.ledger.at_peak().items()
+        if size > 0
+    )
+    peak = sum(component.bytes for component in components)
+    return Memory(
+        peak_bytes=peak,
+        usable_bytes=priced.usable_bytes,
+        headroom_bytes=priced.usable_bytes - peak,
+        phase=MOMENTS[moment],
+        gpu=f"pipeline stage {number} of {stages}",
+        components=components,
+        host_bytes=float(priced.ledger.host_bytes[0]),
+        host_available_bytes=job.server.host_memory_bytes,
+    )
+
+
+def _time(priced: Priced) -> Time:
+    job, line = priced.question.job, priced.timeline
+    seconds = {name: float(value[0]) for name, value in line.components.items()}
+    step_s = sum(seconds.values())
+    error = relative_error(job, seconds)
+    sequences = job.sequences(priced.layouts)
+    samples_per_s = job.global_batch / step_s
+    per_gpu = step_s * job.device.peak_flops_per_s
+    useful = float(line.flops[0])
+    return Time(
+        step_s=spread(step_s, error),
+        components=tuple(
+            TimeComponent(
+                name=name,
+                seconds=value,
+                share=value / step_s,
+                formula=TIME_FORMULAS[name][0],
+                source=TIME_FORMULAS[name][1],
+            )
+            for name, value in seconds.items()
+            if value > 0
+        ),
+        modules=tuple(
+            ModuleTime(name=name, forward_s=float(forward[0]), backward_s=float(backward[0]))
+            for name, (forward, backward) in line.modules.items()
+        ),
+        steps=job.steps,
+        total_s=spread(step_s * job.steps, error),
+        tokens_per_s_per_gpu=samples_per_s * float(sequences.mean_tokens[0]) / priced.gpus,
+        samples_per_s=samples_per_s,
+        mfu=useful / per_gpu,
+        hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
+        bound=_bound(seconds),
+        calibrated=False,
+        evidence=evidence(job),
+    )
+
+
+def _bound(seconds: Mapping[str, float]) -> str:
+    """The part of the step that costs most, forward, backward and recomputation taken together as compute."""
+    compute = sum(seconds[name] for name in ("forward", "backward", "recompute"))
+    others = {name: value for name, value in seconds.items() if name not in ("forward", "backward", "recompute")}
+    name, value = max(others.items(), key=lambda item: item[1])
+    return "compute" if compute >= value else name
+
+
+def _data(priced: Priced) -> Data:
+    job = priced.question.job
+    sequences = job.sequences(priced.layouts)
+    trained = job.steps * job.global_batch
+    processed = trained * float(sequences.mean_tokens[0])
+    padding = float(sequences.padding_share[0])
+    return Data(
+        samples=round(job.samples),
+        real_tokens=processed * (1.0 - padding),
+        processed_tokens=processed,
+        padding_share=padding,
+        sequence_tokens=float(sequences.mean_tokens[0]),
+        longest_tokens=float(sequences.longest_tokens[0]),
+        padding=job.padding,
+    )
+
+
+def _cost(priced: Priced, time: Time) -> Cost:
+    """GPU-hours of whole GPUs; energy from the design power; price where one is known."""
+    question, gpu = priced.question, priced.question.job.server.accelerator
+    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")})
+    power_w = None if gpu.tdp_w is None else gpu.tdp_w * TRAINING_POWER_SHARE * NODE_OVERHEAD
+    rate = question.price_per_gpu_hour
+    price = None
+    if rate is not None:
+        price = Price(
+            currency=question.currency,
+            low=hours.low * rate,
+            expected=hours.expected * rate,
+            high=hours.high * rate,
+        )
+    energy = None if power_w is None else hours.expected * HOUR_S * power_w / KWH_J
+    return Cost(gpu_hours=hours, energy_kwh=energy, price=price)
+
+
+def _limits(priced: Priced, time: Time, cost: Cost) -> tuple[Limit, ...]:
+    limits = priced.question.given.values.limits
+    headroom_gib = (priced.usable_bytes - priced.peak_bytes) / GIB
+    price = None if cost.price is None else cost.price.expected
+    asked = (
+        ("max_hours", limits.max_hours, time.total_s.expected / HOUR_S, 1),
+        ("max_cost", limits.max_cost, price, 1),
+        ("max_gpus", limits.max_gpus, float(priced.gpus), 1),
+        ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
+    )
+    return tuple(
+        Limit(name=name, limit=float(limit), value=value, ok=value is not None and sign * value <= sign * limit)
+        for name, limit, value, sign in asked
+        if limit is not None
+    )
+
+
+def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
+    reasons = []
+    if memory.headroom_bytes < 0:
+        message = (
+            f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {memory.usable_bytes / GIB:.1f} GiB available, "
+            f"{-memory.headroom_bytes / GIB:.1f} GiB missing ({memory.gpu}, {memory.phase})"
+        )
+        reasons.append(Reason(code="out-of-memory", message=message))
+    host = memory.host_available_bytes
+    if host is not None and memory.host_bytes > host:
+        message = (
+            f"offloading needs {memory.host_bytes / GIB:.0f} GiB of host memory a node, {host / GIB:.0f} GiB available"
+        )
+        reasons.append(Reason(code="out-of-host-memory", message=message))
+    for limit in limits:
+        if not limit.ok:
+            value = "unknown: no price given" if limit.value is None else f"{limit.value:,.1f}"
+            reasons.append(Reason(code=limit.name, message=f"{limit.name} is {limit.limit:,.6g}, estimate {value}"))
+    return tuple(reasons)
+
+
+def _sources(question: Question) -> tuple[Source, ...]:
+    job, gpu = question.job, question.job.server.accelerator
+    found = [
+        Source(name=f"accelerator {gpu.name}", source=gpu.source),
+        Source(name=f"server {job.server.name}", source=job.server.source),
+        Source(name="matrix products", source=job.device.matmul.source),
+        Source(name="attention", source=job.device.attention.source),
+        Source(name=f"stack {job.stack.name}", source=job.stack.source),
+        Source(name="token lengths", source=question.data_source or job.lengths.assumption),
+    ]
+    found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
+    return tuple(source for source in found if source.source)
