@@ -162,5 +162,5 @@ def test_waiting_for_the_host_hides_exchanges_too() -> None:
     made = job(kind="lora", stack="hf-trainer", train__seq_len=64, train__padding="to-seq-len")
     faster = replace(made, device=replace(made.device, bandwidth_bytes_per_s=4 * made.device.bandwidth_bytes_per_s))
     before, after = (step(j, dp=2, zero=3, recompute=2) for j in (made, faster))
-    assert before.components["host"][0] > 0.3 * before.step_s[0]
+    assert before.components["host"][0] > 0.1 * before.step_s[0]
     assert after.step_s[0] <= before.step_s[0]

@@ -105,7 +105,7 @@ def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator
     yield activation(block, "expert activation", "experts", width)
     kept = float(learning.covers("expert_down"))
     yield product("expert down", hidden, ffn, width * inputs.element_bytes * kept)
-    yield weight_traffic(block, "experts", "experts", (matrices + 1.0) * local * hidden * ffn)
+    yield from weight_traffic(block, "experts", "experts", (matrices + 1.0) * local * hidden * ffn)
 
 
 def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:

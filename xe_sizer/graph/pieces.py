@@ -61,14 +61,16 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         weight_gradient=learning.weight_gradients,
         learns=learning.base,
     )
-    yield weight_traffic(block, name, weights[0].module, n * k)
+    yield from weight_traffic(block, name, weights[0].module, n * k)
     yield from _adapters(block, weights, tokens)
 
 
-def weight_traffic(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
+def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Iterator[MemoryBound]:
     """Casting, dequantising and gradient accumulation of a weight, once a micro-batch and direction."""
     forward, backward = block.inputs.weight_forward_bytes, block.inputs.weight_backward_bytes
-    return MemoryBound(
+    if not (np.any(forward > 0) or np.any(backward > 0)):
+        return
+    yield MemoryBound(
         name=f"{name} weight traffic",
         module=module,
         layers=block.layers,

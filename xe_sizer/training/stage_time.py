@@ -83,7 +83,7 @@ def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dic
     inner = {"tp": 1, "cp": layouts.tp, "ep": layouts.expert_tp}
     total = {group: (np.zeros(len(layouts)), np.zeros(len(layouts))) for group in sizes}
     for op in operators:
-        if not isinstance(op, Collective):
+        if not isinstance(op, Collective) or np.all(sizes[op.group] == 1):
             continue
         ranks = as_array(sizes[op.group])
         per_node = np.clip(node // np.asarray(inner[op.group]), 1, ranks)

@@ -143,6 +143,17 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     return exposed * layouts.grad_accum
 
 
+def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, group: _Group) -> Array:
+    """Exposed data-parallel exchange of a step [s]; each rule is evaluated only where some layout needs it."""
+    exposed = np.zeros(len(layouts))
+    gathers = layouts.zero == 3
+    if np.any(gathers & (group.ranks > 1)):
+        exposed = np.where(gathers, _every_micro_batch(job, layouts, held, stage, group), exposed)
+    if np.any(~gathers & (group.ranks > 1)):
+        exposed = np.where(gathers, exposed, _once_a_step(job, layouts, held, stage, group))
+    return np.where(group.ranks > 1, exposed, 0.0)
+
+
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     learning = (held.base * float(job.method.learning.base) + held.adapters).max(axis=0)
     return np.asarray(learning / np.where(layouts.zero >= 1, layouts.dp * layouts.cp, 1))
@@ -184,12 +195,7 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     components = {name: accum * stage.parts[name][slowest, columns] for name in PART_NAMES}
     components["pipeline bubble"] = schedule.bubble_s
     components["pipeline transfers"] = schedule.transfer_s
-    exposed = np.where(
-        layouts.zero == 3,
-        _every_micro_batch(job, layouts, held, stage, group),
-        _once_a_step(job, layouts, held, stage, group),
-    )
-    components["data-parallel communication"] = np.where(group.ranks > 1, exposed, 0.0)
+    components["data-parallel communication"] = _data_parallel(job, layouts, held, stage, group)
     components["optimizer"], components["offload"] = _optimizer(job, layouts, held)
     components["step overhead"] = np.full(len(layouts), job.stack.step_overhead_s)
     modules = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report.batch import Batch, batch_json
-from xe_sizer.report.options import Options
-from xe_sizer.result import Result
+if TYPE_CHECKING:
+    from xe_sizer.report.batch import Batch
+    from xe_sizer.report.options import Options
+    from xe_sizer.result import Result
 
 
 def render(result: Result, options: Options) -> str:
@@ -16,6 +17,8 @@ def render(result: Result, options: Options) -> str:
 
 
 def render_batch(batch: Batch, options: Options) -> str:
+    from xe_sizer.report.batch import batch_json  # tables and all, which one result does not need
+
     return _pretty(batch_json(batch))
 
 

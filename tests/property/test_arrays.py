@@ -1,0 +1,82 @@
+"""One set of equations: a batch of layouts is priced as each layout alone, in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import job, layouts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Layouts
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.step import timeline
+
+JOBS = {
+    "dense": job("llama-2-7b", "sft", train__seq_len=1024),
+    "grouped": job("llama-2-70b", "lora", stack="nemo", data__mean_tokens=115, data__max_tokens=8588, data__samples=12012),
+    "eager": job("gpt2", "pretrain", stack="hf-trainer", attention="eager"),
+    "experts": job("mixtral-8x7b", "qlora", stack="deepspeed", train__seq_len=2048),
+    "latent": job("deepseek-v2-lite", "pretrain", train__seq_len=1024),
+    "windowed": job("gemma-2-9b", "p-tuning", stack="hf-trainer"),
+    "cut": job("llama-2-7b", "sft", data__mean_tokens=300, data__max_tokens=4000, train__padding="longest-in-micro-batch"),
+}  # fmt: skip
+POWER = st.sampled_from([1, 2, 4, 8])
+LAYOUT = st.fixed_dictionaries({
+    "tp": POWER, "pp": POWER, "vpp": st.sampled_from([1, 2]), "cp": st.sampled_from([1, 2]), "ep": st.sampled_from([1, 2]),
+    "dp": st.sampled_from([1, 2, 8, 24]), "zero": st.sampled_from([0, 1, 2, 3]), "micro_batch": st.integers(1, 5),
+    "grad_accum": st.integers(1, 33), "recompute": st.sampled_from([0, 1, 2]), "offload": st.sampled_from([0, 1, 2]),
+    "sequence_parallel": st.sampled_from([0, 1]),
+})  # fmt: skip
+BATCH = st.lists(LAYOUT, min_size=2, max_size=6)
+
+
+def columns(rows: list[dict[str, int]]) -> Layouts:
+    return layouts(**{name: [row[name] for row in rows] for name in rows[0]})
+
+
+def priced(made: Job, chosen: Layouts) -> dict[str, np.ndarray]:
+    """Every figure that has one value a layout."""
+    ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
+    shape = ledger.total_bytes.shape
+    figures = {f"memory {name}": np.broadcast_to(v, shape) for name, v in ledger.components.items()}
+    figures |= {f"time {name}": value for name, value in line.components.items()}
+    figures |= {f"module {name}": np.stack(sides) for name, sides in line.modules.items()}
+    figures |= {"peak": ledger.peak_bytes, "tensors": ledger.tensor_peak_bytes, "host": ledger.host_bytes}
+    return figures | {"flops": line.flops * np.ones(len(chosen)), "again": line.recompute_flops, "step": line.step_s}
+
+
+@pytest.mark.parametrize("name", JOBS)
+@settings(max_examples=12, deadline=None)
+@given(rows=BATCH)
+def test_a_batch_is_priced_as_each_layout_alone(name: str, rows: list[dict[str, int]]) -> None:
+    together = priced(JOBS[name], columns(rows))
+    for index, row in enumerate(rows):
+        alone = priced(JOBS[name], layouts(**row))
+        for figure, value in together.items():
+            assert value[..., index] == pytest.approx(alone[figure][..., 0], rel=1e-12), figure
+
+
+@pytest.mark.parametrize("name", JOBS)
+@settings(max_examples=6, deadline=None)
+@given(rows=BATCH)
+def test_the_order_of_layouts_does_not_matter(name: str, rows: list[dict[str, int]]) -> None:
+    chosen = columns(rows)
+    there, back = priced(JOBS[name], chosen), priced(JOBS[name], chosen[::-1])
+    for figure, value in there.items():
+        assert np.array_equal(value, back[figure][..., ::-1]), figure
+
+
+@pytest.mark.parametrize("name", JOBS)
+@settings(max_examples=15, deadline=None)
+@given(rows=BATCH)
+def test_every_figure_is_finite_and_sums_to_its_total(name: str, rows: list[dict[str, int]]) -> None:
+    chosen = columns(rows)
+    for figure, value in priced(JOBS[name], chosen).items():
+        assert np.all(np.isfinite(value)), figure
+        assert np.all(value >= 0), figure
+    ledger, line = memory_ledger(JOBS[name], chosen), timeline(JOBS[name], chosen)
+    assert sum(line.components.values()) == pytest.approx(line.step_s, rel=1e-12)
+    for index in range(len(chosen)):
+        assert sum(ledger.at_peak(index).values()) == pytest.approx(ledger.peak_bytes[index], rel=1e-12)
