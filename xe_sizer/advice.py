@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, islice
+from pathlib import Path
 
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
@@ -19,6 +20,9 @@ from xe_sizer.units import GIB, HOUR_S
 MOST_ADVICE = 5
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
 OPTION_OF = {key: option for option, key in OPTIONS.items()}
+# A flag of ours takes the place of the user's flag that says the same in another way.
+REPLACED_BY = {"server": "gpu", "nodes": "gpus"}
+SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
 # Accelerators to suggest instead, by growing memory; the first larger ones that are sold in the same form.
 NOTICEABLY = 1.1  # a larger card has at least this times the memory
 LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
@@ -95,39 +99,47 @@ def _smaller_job(priced: Priced) -> Iterator[Change]:
         yield Change("QLoRA instead of full fine-tuning", {"job": "qlora"}, 8)
     if job.method.name == "lora":
         yield Change("QLoRA instead of LoRA", {"job": "qlora"}, 7)
-    if job.seq_len >= 1024:
-        half = job.seq_len // 2
-        yield Change(f"sequences of {half:,} tokens instead of {job.seq_len:,}", {"train.seq_len": half}, 8)
+
+
+def _shorter_sequences(priced: Priced) -> Iterator[Change]:
+    whole = priced.question.job.seq_len
+    for part in SHORTER:
+        if whole // part >= 512:
+            tokens = whole // part
+            yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, 8)
+
+
+def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+    """The flags that stay beside the keys that are set."""
+    return {key: value for key, value in flags.items() if value is not None and REPLACED_BY.get(key, key) not in values}
 
 
 def changed(given: Given, values: Mapping[str, object]) -> Given:
     """The same question with some keys set as flags would set them. Raises InputError."""
-    return read_scenario(given.path, {**given.flags, **values}, given.environment)
+    return read_scenario(given.path, {**_kept(given.flags, values), **values}, given.environment)
 
 
-def command(given: Given, values: Mapping[str, object]) -> str:
-    """The command line that asks the question with the keys set."""
+def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = ()) -> str:
+    """The command line that asks the question with the keys set; `folders` hold the user's own profiles."""
     words = ["xe-sizer", "estimate"]
     if given.path is not None:
         words.append(str(given.path))
-    flags = {key: value for key, value in given.flags.items() if value is not None}
-    merged = {**_from_environment(given), **flags, **values}
-    if "gpu" in values:
-        merged.pop("server", None)
-    for key, value in merged.items():
+    for key, value in {**_kept({**_from_environment(given), **given.flags}, values), **values}.items():
         option = f"--{OPTION_OF[key]}"
         if value is True:
             words.append(option)
         elif value is not False:
-            text = (
-                ",".join(map(str, value))
-                if isinstance(value, list | tuple)
-                else f"{value:g}"
-                if isinstance(value, float)
-                else str(value)
-            )
-            words += [option, text]
+            words += [option, _text(value)]
+    for folder in folders:
+        words += ["--profiles", str(folder)]
     return shlex.join(words)
+
+
+def _text(value: object) -> str:
+    """A value as a flag takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _from_environment(given: Given) -> dict[str, object]:
@@ -155,16 +167,22 @@ def _meets(priced: Priced) -> bool:
     hours, rate = priced.total_s / HOUR_S, priced.question.price_per_gpu_hour
     in_time = limits.max_hours is None or hours <= limits.max_hours
     in_budget = limits.max_cost is None or (rate is not None and hours * priced.gpus * rate <= limits.max_cost)
-    return priced.choice.fits and in_time and in_budget
+    in_number = limits.max_gpus is None or priced.gpus <= limits.max_gpus
+    return priced.choice.fits and in_time and in_budget and in_number
 
 
 def _effect(before: Priced, after: Priced) -> str:
     peak, usable = after.peak_bytes / GIB, after.usable_bytes / GIB
     words = f"{peak:.1f} of {usable:.1f} GiB per GPU"
-    hours = after.total_s / HOUR_S
-    if before.fits:
-        return f"{words}, {hours:.3g} h instead of {before.total_s / HOUR_S:.3g} h"
-    return f"{words}, {hours:.3g} h"
+    if before.question.gpus is None and after.gpus != before.gpus:
+        words += f" on {after.gpus} instead of {before.gpus}"
+    words += f", {_hours(after)} h"
+    return f"{words} instead of {_hours(before)} h" if before.fits else words
+
+
+def _hours(priced: Priced) -> str:
+    hours = priced.total_s / HOUR_S
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
 def _tried(priced: Priced, changes: Iterable[Change], registry: Registry) -> Iterator[tuple[Change, Priced]]:
@@ -186,14 +204,16 @@ def _first(found: Iterator[tuple[Change, Priced]]) -> Iterator[tuple[Change, Pri
     return islice(found, 1)
 
 
-def _made_to_fit(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
+def _made_to_fit(priced: Priced, registry: Registry) -> list[tuple[Change, Priced]]:
     """Changes that bring memory down: single light ones, else pairs of them; hardware; a smaller job."""
     light = [*_lighter_training(priced), *_other_layouts(priced)]
-    single = list(_tried(priced, light, registry))
-    yield from single or _tried(priced, _pairs(light), registry)
-    yield from _tried(priced, _more_gpus(priced), registry)
-    yield from _first(_tried(priced, _larger_gpus(priced, registry), registry))
-    yield from _tried(priced, _smaller_job(priced), registry)
+    larger = list(_larger_gpus(priced, registry))
+    found = list(_tried(priced, light, registry)) or list(_tried(priced, _pairs(light), registry))
+    found += _tried(priced, _more_gpus(priced), registry)
+    found += _first(_tried(priced, larger, registry))
+    found += _tried(priced, _smaller_job(priced), registry)
+    found += _first(_tried(priced, _shorter_sequences(priced), registry))
+    return found or list(_first(_tried(priced, _pairs([*larger, *light, *_smaller_job(priced)]), registry)))
 
 
 def _made_to_meet_limits(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
@@ -203,17 +223,20 @@ def _made_to_meet_limits(priced: Priced, registry: Registry) -> Iterator[tuple[C
         count for count in (priced.gpus // 2, 2 * priced.gpus, 4 * priced.gpus, 8 * priced.gpus) if 0 < count <= most
     ]
     other_counts = [Change(f"{count} GPUs instead of {priced.gpus}", {"gpus": count}, 5) for count in counts]
-    yield from _faster(priced, registry)
+    yield from (option for option in _faster(priced) if _meets(option[1]))
     yield from _tried(priced, other_counts, registry)
     yield from _first(_tried(priced, _larger_gpus(priced, registry), registry))
     yield from _tried(priced, _smaller_job(priced), registry)
+    yield from _first(_tried(priced, _shorter_sequences(priced), registry))
 
 
-def _faster(priced: Priced, registry: Registry) -> Iterator[tuple[Change, Priced]]:
+def _faster(priced: Priced) -> Iterator[tuple[Change, Priced]]:
     """Leaving the layout open, where that is faster than what the user fixed."""
     question = priced.question
-    open_question = question.without_layout()
-    after = price(open_question, look_for_minimum=False)
+    try:
+        after = price(question.without_layout(), look_for_minimum=False)
+    except InputError:  # the search's own choices may not divide a count that the user's do
+        return
     if after.fits and after.total_s < priced.total_s * (1.0 - WORTH_SAYING):
         chosen = {name: int(getattr(after.layouts, name)[0]) for name in question.fixed}
         values = {_key(name): _value(name, value) for name, value in chosen.items() if question.fixed[name] != value}
@@ -234,15 +257,19 @@ def advise(priced: Priced, registry: Registry) -> tuple[Advice, ...]:
     """Up to five changes, the ones a user would rather make first, then the faster; each was estimated."""
     given = priced.question.given
     if _meets(priced):
-        options = list(_faster(priced, registry)) if priced.question.fixed else []
+        options = list(_faster(priced)) if priced.question.fixed else []
     elif not priced.choice.fits:
-        options = list(_made_to_fit(priced, registry))
+        options = _made_to_fit(priced, registry)
     elif given.values.limits.max_cost is not None and priced.question.price_per_gpu_hour is None:
         options = []  # nothing can be said about a price that nobody knows
     else:
         options = list(_made_to_meet_limits(priced, registry))
-    options.sort(key=lambda option: (option[0].cost, option[1].total_s))
+    options.sort(key=lambda option: (option[0].cost, option[1].gpus, option[1].total_s))
     return tuple(
-        Advice(change=change.words, effect=_effect(priced, after), command=command(given, change.values))
+        Advice(
+            change=change.words,
+            effect=_effect(priced, after),
+            command=command(given, change.values, registry.user_folders),
+        )
         for change, after in options[:MOST_ADVICE]
     )

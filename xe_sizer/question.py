@@ -22,7 +22,7 @@ from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.units import GIB
-from xe_sizer.workload import DEFAULT_SEQ_LEN, Workload, workload
+from xe_sizer.workload import DEFAULT_SEQ_LEN, Workload, load_dataset, workload
 
 DEFAULT_STACK = "generic"
 DEFAULT_JOB = "sft"
@@ -149,6 +149,8 @@ def resolve(given: Given, registry: Registry) -> Question:
         else None
     )
     server = _collect(problems, _server, given, registry, choices)
+    if given.values.data.profile is not None:
+        _collect(problems, load_dataset, given)
     stack = _collect(
         problems,
         load_stack,
@@ -166,7 +168,7 @@ def resolve(given: Given, registry: Registry) -> Question:
     seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
     padding = choices.settle("train.padding", default_padding, "stack")
-    work = _collect(problems, workload, given, seq_len, global_batch, padding)
+    work = None if problems else _collect(problems, workload, given, seq_len, global_batch, padding)
     if problems or work is None or method is None:
         raise InputError(sorted(problems, key=lambda p: (p.location.line or 0) if p.location else 0))
     return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
@@ -344,7 +346,26 @@ def _contradictions(
     maximum = given.values.limits.max_gpus
     if gpus is not None and maximum is not None and gpus > maximum:
         yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
+    yield from _nodes(given, server, problem)
+    yield from _sequences(given, problem)
     yield from _batch(given, gpus, problem)
+
+
+def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:
+    gpus, nodes, each = given.values.gpus, given.values.nodes, server.accelerators
+    if gpus is not None and nodes is not None and gpus != nodes * each:
+        message = f"{gpus} GPUs are asked for, but {nodes} nodes of {each} have {nodes * each}"
+        yield problem("nodes", message, "give one of the two")
+
+
+def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
+    """What splits sequences needs something to split, and over whom."""
+    layout, seq_len = given.values.layout, given.values.train.seq_len
+    if layout.sequence_parallel and layout.tp == 1:
+        yield problem("layout.sequence_parallel", "sequence_parallel needs tp above 1", "it splits norms over tp")
+    if layout.cp and layout.cp > 1 and seq_len and seq_len % (2 * layout.cp):
+        message = f"cp {layout.cp} does not divide sequences of {seq_len} tokens"
+        yield problem("layout.cp", message, f"each GPU gets two chunks: give a multiple of {2 * layout.cp} tokens")
 
 
 def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:

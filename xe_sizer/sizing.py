@@ -79,7 +79,8 @@ def price(question: Question, look_for_minimum: bool = True) -> Priced:
     gpus, minimum = question.gpus, None
     if gpus is None:
         minimum = _minimum(question, counts)
-        gpus = minimum or question.job.server.accelerators
+        node = question.job.server.accelerators
+        gpus = minimum or max((count for count in counts if count <= node), default=1)
     layouts = legal_layouts(question.rules, (gpus,))
     if not len(layouts):
         raise InputError(_no_layout(question, gpus))
@@ -94,7 +95,9 @@ def price(question: Question, look_for_minimum: bool = True) -> Priced:
 
 def _no_layout(question: Question, gpus: int) -> Problem:
     job = question.job
-    fixed = ", ".join(f"{name} {value}" for name, value in question.fixed.items()) or "nothing fixed"
-    message = f"no legal layout on {gpus} GPUs for a global batch of {job.global_batch} ({fixed})"
+    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in question.fixed.items())
+    message = f"no legal layout on {gpus:,} GPUs for a global batch of {job.global_batch:,}"
+    message += f" with {fixed}" if fixed else ""
     hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
-    return Problem(message, question.given.locate(("gpus",)), hint)
+    asked = "nodes" if "nodes" in question.given.origin else "gpus"
+    return Problem(message, question.given.locate((asked,)), hint)

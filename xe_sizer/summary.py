@@ -238,7 +238,9 @@ def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple
     for limit in limits:
         if not limit.ok:
             value = "unknown: no price given" if limit.value is None else f"{limit.value:,.1f}"
-            reasons.append(Reason(code=limit.name, message=f"{limit.name} is {limit.limit:,.6g}, estimate {value}"))
+            fix = "give a price with --price-per-gpu-hour" if limit.value is None else None
+            message = f"{limit.name} is {limit.limit:,.6g}, estimate {value}"
+            reasons.append(Reason(code=limit.name, message=message, fix=fix))
     return tuple(reasons)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.source import PATH_HINT, load_yaml
 from xe_sizer.scenario.data import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.scenario.schema import DataSection
@@ -53,6 +53,9 @@ def load_dataset(given: Given) -> DatasetProfile:
     name = given.values.data.profile or ""
     if name.endswith((".yaml", ".yml")):
         path = (given.folder_for("data.profile") or Path()) / name
+        if not path.is_file():
+            where = given.locate(("data", "profile"))
+            raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
     else:
         path = DATASETS / f"{name}.yaml"
         if name not in dataset_names():

@@ -569,7 +569,7 @@ def test_experts_that_cannot_be(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ('{"model_type": "llama",\n  "hidden_size": }', "config.json:2:18: not valid JSON: expecting value"),
-        ('{"hidden_size": NaN}', "config.json:1:1: not valid JSON: NaN is not a number"),
+        ('{"hidden_size": NaN}', "config.json:1:17: not valid JSON: NaN is not a number"),
         ("[1, 2]", "config.json:1:1: a config must be a JSON object, not a list"),
         ("[" * 100_000, "config.json:1:1: nested too deeply"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "config.json:1:1: not valid JSON: Exceeds the limit"),

@@ -13,18 +13,19 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline
 
+LONG_TAIL = {"data__mean_tokens": 115, "data__max_tokens": 8588, "data__samples": 12012}
 JOBS = {
     "dense": job("llama-2-7b", "sft", train__seq_len=1024),
-    "grouped": job("llama-2-70b", "lora", stack="nemo", data__mean_tokens=115, data__max_tokens=8588, data__samples=12012),
+    "grouped": job("llama-2-70b", "lora", stack="nemo", **LONG_TAIL),
     "eager": job("gpt2", "pretrain", stack="hf-trainer", attention="eager"),
     "experts": job("mixtral-8x7b", "qlora", stack="deepspeed", train__seq_len=2048),
     "latent": job("deepseek-v2-lite", "pretrain", train__seq_len=1024),
     "windowed": job("gemma-2-9b", "p-tuning", stack="hf-trainer"),
-    "cut": job("llama-2-7b", "sft", data__mean_tokens=300, data__max_tokens=4000, train__padding="longest-in-micro-batch"),
+    "cut": job("llama-2-7b", "sft", train__padding="longest-in-micro-batch", **LONG_TAIL),
 }  # fmt: skip
 POWER = st.sampled_from([1, 2, 4, 8])
 LAYOUT = st.fixed_dictionaries({
-    "tp": POWER, "pp": POWER, "vpp": st.sampled_from([1, 2]), "cp": st.sampled_from([1, 2]), "ep": st.sampled_from([1, 2]),
+    "tp": POWER, "pp": POWER, "vpp": st.sampled_from([1, 2]), "cp": st.sampled_from([1, 2]), "ep": st.integers(1, 2),
     "dp": st.sampled_from([1, 2, 8, 24]), "zero": st.sampled_from([0, 1, 2, 3]), "micro_batch": st.integers(1, 5),
     "grad_accum": st.integers(1, 33), "recompute": st.sampled_from([0, 1, 2]), "offload": st.sampled_from([0, 1, 2]),
     "sequence_parallel": st.sampled_from([0, 1]),

@@ -33,7 +33,9 @@ def test_every_model(name: str, kind: str) -> None:
     """On one GPU kind: alone, sharded, recomputed and, where the heads allow it, tensor-parallel."""
     made = job(name, kind, train__seq_len=1024)
     tp = 2 if made.model.heads % 2 == 0 else 1
-    assert_priced(made, layouts(tp=[1, 1, 1, tp], dp=[1, 8, 8, 4], zero=[0, 3, 1, 0], recompute=[0, 0, 2, 1], grad_accum=4))
+    assert_priced(
+        made, layouts(tp=[1, 1, 1, tp], dp=[1, 8, 8, 4], zero=[0, 3, 1, 0], recompute=[0, 0, 2, 1], grad_accum=4)
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in REGISTRY.names("model") if REGISTRY.model(name).experts])

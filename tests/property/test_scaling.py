@@ -21,7 +21,9 @@ MODELS = (
 )  # fmt: skip
 STACKS = ("generic", "hf-trainer", "deepspeed", "megatron-lm")
 KINDS = ("pretrain", "lora", "qlora", "p-tuning")
-EVERY_JOB = [(model, kind, stack) for model in MODELS for kind in KINDS for stack in STACKS[: 2 + 2 * (model in MODELS[:4])]]
+EVERY_JOB = [
+    (model, kind, stack) for model in MODELS for kind in KINDS for stack in STACKS[: 2 + 2 * (model in MODELS[:4])]
+]
 Array = NDArray[np.float64]
 
 

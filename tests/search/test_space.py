@@ -146,7 +146,9 @@ def test_no_gpus_no_layouts() -> None:
 def test_thrifty_layouts_are_those_with_the_smallest_micro_batch() -> None:
     asked = rules()
     everything, few = legal_layouts(asked, (8,)), legal_layouts(asked, (8,), thrifty=True)
-    assert set(rows(few)) == {row for row in rows(everything) if row[FIELDS.index("micro_batch")] == row[FIELDS.index("vpp")] == 1}
+    assert set(rows(few)) == {
+        row for row in rows(everything) if row[FIELDS.index("micro_batch")] == row[FIELDS.index("vpp")] == 1
+    }
 
 
 def test_sequences_that_cannot_be_split_have_no_context_parallelism() -> None:

@@ -55,7 +55,7 @@ def test_lora_needs_two_thirds_of_the_flops() -> None:
 
 
 def test_speed_of_light_by_hand() -> None:
-    """--ideal: 989 TFLOP/s for every product and the bandwidth for every byte; a compute-bound step is near the first."""
+    """989 TFLOP/s for every product, the whole bandwidth for every byte; a compute-bound step is near the first."""
     made = ask({"model": "llama-2-7b", "job": "sft", "stack": "megatron-lm", "efficiency.ideal": True}).job
     whole = step(made, grad_accum=8)
     products_s = 8 * 6 * LINEAR * 4096 / 989e12
@@ -164,3 +164,24 @@ def test_waiting_for_the_host_hides_exchanges_too() -> None:
     before, after = (step(j, dp=2, zero=3, recompute=2) for j in (made, faster))
     assert before.components["host"][0] > 0.1 * before.step_s[0]
     assert after.step_s[0] <= before.step_s[0]
+
+
+def test_spread_experts_are_exchanged_and_updated_by_the_ranks_that_hold_them() -> None:
+    """Mixtral on 16 GPUs. With 8 expert ranks two ranks hold the same experts.
+
+    Dense weights go over all 16 ranks, 1/8 of the experts over 2 on different nodes; a rank updates 1/16 of the
+    dense weights and half of its experts: 1/16 of all in the end.
+    """
+    made = without_overlap(job("mixtral-8x7b", stack="megatron-lm"))
+    experts = 32 * 8 * 3 * 4096 * 14336
+    dense = 46_702_792_704 - experts
+    whole = step(made, dp=16, ep=[1, 8], zero=[0, 0], grad_accum=2)
+
+    def all_reduce(elements: float, ranks: int, per_node: int) -> float:
+        seconds = collective_time_s(ALL_REDUCE, 4 * elements, ranks, per_node, made.network)
+        return float(seconds) / made.stack.efficiency.collectives
+
+    expected = [all_reduce(dense + experts, 16, 8), all_reduce(dense, 16, 8) + all_reduce(experts / 8, 2, 1)]
+    assert whole.components["data-parallel communication"] == pytest.approx(expected, rel=1e-12)
+    updates = step(made, dp=16, ep=[1, 8], zero=1, grad_accum=2).components["optimizer"]
+    assert updates[0] == pytest.approx(updates[1], rel=1e-12)

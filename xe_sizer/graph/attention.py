@@ -100,7 +100,9 @@ def _core(block: Block) -> Iterator[Operator]:
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     windowed = block.layers * model.windowed_layers / model.layers if model.sliding_window else 0.0
     if windowed < block.layers:
-        yield _attention(block, "attention", block.layers - windowed, None)
+        yield from _indexer(block, block.layers - windowed)
+        ranked = model.indexer.top_k if model.indexer else None
+        yield _attention(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
         yield _attention(block, "windowed attention", windowed, model.sliding_window)
     width = kv_heads_per_rank(model, rank.tp) * (model.qk_head_dim + model.v_head_dim)
@@ -108,6 +110,30 @@ def _core(block: Block) -> Iterator[Operator]:
     forward = (("all_gather", keys_and_values),)
     backward = (*forward, ("reduce_scatter", keys_and_values))
     yield exchange(block, "context exchange", "attention", "cp", forward, backward)
+
+
+def _indexer(block: Block, layers: float) -> Iterator[Attention]:
+    """The scorer of sparse attention: one product of its queries with all keys, whose scores are not kept."""
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    if model.indexer is None:
+        return
+    heads = model.indexer.heads * np.ones_like(rank.tp)
+    yield Attention(
+        name="indexer",
+        module="attention",
+        layers=layers,
+        saved_bytes=inputs.zeros,
+        batch=rank.batch,
+        heads=heads,
+        kv_heads=np.ones_like(rank.tp),
+        query=rank.sequence / rank.cp,
+        key=rank.sequence,
+        pairs=attended_positions(rank.sequence, rank.sequence) / rank.cp,
+        qk_head_dim=model.indexer.head_dim,
+        v_head_dim=0,
+        kernel="flash",
+        statistics_bytes=inputs.zeros,
+    )
 
 
 def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:

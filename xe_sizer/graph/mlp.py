@@ -61,6 +61,9 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     tokens, e = rank.tokens, inputs.element_bytes
     yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
+    # Shared experts, and experts split over the tensor ranks, need all tokens there and their sum back.
+    in_region = np.where((rank.expert_tp > 1) | (experts.shared_ffn > 0), 1.0, 0.0)
+    yield enter_parallel(block, "experts", "experts", in_region)
     # Every tensor-parallel rank routes its own share; the ranks that split an expert gather their tokens.
     routed = tokens * rank.expert_tp / rank.tp * experts.per_token
     yield from linear(block, "router", ("router",), tokens / rank.tp, inputs.hidden_bytes)
@@ -72,6 +75,7 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield exchange(block, "expert combine", "experts", "ep", there, there)
     yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES, permuted)
     yield from _shared(block, experts, tokens)
+    yield leave_parallel(block, "experts", "experts", in_region)
     yield residual(block, "mlp residual")
 
 

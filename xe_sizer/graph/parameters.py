@@ -7,7 +7,7 @@ The names are the tensors that the reference implementations train, kept apart w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape
 
@@ -36,6 +36,7 @@ class Weight:
     bias     elements of the bias [-]
     copies   experts [-]
     split    how tensor parallelism shards it: column | row | vocabulary | expert | replicated
+    shards   most shards it can be split into [-]; further ranks hold copies (heads of keys and values); None: any
     """
 
     name: str
@@ -46,6 +47,7 @@ class Weight:
     bias: int = 0
     copies: int = 1
     split: str = "replicated"
+    shards: int | None = None
 
     @property
     def parameters(self) -> int:
@@ -154,8 +156,8 @@ def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
     query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
     weights = [
         _linear("q", "qkv", model.hidden, query, model.qkv_bias, "column"),
-        _linear("k", "qkv", model.hidden, key, model.qkv_bias, "column"),
-        _linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"),
+        replace(_linear("k", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
+        replace(_linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
     ]
     if model.qk_norm:
         per_head = model.qk_norm == "perhead"

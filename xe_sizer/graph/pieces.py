@@ -28,7 +28,7 @@ def shard(weight: Weight, tp: Array) -> tuple[Array, Array]:
     one = np.ones_like(tp)
     n, k = weight.outputs * one, weight.inputs * one
     if weight.split in ("column", "vocabulary"):
-        return n / tp, k
+        return n / (tp if weight.shards is None else np.minimum(tp, weight.shards)), k
     if weight.split == "row":
         return n, k / tp
     return n, k
@@ -182,21 +182,22 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     return memory_bound(block, name, module, tensor_bytes, passes, (steps, 1.5 * steps), tensors * tensor_bytes)
 
 
-def enter_parallel(block: Block, name: str, module: str) -> Collective:
+def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0) -> Collective:
     """Into a tensor-parallel region: all-gather under sequence parallelism; else all-reduce of the gradient.
 
-    The backward of the gather is a reduce-scatter; a learning weight gathers its sharded input once more.
+    The backward of the gather is a reduce-scatter; a learning weight gathers its sharded input once more. `share`
+    is 0 for layouts that have no such region.
     """
-    message = _message_bytes(block)
+    message = share * _message_bytes(block)
     sharded = block.inputs.rank.sequence_parallel * message
     regathered = sharded * float(block.inputs.learning.base)
     backward = (("reduce_scatter", sharded), ("all_reduce", message - sharded), ("all_gather", regathered))
     return exchange(block, f"{name} input", module, "tp", (("all_gather", sharded),), backward)
 
 
-def leave_parallel(block: Block, name: str, module: str) -> Collective:
+def leave_parallel(block: Block, name: str, module: str, share: Array | float = 1.0) -> Collective:
     """Out of a tensor-parallel region: reduce-scatter under sequence parallelism, else all-reduce."""
-    message = _message_bytes(block)
+    message = share * _message_bytes(block)
     sharded = block.inputs.rank.sequence_parallel * message
     forward = (("reduce_scatter", sharded), ("all_reduce", message - sharded))
     return exchange(block, f"{name} output", module, "tp", forward, (("all_gather", sharded),))

@@ -12,6 +12,7 @@ from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.source import read_text
 
 MAX_COUNT = 10**9
+MAX_LAYERS = 10**5
 
 
 def load_json(path: Path) -> tuple[dict[str, Any], str]:
@@ -27,11 +28,12 @@ def load_json(path: Path) -> tuple[dict[str, Any], str]:
         data = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         where = Location(name, error.lineno, error.colno)
-        raise InputError(Problem(f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}", where)) from None
+        reason = error.msg[:1].lower() + error.msg[1:].removesuffix(" at").removesuffix(" starting")
+        raise InputError(Problem(f"not valid JSON: {reason}", where)) from None
     except RecursionError:
         raise InputError(Problem("nested too deeply", Location(name, 1, 1))) from None
     except ValueError as error:
-        raise InputError(Problem(f"not valid JSON: {error}", Location(name, 1, 1))) from None
+        raise InputError(Problem(f"not valid JSON: {error}", _constant_place(name, text))) from None
     if not isinstance(data, dict):
         raise InputError(Problem(f"a config must be a JSON object, not {show(data)}", Location(name, 1, 1)))
     return data, text
@@ -39,6 +41,13 @@ def load_json(path: Path) -> tuple[dict[str, Any], str]:
 
 def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number")
+
+
+def _constant_place(name: str, text: str) -> Location:
+    """Where the first NaN or Infinity stands as a value."""
+    found = re.search(r"[:\[,]\s*(NaN|-?Infinity)", text)
+    start = found.start(1) if found else 0
+    return Location(name, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
 
 
 class Config:
@@ -55,8 +64,8 @@ class Config:
     def has(self, *names: str) -> bool:
         return any(self.data.get(name) is not None for name in names)
 
-    def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`; a missing key without a default is a problem."""
+    def count(self, *names: str, default: int | None = None, least: int = 1, most: int = MAX_COUNT) -> int:
+        """A whole number from `least` to `most`; a missing key without a default is a problem."""
         name = self._present(names)
         if name is None:
             if default is None:
@@ -66,8 +75,8 @@ class Config:
         value = self.data[name]
         if type(value) is not int:
             self.fail(f"'{name}' must be a whole number, not {show(value)}", name)
-        elif not least <= value <= MAX_COUNT:
-            self.fail(f"'{name}' must be between {least} and {MAX_COUNT}, not {value}", name)
+        elif not least <= value <= most:
+            self.fail(f"'{name}' must be between {least} and {most}, not {value}", name)
         else:
             return value
         return least

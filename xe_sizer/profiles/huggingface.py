@@ -8,7 +8,7 @@ from pathlib import Path
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
 from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.profiles.config_json import Config, load_json
+from xe_sizer.profiles.config_json import MAX_LAYERS, Config, load_json
 from xe_sizer.profiles.config_quirks import QUIRKS, Values
 from xe_sizer.profiles.families import FAMILIES, LLAMA_LIKE, REFUSED, TEXT_PARTS, Family, Flag, Moe
 
@@ -96,7 +96,7 @@ def _common(config: Config, family: Family) -> Values:
     heads, hidden = config.count(*HEADS), config.count(*HIDDEN)
     positions = config.count(*POSITIONS)
     return {
-        "layers": config.count(*LAYERS),
+        "layers": config.count(*LAYERS, most=MAX_LAYERS),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": config.count("num_key_value_heads", default=heads),
@@ -132,8 +132,9 @@ def _head_dim(config: Config, family: Family, hidden: int, heads: int) -> int:
         return stated
     if "head_dim" not in config.data and family.head_dim:
         return family.head_dim
-    if hidden % heads and not config.has("kv_lora_rank"):
-        config.fail(f"hidden size {hidden} is not a multiple of {heads} heads, and there is no 'head_dim'")
+    if hidden % heads and not config.problems and not config.has("kv_lora_rank"):
+        place = next((name for name in HEADS if config.has(name)), None)
+        config.fail(f"hidden size {hidden} is not a multiple of {heads} heads, and there is no 'head_dim'", place)
     return max(1, hidden // heads)
 
 

@@ -20,7 +20,7 @@ from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseInd
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import KeyPath, convert
 from xe_sizer.profiles.model_schema import ModelProfile, Unsupported
-from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
 
 FOLDER = "model_profiles"
 ALIASES = "aliases"
@@ -28,7 +28,7 @@ UNSUPPORTED = "unsupported"
 COUNT_TOLERANCE = 0.005
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
-_LIST_HINT = "`xe-sizer profiles list` shows the known models"
+_LIST_HINT = "'xe-sizer profiles list model' prints all"
 
 
 def load_model_profile(path: Path) -> ModelShape:
@@ -141,7 +141,7 @@ def _find_profile(name: str, folders: Sequence[Path]) -> Path | None:
 
 def _shape_from_file(path: Path, where: Location | None) -> ModelShape:
     if not path.is_file():
-        raise InputError(Problem(f"no such file: {path}", where, "the path starts at the working folder"))
+        raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
     if path.suffix.lower() != ".json":
         return load_model_profile(path)
     from xe_sizer.profiles.huggingface import model_from_config

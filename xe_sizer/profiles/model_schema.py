@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(gt=0, le=10**9)]
+Layers = Annotated[int, Meta(gt=0, le=10**5)]
 CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
 ParameterTotal = Annotated[int, Meta(gt=0, le=10**17)]
 Text = Annotated[str, Meta(min_length=1)]
@@ -67,7 +68,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     family: Text
     released: str | None = None
     hugging_face: Annotated[str | None, Meta(description="owner/repository of the weights")] = None
-    layers: Count
+    layers: Layers
     hidden: Annotated[int, Meta(gt=0, le=10**9, description="width of the residual stream")]
     heads: Annotated[int, Meta(gt=0, le=10**9, description="query heads")]
     kv_heads: Annotated[Count | None, Meta(description="default: as many as heads")] = None

@@ -12,6 +12,7 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu import GpuProfile, accelerator, load_gpu_profile
 from xe_sizer.profiles.server import load_server_profile, server
+from xe_sizer.profiles.source import PATH_HINT
 
 Kind = Literal["gpu", "server", "model"]
 
@@ -68,7 +69,7 @@ class Registry:
 
     def __init__(self, extra: Sequence[Path] = ()) -> None:
         self._folders = (*extra, built_in_folder())
-        self._user_folders = tuple(extra)
+        self.user_folders = tuple(extra)
         # Advice and searches ask for the same few profiles many times.
         self._gpus: dict[Path, GpuProfile] = {}
         self._servers: dict[str, Server] = {}
@@ -118,7 +119,7 @@ class Registry:
         InputError    no such profile (with the nearest names), a name with characters that no profile has
         """
         if _is_path(name):
-            return Path(name).expanduser()
+            return _existing_file(name, kind, where)
         plain = name.strip().lower()
         if ".." in plain or not _NAME.fullmatch(plain):
             hint = f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
@@ -132,7 +133,7 @@ class Registry:
 
     def _places(self, kind: Kind, folder: Path) -> tuple[Path, ...]:
         """Folders that may hold profiles of a kind; a user's folder may hold them directly."""
-        return (folder / FOLDERS[kind], folder) if folder in self._user_folders else (folder / FOLDERS[kind],)
+        return (folder / FOLDERS[kind], folder) if folder in self.user_folders else (folder / FOLDERS[kind],)
 
     def _unknown(self, kind: Kind, name: str, where: Location | None) -> Problem:
         begun = [f"'{known}'" for known in self.names(kind) if known.startswith(f"{name.strip().lower()}-")]
@@ -142,6 +143,16 @@ class Registry:
         if kind != "model" and name.lower() in self.names(other):
             hint = f"'{name}' is a {other}: write {other}: {name}"
         return Problem(f"unknown {kind} '{name}'", where, hint)
+
+
+def _existing_file(name: str, kind: Kind, where: Location | None) -> Path:
+    """The profile file at a path. Only YAML files are opened: messages quote what a wrong file holds."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(Problem(f"'{name}' is not the path of a {kind} profile", where, "profiles end in .yaml"))
+    if not path.is_file():
+        raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
+    return path
 
 
 def _is_path(name: str) -> bool:

@@ -21,6 +21,7 @@ from xe_sizer.profiles.convert import KeyPath, Locate, convert, shorten, show
 __all__ = [
     "MAX_DEPTH",
     "MAX_FILE_BYTES",
+    "PATH_HINT",
     "Document",
     "KeyPath",
     "Locate",
@@ -32,6 +33,7 @@ __all__ = [
 
 MAX_FILE_BYTES = 10_000_000
 MAX_DEPTH = 50
+PATH_HINT = "a path in a file starts at that file's folder, else at the working folder"
 _MAX_NUMBER = 1e30
 _MAX_PROBLEMS = 50  # a binary or hostile file would otherwise report one problem a line
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster but optional
@@ -96,8 +98,8 @@ class Document:
         return Location(str(self.path))
 
 
-def load_yaml(path: Path) -> Document:
-    """Read one YAML document whose root is a group of keys.
+def load_yaml(path: Path, root: type = dict) -> Document:
+    """Read one YAML document whose root is a group of keys, or a list where `root` is list.
 
     Raises
     ------
@@ -114,7 +116,7 @@ def load_yaml(path: Path) -> Document:
     except yaml.YAMLError as error:
         builder.problems.append(Problem(f"not valid YAML: {error}", Location(builder.name)))
     if not builder.problems:
-        builder.check_root()
+        builder.check_root(root)
     if builder.problems:
         raise InputError(builder.problems)
     return Document(path, builder.root, builder.locations, builder.key_locations)
@@ -342,9 +344,14 @@ class _Builder:
         frame.key = f"<refused {frame.refused}>"
         return (*frame.path, frame.key)
 
-    def check_root(self) -> None:
-        if isinstance(self.root, dict):
+    def check_root(self, root: type) -> None:
+        if isinstance(self.root, root):
             return
         where = self.locations.get((), Location(self.name, 1, 1))
-        what = "is empty" if self.root is None else f"must hold keys and values, not {show(self.root)}"
-        self.problems.append(Problem(f"the file {what}", where, "write 'key: value' lines"))
+        wanted, hint = (
+            ("a list", "write '- key: value' entries")
+            if root is list
+            else ("keys and values", "write 'key: value' lines")
+        )
+        what = "is empty" if self.root is None else f"must hold {wanted}, not {show(self.root)}"
+        self.problems.append(Problem(f"the file {what}", where, hint))

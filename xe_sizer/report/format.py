@@ -9,6 +9,7 @@ from xe_sizer.result import Range
 from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
 
 NOT_A_NUMBER = "-"
+BEYOND_WORDS = 1e15  # from here on digits in full tell nobody anything
 _COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTE_UNITS = ((0.1 * GIB, GIB, "GiB"), (0.1 * MIB, MIB, "MiB"), (0.1 * KIB, KIB, "KiB"))
 _TIME_UNITS = (
@@ -29,6 +30,8 @@ def number(value: float | None) -> str:
     """Three significant digits, thousands separated: 0.0123, 8.14, 75.2, 1,234."""
     if value is None or not math.isfinite(value):
         return NOT_A_NUMBER
+    if abs(value) >= BEYOND_WORDS:
+        return f"{value:.2e}"
     if value == 0 or float(value).is_integer():
         return f"{value:,.0f}"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -42,13 +45,13 @@ def given(value: float) -> str:
 
 def whole(value: float | None) -> str:
     """A count in full: 12,012."""
-    return NOT_A_NUMBER if value is None or not math.isfinite(value) else f"{value:,.0f}"
+    return NOT_A_NUMBER if value is None else number(float(round(value)) if math.isfinite(value) else value)
 
 
 def count(value: float) -> str:
     """A count that may be huge: 12,012 stays, 1.4 M, 3.2 B (billions, as the field says)."""
     for size, name in _COUNT_UNITS:
-        if abs(value) >= size:
+        if size <= abs(value) < BEYOND_WORDS:
             return f"{value / size:.{1 if abs(value) < 100 * size else 0}f} {name}"
     return number(value) if abs(value) < 100 else whole(value)
 
@@ -56,8 +59,8 @@ def count(value: float) -> str:
 def gib(value_bytes: float) -> str:
     """GiB without the unit: two decimals below 10, one above."""
     value = value_bytes / GIB
-    if not math.isfinite(value):
-        return NOT_A_NUMBER
+    if not math.isfinite(value) or abs(value) >= BEYOND_WORDS:
+        return number(value)
     return f"{value:,.{2 if abs(value) < 9.995 else 1}f}"
 
 
@@ -78,8 +81,8 @@ def _time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _in_unit(value: float) -> str:
-    if not math.isfinite(value):
-        return NOT_A_NUMBER
+    if not math.isfinite(value) or abs(value) >= BEYOND_WORDS:
+        return number(value)
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.1f}" if abs(value) >= 0.95 else number(value)
 
 

@@ -5,6 +5,7 @@ A stack names a `parent` and overrides what differs; the root of all is `generic
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,12 +15,14 @@ import msgspec
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
 from xe_sizer.units import GIB, MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,14 +107,14 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
     optimizer: str
-    padding: str
+    padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
     recompute: Literal["none", "selective", "full"]
     sequence_parallel: bool
-    zero: tuple[int, ...]
+    zero: ZeroStages
     reduces_every_micro_batch: bool
-    pad_to_multiple: int
-    lora_rank: int
-    lora_targets: tuple[str, ...]
+    pad_to_multiple: AtLeastOne
+    lora_rank: AtLeastOne
+    lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
 class Supports(_Part, frozen=True):
@@ -119,8 +122,8 @@ class Supports(_Part, frozen=True):
     pipeline_parallel: bool
     context_parallel: bool
     expert_parallel: bool
-    zero: tuple[int, ...]
-    offload: tuple[str, ...]
+    zero: ZeroStages
+    offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
 
 
 class Stack(_Part, frozen=True):
@@ -192,14 +195,19 @@ def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read(path: Path) -> dict[str, Any]:
-    document = load_yaml(path)
+def _read(document: Document) -> dict[str, Any]:
+    """A stack's own keys over those of its parent, which is a shipped stack. Raises InputError."""
     value: Any = document.value
     parent = value.get("parent")
-    return _merged(value, _read(FOLDER / f"{parent}.yaml")) if parent else value
+    if parent is None:
+        return dict(value)
+    if parent not in stack_names():
+        hint = did_you_mean(str(parent), stack_names()) or "known stacks: " + ", ".join(stack_names())
+        place = document.locate(("parent",))
+        raise InputError(Problem(f"'parent' must be a shipped stack, not '{parent}'", place, hint))
+    return _merged(value, _read(load_yaml(FOLDER / f"{parent}.yaml")))
 
 
-@cache
 def load_stack(name: str, where: Location | None = None) -> Stack:
     """The stack of that name, or of a path to a user's own stack file.
 
@@ -207,9 +215,39 @@ def load_stack(name: str, where: Location | None = None) -> Stack:
     ------
     InputError : unknown name; problems in the file
     """
-    is_path = name.endswith((".yaml", ".yml"))
-    path = Path(name) if is_path else FOLDER / f"{name}.yaml"
-    if not is_path and name not in stack_names():
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
+        return _load(path)
+    if name not in stack_names():
         hint = did_you_mean(name, stack_names()) or "known stacks: " + ", ".join(stack_names())
         raise InputError(Problem(f"no stack is called '{name}'", where, hint))
-    return convert(_read(path), Stack, lambda key_path, key=False: load_yaml(path).locate(key_path, key=key))
+    return _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> Stack:
+    return _load(FOLDER / f"{name}.yaml")
+
+
+def _load(path: Path) -> Stack:
+    document = load_yaml(path)
+    stack = convert(_read(document), Stack, document.locate)
+    problems = list(_contradictions(stack, document))
+    if problems:
+        raise InputError(problems)
+    return stack
+
+
+def _contradictions(stack: Stack, document: Document) -> Iterator[Problem]:
+    """Defaults that the stack itself cannot do."""
+    known, wanted = stack.states.moment_bytes, stack.defaults.optimizer
+    if wanted not in known:
+        hint = did_you_mean(wanted, known) or f"it has {', '.join(known)}"
+        where = document.locate(("defaults", "optimizer"))
+        yield Problem(f"the default optimizer '{wanted}' has no 'moment_bytes'", where, hint)
+    for stage in stack.defaults.zero:
+        if stage not in stack.supports.zero:
+            where = document.locate(("defaults", "zero"))
+            yield Problem(f"the default ZeRO stage {stage} is not among those that it supports", where)

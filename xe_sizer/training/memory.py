@@ -189,8 +189,8 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
     size = job.element_bytes if job.method.quantised else states.gather_bytes * job.element_bytes / 2.0
     quantised = float(job.method.quantised)
     per_weight = (job.method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
-    units = held.root * size + 2.0 * np.minimum(held.layer, held.base) * per_weight
-    gradient_unit = held.layer * size * base
+    units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
+    gradient_unit = held.whole_layer * size * base
     learning = held.base * base + held.adapters
     temporaries = float(job.stack.memory.optimizer_transient == "multi-tensor") * FLOAT32
     moved_away = layouts.offload >= OFFLOAD.index("optimizer")
@@ -198,7 +198,7 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
     return {
         "cast weights": _spread(cast) * PASSES,
         "gathered layers": _spread((units + gradient_unit) * sharded) * PASSES,
-        "dequantised layer": _spread(held.layer / 2.0 * job.element_bytes * quantised) * PASSES,
+        "dequantised layer": _spread(held.whole_layer / 2.0 * job.element_bytes * quantised) * PASSES,
         "optimizer workspace": _spread(workspace) * OPTIMIZER,
     }
 

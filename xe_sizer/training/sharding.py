@@ -23,8 +23,8 @@ class Census:
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head
     experts : expert weights; adapters : LoRA weights and prompt encoder
-    layer : one layer's weights (the largest kind), the unit that ZeRO-3 gathers; root : embedding and head,
-    which it gathers for the whole micro-batch
+    layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
+    gathers; root : embedding and head, which it gathers for the whole micro-batch
     """
 
     linear: Array
@@ -32,7 +32,12 @@ class Census:
     experts: Array
     adapters: Array
     layer: Array
+    layer_experts: Array
     root: Array
+
+    @property
+    def whole_layer(self) -> Array:
+        return self.layer + self.layer_experts
 
     @property
     def base(self) -> Array:
@@ -49,7 +54,7 @@ def rank_elements(weight: Weight, layouts: Layouts) -> Array:
     tp = as_array(layouts.tp)
     matrix, bias = float(weight.copies * weight.inputs * weight.outputs), float(weight.copies * weight.bias)
     if weight.split in ("column", "vocabulary"):
-        return (matrix + bias) / tp
+        return (matrix + bias) / (tp if weight.shards is None else np.minimum(tp, weight.shards))
     if weight.split == "row":
         return matrix / tp + bias
     if weight.split == "expert":
@@ -82,7 +87,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     """Elements on a rank of the first and the last stage; see `Census`."""
     moe_share = model.moe_layers / model.layers
     kinds = [(1.0 - moe_share, False)] * (moe_share < 1) + [(moe_share, True)] * (moe_share > 0)
-    linear = other = experts = layer = np.zeros(np.shape(layouts.tp))
+    linear = other = experts = layer = layer_experts = np.zeros(np.shape(layouts.tp))
     for share, moe in kinds:
         weights = layer_weights(model, moe)
         parts = [
@@ -91,7 +96,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
             _total((w for w in weights if w.split == "expert"), layouts),
         ]
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
-        layer = np.maximum(layer, np.sum(parts, axis=0))
+        layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
     stage_layers = layers_per_stage(model, layouts)
     pp = as_array(layouts.pp)
     embedding, head = _total(embedding_weights(model), layouts), _total(head_weights(model), layouts)
@@ -104,5 +109,6 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
         experts=np.stack([experts * stage_layers] * 2),
         adapters=np.stack([adapters] * 2),
         layer=np.stack([layer] * 2),
+        layer_experts=np.stack([layer_experts] * 2),
         root=ends,
     )

@@ -76,46 +76,61 @@ class Timeline:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
-    """The ranks over which data parallelism reduces, and how many of them share a node."""
+class _Groups:
+    """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
+
+    `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas.
+    """
 
     ranks: Array
     per_node: Array
+    expert_ranks: Array
+    experts_per_node: Array
 
     @classmethod
-    def of(cls, job: Job, layouts: Layouts) -> _Group:
-        ranks = as_array(layouts.dp * layouts.cp)
-        return cls(ranks, np.clip(job.network.node_ranks // layouts.tp, 1, ranks))
+    def of(cls, job: Job, layouts: Layouts) -> _Groups:
+        ranks, experts, node = as_array(layouts.dp * layouts.cp), as_array(layouts.expert_dp), job.network.node_ranks
+        spread = layouts.expert_tp * layouts.ep
+        return cls(ranks, np.clip(node // layouts.tp, 1, ranks), experts, np.clip(node // spread, 1, experts))
 
-    def time_s(self, job: Job, operation: str, message_bytes: Array) -> Array:
-        seconds = collective_time_s(operation, message_bytes, self.ranks, self.per_node, job.network)
-        return seconds / job.stack.efficiency.collectives
+    def time_s(self, job: Job, operation: str, dense_bytes: Array, expert_bytes: Array) -> Array:
+        """Time of one exchange [s]; experts go with the rest where all ranks hold the same ones, else apart."""
+        apart = np.where(self.expert_ranks != self.ranks, expert_bytes, 0.0)
+        together = dense_bytes + expert_bytes - apart
+        seconds = collective_time_s(operation, together, self.ranks, self.per_node, job.network)
+        if np.any(apart > 0):
+            seconds = seconds + collective_time_s(
+                operation, apart, self.expert_ranks, self.experts_per_node, job.network
+            )
+        return np.asarray(seconds / job.stack.efficiency.collectives)
 
 
-def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, group: _Group) -> Array:
+def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
     """Exposed gradient reduction and weight gathering of ZeRO 0 to 2 [s].
 
     ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once
     a step, or in every micro-batch where the stack does so; the backward of one micro-batch can hide a share.
     """
     states, base = job.stack.states, float(job.method.learning.base)
-    elements = (held.base * base + held.adapters).max(axis=0)
-    gradient_message, weight_message = elements * states.reduce_bytes, elements * states.gather_bytes
+    experts = held.experts.max(axis=0) * base
+    dense = (held.base * base + held.adapters).max(axis=0) - experts
+
+    def exchange_s(operation: str, element_bytes: float) -> Array:
+        return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
+
     sharded = layouts.zero >= 1
     operation_s = np.where(
-        sharded,
-        group.time_s(job, REDUCE_SCATTER, gradient_message),
-        group.time_s(job, ALL_REDUCE, gradient_message),
+        sharded, exchange_s(REDUCE_SCATTER, states.reduce_bytes), exchange_s(ALL_REDUCE, states.reduce_bytes)
     )
     repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
-    gather_s = np.where(sharded, group.time_s(job, ALL_GATHER, weight_message), 0.0)
+    gather_s = np.where(sharded, exchange_s(ALL_GATHER, states.gather_bytes), 0.0)
     share = job.stack.overlap.data_parallel
     hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
     hidden_gather = np.minimum(gather_s * share, stage.forward_s.max(axis=0))
     return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
 
 
-def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTime, group: _Group) -> Array:
+def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
     """Exposed gathers and reductions of ZeRO-3 and FSDP [s].
 
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered. A layer
@@ -123,40 +138,42 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     """
     states, base = job.stack.states, float(job.method.learning.base)
     layers = layers_per_stage(job.model, layouts)
-    size = job.method.frozen_linear_bytes if job.method.quantised else states.gather_bytes
-    layer, root = held.layer.max(axis=0), held.root.max(axis=0)
-    layer_gather_s = group.time_s(job, ALL_GATHER, layer * (size or 0.0))
-    root_gather_s = group.time_s(job, ALL_GATHER, root * states.gather_bytes)
+    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else states.gather_bytes
+    layer, experts, root = (part.max(axis=0) for part in (held.layer, held.layer_experts, held.root))
+    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
+    root_gather_s = groups.time_s(job, ALL_GATHER, root * states.gather_bytes, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers
-    layer_reduce_s = group.time_s(job, REDUCE_SCATTER, learning * states.reduce_bytes)
-    shard_bytes = held.base.max(axis=0) * states.gather_bytes / group.ranks
-    fetch_s = np.where(
-        layouts.offload == OFFLOAD.index("params"), copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0
-    )
+    reduced = states.reduce_bytes
+    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduced, experts * base * reduced)
+    shard_bytes = held.base.max(axis=0) * states.gather_bytes / groups.ranks
+    offloaded = layouts.offload == OFFLOAD.index("params")
+    fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
     forward_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
     backward_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
-    share = job.stack.overlap.sharding
     exposed = np.zeros(len(layouts))
     for exchange_s, compute_s in ((forward_s, stage.forward_s), (backward_s, stage.backward_s)):
-        first = exchange_s / layers
-        exposed = exposed + np.maximum(first, exchange_s - share * compute_s.max(axis=0))
+        hidden_s = job.stack.overlap.sharding * compute_s.max(axis=0)
+        exposed = exposed + np.maximum(exchange_s / layers, exchange_s - hidden_s)
     return exposed * layouts.grad_accum
 
 
-def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, group: _Group) -> Array:
+def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
     """Exposed data-parallel exchange of a step [s]; each rule is evaluated only where some layout needs it."""
     exposed = np.zeros(len(layouts))
     gathers = layouts.zero == 3
-    if np.any(gathers & (group.ranks > 1)):
-        exposed = np.where(gathers, _every_micro_batch(job, layouts, held, stage, group), exposed)
-    if np.any(~gathers & (group.ranks > 1)):
-        exposed = np.where(gathers, exposed, _once_a_step(job, layouts, held, stage, group))
-    return np.where(group.ranks > 1, exposed, 0.0)
+    if np.any(gathers & (groups.ranks > 1)):
+        exposed = np.where(gathers, _every_micro_batch(job, layouts, held, stage, groups), exposed)
+    if np.any(~gathers & (groups.ranks > 1)):
+        exposed = np.where(gathers, exposed, _once_a_step(job, layouts, held, stage, groups))
+    return np.where(groups.ranks > 1, exposed, 0.0)
 
 
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
-    learning = (held.base * float(job.method.learning.base) + held.adapters).max(axis=0)
-    return np.asarray(learning / np.where(layouts.zero >= 1, layouts.dp * layouts.cp, 1))
+    """Learning elements that a rank updates [-]; experts are sharded over the ranks that hold the same ones."""
+    base, sharded = float(job.method.learning.base), layouts.zero >= 1
+    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.dp * layouts.cp, 1)
+    experts = held.experts * base / np.where(sharded, layouts.expert_dp, 1)
+    return np.asarray((dense + experts).max(axis=0))
 
 
 def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
@@ -188,14 +205,14 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     """
     inputs = job.graph(layouts, as_array(job.sequences(layouts).critical_tokens))
     stage = stage_time(job, layouts, inputs)
-    held, group = census(job.model, job.method, layouts), _Group.of(job, layouts)
+    held, groups = census(job.model, job.method, layouts), _Groups.of(job, layouts)
     schedule = pipeline(job, layouts, inputs, stage.total_s)
     slowest = np.argmax(stage.total_s, axis=0)
     accum, columns = as_array(layouts.grad_accum), np.arange(len(layouts))
     components = {name: accum * stage.parts[name][slowest, columns] for name in PART_NAMES}
     components["pipeline bubble"] = schedule.bubble_s
     components["pipeline transfers"] = schedule.transfer_s
-    components["data-parallel communication"] = _data_parallel(job, layouts, held, stage, group)
+    components["data-parallel communication"] = _data_parallel(job, layouts, held, stage, groups)
     components["optimizer"], components["offload"] = _optimizer(job, layouts, held)
     components["step overhead"] = np.full(len(layouts), job.stack.step_overhead_s)
     modules = {

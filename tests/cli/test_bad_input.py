@@ -1,0 +1,481 @@
+"""Bad input of every kind through the real command line: refused with its place, in words, and with code 2."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+ROOT = Path(__file__).parents[2]
+BASE = "model: llama-2-7b\ngpu: h100-sxm-80gb\ngpus: 8\n"  # line 4 is the first free one
+SERVER = "model: llama-2-7b\nserver: dell-xe9680-h100\n"
+SECONDS = 20  # a hostile file must not take longer, start-up and a loaded machine included
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(ran: Ran, place: str, *words: str, hint: str | None = None) -> None:
+    """Code 2, an empty stdout, no traceback, and a line that starts with the place and has the words."""
+    assert ran.code == 2, ran.out[:200] + ran.err
+    assert ran.out == ""
+    assert "Traceback" not in ran.err
+    assert "internal error" not in ran.err
+    lines = ran.err.splitlines()
+    found = [index for index, line in enumerate(lines) if line.startswith(f"{place}: ")]
+    assert found, ran.err
+    told = [index for index in found if all(word in lines[index] for word in words)]
+    assert told, ran.err
+    if hint is not None:
+        after = lines[told[0] + 1] if told[0] + 1 < len(lines) else ""
+        assert after.startswith("  hint: "), ran.err
+        assert hint in after
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A scenario file, where its mistake stands, what is said about it."""
+
+    text: str | bytes
+    at: str
+    says: str
+    hint: str | None = None
+
+
+FILES = {
+    # what YAML itself allows or forbids
+    "empty file": Bad("", "1:1", "the file is empty", "key: value"),
+    "comments only": Bad("# nothing\n", "1:1", "the file is empty"),
+    "a list": Bad("- model\n", "1:1", "must hold keys and values, not a list"),
+    "plain text": Bad("hello\n", "1:1", "must hold keys and values"),
+    "utf-16": Bad(BASE.encode("utf-16"), "1:1", "UTF-16", "UTF-8"),
+    "binary": Bad(bytes(range(256)), "1:1", "binary file"),
+    "latin-1": Bad(b"model: caf\xe9\n", "1:11", "not valid UTF-8"),
+    "control character": Bad("model: a\x1b[31mb\n", "1:9", "control character"),
+    "duplicate key": Bad(BASE + "gpus: 16\n", "4:1", "'gpus' is given twice", "remove one"),
+    "alias bomb": Bad("a: &a [1, 1]\nb: [*a, *a]\n" + BASE, "2:5", "aliases", "write the value out"),
+    "merge key": Bad(BASE + "train:\n  <<: {steps: 5}\n", "5:3", "merge keys"),
+    "python tag": Bad("model: !!python/object/apply:os.system [id]\n", "1:8", "tags"),
+    "5,000 brackets": Bad(BASE + "data: " + "[" * 5000 + "]" * 5000, "4:56", "nested more than 50 levels"),
+    "5,000 groups": Bad(BASE + "data: " + "{a: " * 5000, "4:203", "nested more than 50 levels"),
+    "a bracket left open": Bad(BASE + "layout: {tp: 2\n", "5:1", "not closed", "it opens at line 4, column 9"),
+    "a tab": Bad(BASE + "layout:\n\ttp: 2\n", "5:1", "cannot start with this character", "spaces"),
+    "two documents": Bad(BASE + "---\n" + BASE, "4:1", "second document"),
+    # numbers that are none
+    "nan": Bad(BASE + "data: {mean_tokens: .nan}\n", "4:21", "not a finite number", "leave the key out"),
+    "inf": Bad(BASE + "limits: {max_hours: -.inf}\n", "4:21", "not a finite number"),
+    "octal": Bad(BASE + "layout: {tp: 010}\n", "4:14", "leading zero", "write 10"),
+    "base 60": Bad(BASE + "limits: {max_hours: 1:30}\n", "4:21", "base 60", "one number"),
+    "underscores": Bad(BASE + "data: {samples: 12_012}\n", "4:17", "underscores", "write 12012"),
+    "yes for true": Bad(BASE + "efficiency: {ideal: yes}\n", "4:21", "bool", "true or false"),
+    "negative": Bad(BASE + "train: {seq_len: -4096}\n", "4:18", "must be at least 1, not -4096"),
+    "zero": Bad(BASE + "train: {global_batch: 0}\n", "4:23", "must be at least 1, not 0"),
+    "huge": Bad(BASE + "train: {steps: 1e40}\n", "4:16", "too large a number", "1e30"),
+    "4,000 digits": Bad("model: llama-2-7b\ngpus: 1" + "0" * 4000 + "\n", "2:7", "too large a number"),
+    "above the range": Bad(BASE + "train: {seq_len: 2000000000}\n", "4:18", "at most 1000000000"),
+    "a fraction of a GPU": Bad("model: llama-2-7b\ngpus: 7.5\n", "2:7", "must be a whole number, not 7.5"),
+    "text for a number": Bad(BASE + "layout: {tp: eight}\n", "4:14", "must be a whole number, not 'eight'"),
+    "a list for text": Bad("model: [llama-2-7b]\n", "1:8", "'model' must be text"),
+    "an efficiency above 1": Bad(BASE + "efficiency: {flops: 50}\n", "4:21", "at most 1"),
+    # names
+    "key": Bad(BASE + "layuot: {tp: 2}\n", "4:1", "unknown key 'layuot'", "'layout'"),
+    "limit": Bad(BASE + "limits: {max_hrs: 5}\n", "4:10", "unknown key 'max_hrs'", "'max_hours'"),
+    "key of another section": Bad(BASE + "layout: {micro_batch: 5}\n", "4:10", "unknown key", "train"),
+    "model": Bad(BASE.replace("llama-2-7b", "lama-2-7b"), "1:8", "unknown model", "'llama-2-7b'"),
+    "gpu": Bad(BASE.replace("h100-sxm-80gb", "h100-sxm"), "2:6", "unknown gpu", "'h100-sxm-80gb'"),
+    "server": Bad(SERVER.replace("h100", "h10"), "2:9", "unknown server", "'dell-xe9680-h100'"),
+    "a gpu for a server": Bad("model: llama-2-7b\nserver: b200\n", "2:9", "unknown server", "write gpu: b200"),
+    "stack": Bad(BASE + "stack: megatron\n", "4:8", "no stack is called", "'megatron-lm'"),
+    "stack like none": Bad(BASE + "stack: zzz\n", "4:8", "no stack is called", "known stacks: "),
+    "data set": Bad(BASE + "data: {profile: alpacca}\n", "4:17", "no data set is called", "'alpaca'"),
+    "job": Bad(BASE + "job: lroa\n", "4:6", "must be one of", "'lora'"),
+    "padding": Bad(BASE + "train: {padding: longest}\n", "4:18", "must be one of", "'longest-in-micro-batch'"),
+    "lora target": Bad(BASE + "job: lora\nlora: {targets: [qvk]}\n", "5:17", "'qvk' is not a projection", "'qkv'"),
+    "a target that the model lacks": Bad(
+        "model: opt-1.3b\ngpu: h100-sxm-80gb\njob: lora\nlora: {targets: [gate]}\n", "4:17", "not a projection"
+    ),
+    "no hardware": Bad("model: llama-2-7b\n", "1:1", "no hardware named", "--gpu"),
+    "no model": Bad("gpu: h100-sxm-80gb\n", "1:1", "missing key 'model'", "a profile name"),
+    "server and gpu": Bad(SERVER + "gpu: b200\n", "3:6", "both given", "remove one"),
+    # paths
+    "model outside": Bad(BASE.replace("llama-2-7b", "../../etc/passwd"), "1:8", "unknown model"),
+    "gpu outside": Bad(BASE.replace("h100-sxm-80gb", "../../etc/passwd"), "2:6", "not the path of a gpu profile"),
+    "server outside": Bad("model: llama-2-7b\nserver: /etc/passwd\n", "2:9", "not the path of a server profile"),
+    "stack outside": Bad(BASE + "stack: ../../etc/passwd\n", "4:8", "no stack is called"),
+    "data set outside": Bad(BASE + "data: {profile: ../../etc/passwd}\n", "4:17", "no data set is called"),
+    "model path": Bad(BASE.replace("llama-2-7b", "./gone.yaml"), "1:8", "no such file", "folder"),
+    "config path": Bad(BASE.replace("llama-2-7b", "./config.json"), "1:8", "no such file", "folder"),
+    "gpu path": Bad(BASE.replace("h100-sxm-80gb", "./gone.yaml"), "2:6", "no such file", "folder"),
+    "server path": Bad("model: llama-2-7b\nserver: ./gone.yaml\n", "2:9", "no such file", "folder"),
+    "stack path": Bad(BASE + "stack: ./gone.yaml\n", "4:8", "no such file", "folder"),
+    "data set path": Bad(BASE + "data: {profile: gone.yaml}\n", "4:17", "no such file", "folder"),
+    # what the model, the hardware or the stack cannot do
+    "tp and heads": Bad(BASE.replace("8\n", "6\n") + "layout: {tp: 6}\n", "4:14", "does not divide the 32 heads"),
+    "pp and layers": Bad(BASE.replace("8\n", "5\n") + "layout: {pp: 5}\n", "4:14", "does not divide the 32 layers"),
+    "pp x vpp and layers": Bad(BASE + "layout: {pp: 2, vpp: 3}\n", "4:22", "pp x vpp = 6 does not divide"),
+    "vpp without pp": Bad(BASE + "layout: {pp: 1, vpp: 2}\n", "4:22", "'vpp' (2) needs 'pp'"),
+    "cp and tokens": Bad(BASE + "layout: {cp: 8}\ntrain: {seq_len: 1001}\n", "4:14", "cp 8", "multiple of 16"),
+    "ep without experts": Bad(BASE + "layout: {ep: 2}\n", "4:14", "llama-2-7b has no experts"),
+    "ep and experts": Bad(
+        BASE.replace("llama-2-7b", "mixtral-8x7b").replace("8\n", "3\n") + "layout: {ep: 3}\n",
+        "4:14", "does not divide the 8 experts",
+    ),
+    "layout above the GPUs": Bad(BASE + "layout: {tp: 8, pp: 2}\n", "3:7", "not a multiple", "the smallest is 16"),
+    "GPUs that are no multiple": Bad(BASE + "layout: {dp: 3}\n", "3:7", "not a multiple of 'dp' (3)", "6 and 9"),
+    "batch and dp": Bad(BASE + "train: {global_batch: 12}\nlayout: {dp: 8}\n", "4:23", "not a multiple", "8 and 16"),
+    "batch and the dp that is left": Bad(
+        BASE + "train: {global_batch: 12}\nlayout: {tp: 1, pp: 1}\n", "4:23", "cannot be split over dp 8", "of 8"
+    ),
+    "batch that no layout divides": Bad(
+        BASE + "stack: deepspeed\ntrain: {global_batch: 7}\n", "3:7", "no legal layout on 8 GPUs", "global batch"
+    ),
+    "more GPUs than the batch has work for": Bad(
+        SERVER + "nodes: 1000000\n", "3:8", "no legal layout on 8,000,000 GPUs", "global batch"
+    ),
+    "nodes and gpus that differ": Bad(SERVER + "gpus: 8\nnodes: 2\n", "4:8", "2 nodes of 8", "one of the two"),
+    "gpus above the limit": Bad(BASE + "limits: {max_gpus: 4}\n", "3:7", "above 'max_gpus' (4)"),
+    "bf16 on Volta": Bad(
+        "model: llama-2-7b\ngpu: v100-sxm-32gb\nprecision: bf16\n", "3:12", "has no bf16", "fp16"
+    ),
+    "fp8 on Ampere": Bad("model: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n", "3:12", "has no fp8", "bf16"),
+    "tp with FSDP": Bad(BASE + "stack: hf-trainer\nlayout: {tp: 2}\n", "5:14", "hf-trainer has no tp", "megatron-lm"),
+    "pp with ZeRO": Bad(BASE + "stack: deepspeed\nlayout: {pp: 2}\n", "5:14", "deepspeed has no pp", "nemo"),
+    "ZeRO 3 of Megatron": Bad(BASE + "stack: nemo\nlayout: {zero: 3}\n", "5:16", "no ZeRO stage 3", "0, 1"),
+    "ZeRO 3 and a pipeline": Bad(BASE + "layout: {zero: 3, pp: 2}\n", "4:16", "pipeline stages", "pp 1"),
+    "offload of Megatron": Bad(
+        BASE + "stack: nemo\nlayout: {offload: params}\n", "5:19", "cannot offload params", "none, optimizer"
+    ),
+    "sequence parallel alone": Bad(
+        BASE + "layout: {tp: 1, sequence_parallel: true}\n", "4:36", "sequence_parallel needs tp above 1"
+    ),
+    # data that contradict each other
+    "mean above max": Bad(BASE + "data: {mean_tokens: 100, max_tokens: 50}\n", "4:21", "above 'max_tokens' (50)"),
+    "tokens and samples": Bad(
+        BASE + "data: {samples: 10, mean_tokens: 10, tokens: 5000}\n", "4:46", "'tokens' is 5000", "two of the three"
+    ),
+    "histogram": Bad(BASE + "data: {histogram: {lengths: [1, 2], counts: [1]}}\n", "4:45", "2 'lengths' but 1"),
+    "steps and epochs": Bad(BASE + "train: {steps: 5, epochs: 2}\n", "4:27", "both given", "remove one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", FILES.values(), ids=FILES)
+def test_scenario_file(cli: Cli, bad: Bad) -> None:
+    data = bad.text.encode() if isinstance(bad.text, str) else bad.text
+    Path("job.yaml").write_bytes(data)
+    ran = cli("estimate", "job.yaml", "-o", "answer.json", "-f", "json")
+    refused(ran, f"job.yaml:{bad.at}", bad.says, hint=bad.hint)
+    assert os.listdir() == ["job.yaml"]
+
+
+def test_a_file_that_is_none(cli: Cli) -> None:
+    refused(cli("estimate", "gone.yaml"), "gone.yaml", "no such file")
+    refused(cli("estimate", "."), ".", "this is a folder")
+    Path("secret.yaml").symlink_to("secret.yaml")
+    refused(cli("estimate", "secret.yaml"), "secret.yaml", "cannot read")
+
+
+FLAGS = {
+    "padding": (["--padding", "longest"], "--padding", "not 'longest'", "'longest-in-micro-batch'"),
+    "job": (["--job", "finetune"], "--job", "must be one of pretrain, sft, lora", None),
+    "gpu": (["--gpu", "h100"], "--gpu", "unknown gpu 'h100'", "'h100-sxm-80gb'"),
+    "stack": (["--stack", "nemmo"], "--stack", "no stack is called 'nemmo'", "'nemo'"),
+    "number": (["--gpus", "many"], "--gpus", "must be a whole number", None),
+    "zero": (["--zero", "4"], "--zero", "must be one of 0, 1, 2, 3", None),
+    "octal": (["--tp", "010"], "--tp", "leading zero", "write 10"),
+    "nan": (["--max-hours", "nan"], "--max-hours", "not a finite number", None),
+    "empty": (["--model", ""], "--model", "must not be empty", None),
+    "control": (["--model", "a\nb"], "--model", "control characters", None),
+    "format": (["--format", "yaml"], "--format", "'yaml'", "json"),
+    "color": (["--color", "sometimes"], "--color", "not a choice", "auto"),
+    "explain": (["--explain", "memroy"], "--explain", "not a choice", "'memory'"),
+    "profiles": (["--profiles", "gone"], "--profiles", "'gone' is not a folder", None),
+    "precision": (["--precision", "fp8", "--gpu", "a100-sxm-80gb"], "--precision", "has no fp8", "bf16"),
+    "heads": (["--tp", "5", "--gpus", "5"], "--tp", "does not divide the 32 heads", None),
+    "batch": (["--global-batch", "7", "--dp", "8"], "--global-batch", "not a multiple", "8"),
+    "target": (["--job", "lora", "--lora-targets", "q,zz"], "--lora-targets", "'zz' is not a projection", None),
+}
+
+
+@pytest.mark.parametrize(("arguments", "place", "says", "hint"), FLAGS.values(), ids=FLAGS)
+def test_flag(cli: Cli, arguments: list[str], place: str, says: str, hint: str | None) -> None:
+    Path("job.yaml").write_text(BASE)
+    refused(cli("estimate", "job.yaml", "-o", "out.txt", *arguments), place, says, hint=hint)
+    assert os.listdir() == ["job.yaml"]
+
+
+VARIABLES = {
+    "unknown": ("XE_SIZER_GPUZ", "8", "unknown environment variable", "'XE_SIZER_GPUS'"),
+    "number": ("XE_SIZER_TP", "two", "must be a whole number", None),
+    "base 60": ("XE_SIZER_MAX_HOURS", "1:30", "base 60", "one number"),
+    "choice": ("XE_SIZER_JOB", "lroa", "must be one of", "'lora'"),
+    "model": ("XE_SIZER_MODEL", "../../etc/passwd", "unknown model", None),
+    "folder": ("XE_SIZER_PROFILES", "gone", "'gone' is not a folder", None),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "says", "hint"), VARIABLES.values(), ids=VARIABLES)
+def test_variable(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str, hint: str | None
+) -> None:
+    Path("job.yaml").write_text(BASE)
+    monkeypatch.setenv(name, value)
+    refused(cli("estimate", "job.yaml"), name, says, hint=hint)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(cli: Cli) -> None:
+    Path("job.yaml").write_text(
+        "modle: llama-2-7b\ngpus: -8\njob: lroa\nlayout: {tp: two, tpp: 1}\nlimits: {max_hrs: 3}\n"
+        "data: {mean_tokens: 100, max_tokens: 50}\n"
+    )
+    ran = cli("estimate", "job.yaml")
+    for place in ("1:1", "2:7", "3:6", "4:14", "4:19", "5:10", "6:21"):
+        refused(ran, f"job.yaml:{place}")
+
+
+def test_all_unknown_names_are_told_at_once(cli: Cli) -> None:
+    Path("job.yaml").write_text("model: lama\ngpu: h10\nstack: nmo\ndata: {profile: alpca}\n")
+    ran = cli("estimate", "job.yaml")
+    for place in ("1:8", "2:6", "3:8", "4:17"):
+        refused(ran, f"job.yaml:{place}")
+
+
+def test_all_that_the_stack_cannot_do_is_told_at_once(cli: Cli) -> None:
+    Path("job.yaml").write_text(
+        BASE + "stack: hf-trainer\nlayout: {tp: 2, pp: 2, ep: 2}\njob: lora\nlora: {targets: [qvk]}\n"
+    )
+    ran = cli("estimate", "job.yaml")
+    for place in ("5:14", "5:21", "5:28", "7:17"):
+        refused(ran, f"job.yaml:{place}")
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A change of a good profile file, and what is said about it; an empty place is the file alone."""
+
+    old: str
+    new: str
+    at: str
+    says: str
+    hint: str | None = None
+
+
+GPU = """\
+name: mine
+vendor: NVIDIA
+generation: hopper
+memory_gib: 79.1
+memory_bandwidth_gb_per_s: 3350
+peak_tflops: {fp32: 67, bf16: 989, fp16: 989}
+tdp_w: 700
+pcie: {gen: 5, lanes: 16}
+link: {kind: nvlink4, one_way_gb_per_s: 450}
+source: {title: data sheet, url: "https://example.com", read_on: "2026-01-01"}
+"""
+GPU_SLIPS = {
+    "key": Slip("memory_gib", "memory_gb", "4:1", "unknown key 'memory_gb'", "'memory_gib'"),
+    "negative memory": Slip("79.1", "-79.1", "4:13", "must be greater than 0, not -79.1"),
+    "no bandwidth": Slip("3350", "0", "5:28", "must be greater than 0, not 0"),
+    "text for a number": Slip("700", "700 W", "7:8", "must be a number, not '700 W'"),
+    "precision": Slip("bf16: 989", "bf61: 989", "6:25", "unknown precision 'bf61'", "'bf16'"),
+    "no 16-bit peak": Slip("bf16: 989, fp16: 989", "fp8: 9", "6:1", "neither bf16 nor fp16", "peak"),
+    "another name": Slip("name: mine", "name: other", "1:7", "the file is 'mine.yaml'", "same name"),
+    "not YAML": Slip("{fp32: 67", "{fp32: 67:", "6:", "", None),
+}
+SERVER_PROFILE = """\
+name: mine
+vendor: Dell
+gpu: h100-sxm-80gb
+gpus: 8
+scale_up: {kind: nvswitch, one_way_gb_per_s: 450}
+scale_out: {nics: 8, gbit_per_s: 400, fabric: infiniband}
+host: {memory_gb: 2048}
+source: {title: data sheet, url: "https://example.com", read_on: "2026-01-01"}
+"""
+SERVER_SLIPS = {
+    "key": Slip("scale_out", "scaleout", "6:1", "unknown key 'scaleout'", "'scale_out'"),
+    "gpu": Slip("h100-sxm-80gb", "h100-sxm-8gb", "3:6", "unknown gpu 'h100-sxm-8gb'", "'h100-sxm-80gb'"),
+    "no GPUs": Slip("gpus: 8", "gpus: 0", "4:7", "must be greater than 0"),
+    "fabric": Slip("nvswitch", "nvswich", "5:18", "must be one of", "'nvswitch'"),
+    "negative memory": Slip("2048", "-2048", "7:19", "must be greater than 0"),
+}
+MODEL = """\
+name: mine
+family: llama-2
+layers: 32
+hidden: 4096
+heads: 32
+ffn: 11008
+vocab: 32000
+max_positions: 4096
+tied_embeddings: false
+norm: rmsnorm
+norms_per_layer: 2
+activation: swiglu
+position: rope
+parameters: {total: 6738415616, active: 6738415616}
+source: {title: a paper, parameters: counted}
+"""
+MODEL_SLIPS = {
+    "key": Slip("hidden", "hiden", "4:1", "unknown key 'hiden'", "'hidden'"),
+    "a missing key": Slip("vocab: 32000\n", "", "1:1", "missing key 'vocab'"),
+    "count": Slip("layers: 32", "layers: 31", "14:21", "6,536,032,256 parameters", "parameters_note"),
+    "heads": Slip("heads: 32", "heads: 31", "5:8", "'hidden' (4096) is not a multiple of 'heads' (31)"),
+    "activation": Slip("swiglu", "swiglue", "12:13", "must be one of", "'swiglu'"),
+    "a billion layers": Slip("layers: 32", "layers: 1000000000", "3:9", "at most 100000"),
+}
+STACK = "name: mine\nparent: generic\ndescribes: tuned\nsource: measured\ndefaults: {pad_to_multiple: 8}\n"
+STACK_SLIPS = {
+    "key": Slip("defaults", "defualts", "5:1", "unknown key 'defualts'", "'defaults'"),
+    "parent": Slip("generic", "genric", "2:9", "must be a shipped stack", "'generic'"),
+    "parent path": Slip("generic", "../mine", "2:9", "must be a shipped stack", "known stacks"),
+    "padding": Slip("pad_to_multiple: 8", "padding: longest", "5:21", "must be one of", "'longest-in-micro-batch'"),
+    "multiple": Slip("pad_to_multiple: 8", "pad_to_multiple: 0", "5:29", "must be at least 1, not 0"),
+    "optimizer": Slip("pad_to_multiple: 8", "optimizer: adma", "5:23", "has no 'moment_bytes'", "'adamw'"),
+    "ZeRO": Slip("defaults: {pad_to_multiple: 8}", "supports: {zero: [0, 1]}", "1:1", "ZeRO stage 3"),
+}
+CONFIG = """\
+{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+ "num_attention_heads": 32, "intermediate_size": 11008,
+ "vocab_size": 32000, "max_position_embeddings": 4096}
+"""
+CONFIG_SLIPS = {
+    "cut off": Slip('"vocab_size": 32000, "max_position_embeddings": 4096}\n', '"vocab', "3:2", "unterminated string"),
+    "text for a number": Slip("4096,", '"4096",', "1:25", "'hidden_size' must be a whole number"),
+    "nan": Slip("4096,", "NaN,", "1:40", "NaN is not a number"),
+    "a missing key": Slip("vocab_size", "vocabsize", "", "missing key", None),
+    "heads": Slip('heads": 32', 'heads": 33', "2:2", "not a multiple of 33 heads"),
+    "a billion layers": Slip('layers": 32', 'layers": 1000000000', "1:46", "between 1 and 100000"),
+    "type": Slip('"llama"', '"mamba"', "1:2", "mamba", None),
+    "a list": Slip(CONFIG, "[1]", "1:1", "must be a JSON object, not a list"),
+    "nested": Slip(CONFIG, '{"a":' * 5000, "1:1", "nested too deeply"),
+}
+PROFILES = [
+    pytest.param(name, scenario, text, slip, id=f"{name}-{about}")
+    for name, scenario, text, slips in (
+        ("mine.yaml", "model: llama-2-7b\ngpu: ./mine.yaml\n", GPU, GPU_SLIPS),
+        ("mine.yaml", "model: llama-2-7b\nserver: ./mine.yaml\n", SERVER_PROFILE, SERVER_SLIPS),
+        ("mine.yaml", "model: ./mine.yaml\ngpu: h100-sxm-80gb\n", MODEL, MODEL_SLIPS),
+        ("mine.yaml", BASE + "stack: ./mine.yaml\n", STACK, STACK_SLIPS),
+        ("config.json", "model: ./config.json\ngpu: h100-sxm-80gb\n", CONFIG, CONFIG_SLIPS),
+    )
+    for about, slip in slips.items()
+]
+
+
+@pytest.mark.parametrize(("name", "scenario", "text", "slip"), PROFILES)
+def test_profile_named_by_its_path(cli: Cli, name: str, scenario: str, text: str, slip: Slip) -> None:
+    Path("job.yaml").write_text(scenario)
+    Path(name).write_text(text)
+    assert cli("estimate", "job.yaml", "--exit-zero").code == 0  # the file without the slip is good
+    assert slip.old in text
+    Path(name).write_text(text.replace(slip.old, slip.new, 1))
+    ran = cli("estimate", "job.yaml", "-o", "out.txt")
+    if slip.at.endswith(":"):
+        assert ran.code == 2
+        assert ran.err.startswith(f"{name}:{slip.at}")
+    else:
+        refused(ran, f"{name}:{slip.at}" if slip.at else name, slip.says, hint=slip.hint)
+    assert sorted(os.listdir()) == sorted([name, "job.yaml"])
+
+
+def test_a_profile_of_a_users_folder_may_be_bad_too(cli: Cli) -> None:
+    folder = Path("profiles")
+    (folder / "gpu_profiles" / "servers").mkdir(parents=True)
+    file = folder / "gpu_profiles" / "servers" / "mine.yaml"
+    file.write_text(SERVER_PROFILE.replace("h100-sxm-80gb", "h100-my-gpu"))
+    ran = cli("estimate", "--model", "llama-2-7b", "--server", "mine", "--profiles", folder)
+    refused(ran, f"{file}:3:6", "unknown gpu 'h100-my-gpu'")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (BASE + "data: " + "[" * 500_000, "job.yaml:4:56"),
+        ("a: &a " + "[x,x,x,x,x,x,x,x,x]\n" + "".join(f"b{i}: &b{i} [*a,*a]\n" for i in range(2000)), "job.yaml:1:4"),
+        (BASE + "# " + "x" * 11_000_000, "job.yaml"),
+        ("!!python/object/apply:os.mkdir [owned]\n", "job.yaml:1:1"),
+    ],
+    ids=["half a million brackets", "alias bomb", "11 MB", "python tag"],
+)
+def test_a_hostile_file_costs_a_process_little(tmp_path: Path, text: str, place: str) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XE_SIZER_")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "xe_sizer", "estimate", "job.yaml", "-o", "out.txt"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    refused(Ran(ran.returncode, ran.stdout, ran.stderr), place)
+    assert os.listdir(tmp_path) == ["job.yaml"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--seq-len", "1000000000"],
+        ["--seq-len", "1000000000", "--tp", "8", "--exit-zero"],
+        ["--global-batch", "1000000"],
+        ["--steps", "1000000000000", "--epochs", "1"],
+        ["--tokens", "1e18"],
+        ["--samples", "1000000000000", "--epochs", "1e18"],
+        ["--mean-tokens", "1e-9", "--samples", "5"],
+        ["--job", "lora", "--lora-rank", "65536", "--lora-targets", "all-linear"],
+        ["--min-headroom-gib", "1e18"],
+        ["--flops-efficiency", "1e-12"],
+    ],
+    ids=" ".join,
+)
+def test_absurd_but_legal_figures_are_answered(cli: Cli, flags: list[str]) -> None:
+    Path("job.yaml").write_text(BASE)
+    ran = cli("estimate", "job.yaml", *flags)
+    assert ran.code in (0, 1) or "both given" in ran.err
+    assert "nan" not in ran.out.lower().split()
+    assert "inf" not in ran.out.lower().split()
+    assert not re.search(r"[0-9,.]{30}", ran.out)  # no figure of a hundred digits
+
+
+def test_profiles_command_refuses_what_is_no_profile(cli: Cli) -> None:
+    Path("job.yaml").write_text(BASE)
+    refused(cli("profiles", "show", "job.yaml"), "job.yaml", "no profile of a known kind", hint="peak_tflops")
+    refused(cli("profiles", "show", "gone.yaml"), "gone.yaml", "no such file")
+    ran = cli("profiles", "validate", "job.yaml")
+    assert ran.code == 2
+    assert ran.err.startswith("job.yaml: this is no profile of a known kind")
+
+
+def test_check_tells_the_bad_ones_and_answers_the_others(cli: Cli) -> None:
+    Path("a.yaml").write_text(BASE + "stack: nemmo\n")
+    Path("b.yaml").write_text(BASE)
+    Path("c.yaml").write_bytes(b"\x00")
+    ran = cli("check", "a.yaml", "b.yaml", "c.yaml", "gone.yaml")
+    assert ran.code == 2
+    assert "a.yaml:4:8: " in ran.err
+    assert "c.yaml:1:1: " in ran.err
+    assert "gone.yaml: no such file" in ran.err
+    assert "1 passed" in ran.out
+    assert "Traceback" not in ran.err
+
+
+def test_render_refuses_what_is_no_result(cli: Cli) -> None:
+    Path("x.json").write_text("{")
+    assert cli("render", "x.json").code == 2
+    Path("x.json").write_text('{"schema_version": 1}')
+    ran = cli("render", "x.json", "-o", "out.html", "-f", "html")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("x.json")
+    assert os.listdir() == ["x.json"]

@@ -1,0 +1,59 @@
+"""The same suite for every registered training method."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from cases import REGISTRY, job, layouts
+
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.scenario.methods import METHODS, MethodOptions
+from xe_sizer.scenario.schema import Job as JobName
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.step import timeline
+
+FAMILIES = ("llama-2-7b", "llama-2-70b", "mixtral-8x7b", "gpt2", "gemma-2-9b", "falcon-7b")
+
+
+def test_every_job_of_a_scenario_is_a_method() -> None:
+    assert set(METHODS) == set(get_args(JobName))
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
+    shape = REGISTRY.model(model)
+    method = METHODS[name](shape, MethodOptions())
+    total = count_parameters(shape).total
+    trainable = method.trainable_parameters(shape)
+    assert method.name == name
+    assert trainable == total if method.learning.base else 0 < trainable < 0.1 * total
+    assert method.quantised is (method.frozen_linear_bytes is not None)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_priced(name: str) -> None:
+    made = job(kind=name, train__seq_len=1024)
+    chosen = layouts(dp=[1, 8], zero=[0, 1], grad_accum=4)
+    ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
+    assert np.all(np.isfinite(ledger.total_bytes))
+    assert np.all(ledger.components["gradients"].max(axis=(0, 1)) > 0)
+    assert np.all(np.isfinite(line.step_s) & (line.step_s > 0))
+    assert np.all(line.components["optimizer"] > 0)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("pretrain", "sft")])
+def test_a_method_with_frozen_weights_saves_memory_and_time(name: str) -> None:
+    full, frozen = (job(kind=kind, train__seq_len=2048) for kind in ("sft", name))
+    chosen = layouts(grad_accum=4)
+    assert memory_ledger(frozen, chosen).peak_bytes[0] < 0.5 * memory_ledger(full, chosen).peak_bytes[0]
+    assert timeline(frozen, chosen).step_s[0] < timeline(full, chosen).step_s[0]
+
+
+def test_quantised_weights_trade_time_for_memory() -> None:
+    lora, qlora = (job(kind=kind, train__seq_len=2048) for kind in ("lora", "qlora"))
+    chosen = layouts(grad_accum=4)
+    assert memory_ledger(qlora, chosen).peak_bytes[0] < memory_ledger(lora, chosen).peak_bytes[0]
+    assert timeline(qlora, chosen).step_s[0] > timeline(lora, chosen).step_s[0]

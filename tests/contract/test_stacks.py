@@ -1,0 +1,69 @@
+"""The same suite for every stack that ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import job, layouts
+
+from xe_sizer.scenario.data import POLICIES
+from xe_sizer.search.space import Rules, legal_layouts
+from xe_sizer.stacks import stack as stacks
+from xe_sizer.stacks.stack import load_stack, stack_names
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.step import timeline
+
+
+def test_the_shipped_files_are_the_known_names() -> None:
+    files = {path.stem for path in Path(stacks.__file__).parent.glob("*.yaml")}
+    assert set(stack_names()) == files >= {"generic", "hf-trainer", "deepspeed", "megatron-lm", "nemo"}
+
+
+@pytest.mark.parametrize("name", stack_names())
+def test_a_stack_says_what_it_is_and_where_from(name: str) -> None:
+    stack = load_stack(name)
+    assert stack.name == name
+    assert len(stack.describes) > 20
+    assert len(stack.source) > 10
+
+
+@pytest.mark.parametrize("name", stack_names())
+def test_parents_lead_to_the_root(name: str) -> None:
+    seen = [name]
+    while parent := load_stack(seen[-1]).parent:
+        assert parent not in seen
+        seen.append(parent)
+    assert seen[-1] == "generic"
+
+
+@pytest.mark.parametrize("name", stack_names())
+def test_defaults_are_among_what_it_supports(name: str) -> None:
+    stack = load_stack(name)
+    assert set(stack.defaults.zero) <= set(stack.supports.zero)
+    assert stack.defaults.optimizer in stack.states.moment_bytes
+    assert stack.defaults.padding in POLICIES
+    assert "none" in stack.supports.offload
+    assert stack.defaults.sequence_parallel <= stack.supports.tensor_parallel
+    assert stack.states.trained_weight_bytes + stack.states.master_bytes >= 4, "no float32 copy of the weights"
+
+
+@pytest.mark.parametrize("kind", ["pretrain", "sft", "lora", "qlora", "p-tuning"])
+@pytest.mark.parametrize("name", stack_names())
+def test_a_stack_prices_every_job(name: str, kind: str) -> None:
+    """With its own defaults, on every legal layout of eight GPUs."""
+    made = job("llama-2-7b", kind, name, train__seq_len=1024, lora__targets=None)
+    asked = Rules(made.model, made.stack, 8, made.global_batch, made.seq_len, True, {"micro_batch": 2})
+    found = legal_layouts(asked, (8,))
+    assert len(found) > 0
+    assert set(found.zero.tolist()) <= set(made.stack.supports.zero)
+    ledger, line = memory_ledger(made, found), timeline(made, found)
+    assert np.all(np.isfinite(ledger.peak_bytes) & (ledger.peak_bytes > 0))
+    assert np.all(np.isfinite(line.step_s) & (line.step_s > 0))
+
+
+@pytest.mark.parametrize("name", stack_names())
+def test_no_stack_beats_the_peak(name: str) -> None:
+    line = timeline(job("llama-2-7b", "pretrain", name), layouts(dp=8, grad_accum=16))
+    assert 0.05 < line.flops[0] / line.step_s[0] / 989e12 < 0.8

@@ -1,0 +1,66 @@
+"""What is traced: a case names everything that decides the memory of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tests.trace.subjects import BY_FAMILY, Subject
+
+SHAPES = ((1, 2048), (4, 512), (2, 1024))
+METHODS = ("full", "lora-qv", "lora-all")
+RANKS = {"lora-qv": 8, "lora-all": 16}
+LAYERS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training step. `dtype`: bf16 (all 16-bit but adapters) or autocast (what learns is float32).
+
+    recompute : every layer's activations are recomputed in the backward
+    optimizer : fused or foreach AdamW; dropout : as the published model has it, else none
+    """
+
+    family: str
+    method: str = "full"
+    attention: str = "sdpa"
+    recompute: bool = False
+    batch: int = 1
+    length: int = 2048
+    layers: int = LAYERS
+    optimizer: str = "fused"
+    dtype: str = "bf16"
+    dropout: bool = False
+
+    @property
+    def subject(self) -> Subject:
+        return BY_FAMILY[self.family]
+
+    @property
+    def rank(self) -> int:
+        return RANKS.get(self.method, 0)
+
+    @property
+    def name(self) -> str:
+        """Short and unique."""
+        flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, "dropout" * self.dropout)
+        sizes = f"{self.layers}x{self.batch}x{self.length}"
+        return "/".join(filter(None, (self.family, self.method, sizes, *flags)))
+
+
+def cases_of(family: str) -> Iterator[Case]:
+    """The whole matrix of one family, the plainest cases first."""
+    subject = BY_FAMILY[family]
+    for attention in subject.attentions:
+        for method in METHODS:
+            for recompute in (False, True):
+                plain = Case(family, method, attention, recompute)
+                yield from (replace(plain, batch=batch, length=length) for batch, length in SHAPES)
+    first = subject.attentions[0]
+    for method in METHODS:
+        plain = Case(family, method, first, batch=2, length=1024)
+        yield replace(plain, optimizer="foreach")
+        for recompute in (False, True):
+            yield from (replace(plain, recompute=recompute, layers=layers) for layers in (2, 8))
+            if subject.dropout:
+                yield replace(plain, recompute=recompute, dropout=True)

@@ -1,0 +1,150 @@
+"""Families that the trace runs: a catalogue model's layer shape, and the configuration of the class that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.profiles.registry import Registry
+
+Settings = Mapping[str, Any]
+SEPARATE = (("q_proj", "v_proj"), ("q", "v"))
+MAX_POSITIONS = 8192
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One family under trace.
+
+    config_class : configuration of transformers; `sizes` turns the catalogue's shape into its arguments
+    narrow_targets : what LoRA "q and v" adapts, in the class's names and in the catalogue's
+    dropout : arguments that switch dropout on as the published model has it; without them there is none
+    """
+
+    family: str
+    model: str
+    config_class: str
+    sizes: Callable[[ModelShape], dict[str, Any]]
+    narrow_targets: tuple[tuple[str, ...], tuple[str, ...]] = SEPARATE
+    fixed: Settings = field(default_factory=dict)
+    dropout: Settings = field(default_factory=dict)
+    attentions: tuple[str, ...] = ("sdpa", "eager")
+
+
+def _common(shape: ModelShape) -> dict[str, Any]:
+    """Keys that most classes share."""
+    return {
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.ffn,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": MAX_POSITIONS,
+        "tie_word_embeddings": shape.tied_embeddings,
+    }
+
+
+def _headed(shape: ModelShape) -> dict[str, Any]:
+    return {**_common(shape), "head_dim": shape.head_dim}
+
+
+def _partly_rotary(shape: ModelShape) -> dict[str, Any]:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": shape.rotary_fraction}
+    return {**_common(shape), "rope_parameters": rope}
+
+
+def _windowed(shape: ModelShape) -> dict[str, Any]:
+    return {**_headed(shape), "sliding_window": shape.sliding_window}
+
+
+def _experts(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    chosen = {"num_experts_per_tok": shape.experts.per_token, "moe_intermediate_size": shape.experts.ffn}
+    return {**_headed(shape), **chosen, "num_experts": shape.experts.count}
+
+
+def _opt(shape: ModelShape) -> dict[str, Any]:
+    return {**_common(shape), "ffn_dim": shape.ffn, "word_embed_proj_dim": shape.hidden, "dropout": 0.0}
+
+
+def _gpt2(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab, "n_embd": shape.hidden, "n_head": shape.heads, "n_layer": shape.layers,
+        "n_inner": shape.ffn, "n_positions": shape.learned_positions,
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+    }  # fmt: skip
+
+
+def _falcon(shape: ModelShape) -> dict[str, Any]:
+    return {**_common(shape), "ffn_hidden_size": shape.ffn, "multi_query": True, "new_decoder_architecture": False}
+
+
+def _mpt(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab, "d_model": shape.hidden, "n_heads": shape.heads, "n_layers": shape.layers,
+        "expansion_ratio": shape.ffn // shape.hidden, "max_seq_len": MAX_POSITIONS,
+    }  # fmt: skip
+
+
+def _bloom(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab, "hidden_size": shape.hidden, "n_head": shape.heads, "n_layer": shape.layers,
+    }  # fmt: skip
+
+
+_GPT2_DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+_STARCODER_DROPOUT = {"residual_dropout": 0.1, "embedding_dropout": 0.1, "attention_dropout": 0.1}
+_FUSED = (("query_key_value",), ("qkv",))
+
+SUBJECTS = (
+    Subject("llama", "llama-2-7b", "LlamaConfig", _headed),
+    Subject("llama-3", "llama-3-8b", "LlamaConfig", _headed),
+    Subject("mistral", "mistral-7b-v0.1", "MistralConfig", _windowed),
+    Subject("qwen2", "qwen2-7b", "Qwen2Config", _common),
+    Subject("qwen3", "qwen3-4b", "Qwen3Config", _headed),
+    Subject("gemma", "gemma-2b", "GemmaConfig", _headed),
+    Subject("gemma2", "gemma-2-2b", "Gemma2Config", _windowed, attentions=("eager",)),
+    Subject("gemma3", "gemma-3-1b", "Gemma3TextConfig", _windowed),
+    Subject("opt", "opt-1.3b", "OPTConfig", _opt, dropout={"dropout": 0.1}),
+    Subject("gpt2", "gpt2-xl", "GPT2Config", _gpt2, (("c_attn",), ("qkv",)), dropout=_GPT2_DROPOUT),
+    Subject("gpt_neox", "pythia-1.4b", "GPTNeoXConfig", _partly_rotary, _FUSED),
+    Subject("phi", "phi-2", "PhiConfig", _partly_rotary),
+    Subject("phi3", "phi-3-mini-4k", "Phi3Config", _common, (("qkv_proj",), ("qkv",)),
+            {"sliding_window": 2047, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
+    Subject("falcon", "falcon-7b", "FalconConfig", _falcon, _FUSED),
+    Subject("mpt", "mpt-7b", "MptConfig", _mpt, (("Wqkv",), ("qkv",)), attentions=("eager",)),
+    Subject("bloom", "bloom-1b7", "BloomConfig", _bloom, _FUSED, attentions=("eager",)),
+    Subject("starcoder2", "starcoder2-3b", "Starcoder2Config", _common,
+            fixed={"sliding_window": 4096, "residual_dropout": 0.0, "embedding_dropout": 0.0},
+            dropout=_STARCODER_DROPOUT),
+    Subject("mixtral", "mixtral-8x7b", "MixtralConfig", _headed),
+    Subject("qwen3_moe", "qwen3-30b-a3b", "Qwen3MoeConfig", _experts),
+    Subject("olmo2", "olmo-2-7b", "Olmo2Config", _common),
+)  # fmt: skip
+BY_FAMILY = {subject.family: subject for subject in SUBJECTS}
+
+
+@cache
+def _catalogue() -> Registry:
+    return Registry()
+
+
+def shape_of(subject: Subject, layers: int, length: int) -> ModelShape:
+    """The catalogue's shape with another number of layers, and learned positions that reach the length."""
+    shape = _catalogue().model(subject.model)
+    positions = max(shape.learned_positions, length) if shape.learned_positions else 0
+    return replace(
+        shape, layers=layers, learned_positions=positions, windowed_layers=_windowed_layers(shape, layers)
+    )
+
+
+def _windowed_layers(shape: ModelShape, layers: int) -> int:
+    """How many of the first layers look back a window: all, every second, or all but every sixth."""
+    if not shape.windowed_layers or shape.windowed_layers == shape.layers:
+        return layers if shape.windowed_layers else 0
+    period = round(1 / (1 - shape.windowed_layers / shape.layers))
+    return layers - layers // period

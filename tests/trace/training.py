@@ -1,0 +1,117 @@
+"""Two training steps of a case under the tracer, as the Trainer of transformers runs them on one GPU."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import peft
+import torch
+import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.trace.cases import Case
+from tests.trace.emulation import gpu_like
+from tests.trace.subjects import shape_of
+from tests.trace.tracer import MemoryTracer, Phase
+
+STEPS = 2  # the optimizer's states exist from the second step on
+VERSIONS = {module.__name__: str(module.__version__) for module in (torch, transformers, peft)}
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Live tensors of the last step [bytes]. `parameters` counts the base model's, `adapters` what LoRA adds."""
+
+    parameters: int
+    adapters: int
+    weights_bytes: int
+    states_bytes: int
+    forward: Phase
+    backward: Phase
+    optimizer: Phase
+
+    @property
+    def worst(self) -> Phase:
+        return max(self.forward, self.backward, self.optimizer, key=lambda phase: phase.peak_bytes)
+
+
+def _config(case: Case) -> Any:
+    subject = case.subject
+    shape = shape_of(subject, case.layers, case.length)
+    dropout = subject.dropout if case.dropout else {}
+    made = getattr(transformers, subject.config_class)
+    return made(**{**subject.sizes(shape), **subject.fixed, **dropout}, use_cache=False)
+
+
+def _adapted(base: Any, case: Case) -> Any:
+    targets = "all-linear" if case.method == "lora-all" else list(case.subject.narrow_targets[0])
+    options = peft.LoraConfig(r=case.rank, lora_alpha=16, target_modules=targets, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(base, options)
+    wrong = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.element_size() != 4]
+    assert not wrong, f"adapters are not float32: {wrong}"
+    return model
+
+
+def build(case: Case) -> tuple[Any, int]:
+    """The model, ready to train, and the number of its base parameters."""
+    learns_wide = case.dtype == "autocast" and case.method == "full"
+    model = transformers.AutoModelForCausalLM.from_config(
+        _config(case),
+        dtype=torch.float32 if learns_wide else torch.bfloat16,
+        attn_implementation=case.attention,
+    )
+    parameters = sum(weight.numel() for weight in model.parameters())
+    if case.recompute:
+        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    if case.method != "full":
+        if case.recompute:
+            model.enable_input_require_grads()
+        model = _adapted(model, case)
+    model.train()
+    return model, parameters
+
+
+def _loss(model: Any, tokens: torch.Tensor, case: Case) -> torch.Tensor:
+    """The loss alone leaves: the model's other outputs are dropped before the backward, as in the Trainer."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=case.dtype == "autocast"):
+        outputs = model(input_ids=tokens, labels=tokens)
+    return outputs["loss"]  # type: ignore[no-any-return]
+
+
+def _forward_backward(tracer: MemoryTracer, model: Any, case: Case) -> tuple[Phase, Phase]:
+    """The graph ends with this function, before the optimizer runs, as it does with the Trainer's training_step."""
+    tokens = torch.ones(case.batch, case.length, dtype=torch.int64)
+    with tracer.phase("forward") as forward:
+        loss = _loss(model, tokens, case)
+    with tracer.phase("backward") as backward:
+        loss.backward()  # type: ignore[no-untyped-call]
+    return forward, backward
+
+
+def _step(tracer: MemoryTracer, model: Any, optimizer: torch.optim.Optimizer, case: Case) -> tuple[Phase, ...]:
+    forward, backward = _forward_backward(tracer, model, case)
+    with tracer.phase("optimizer") as update:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return forward, backward, update
+
+
+def trace(case: Case) -> Traced:
+    """Trace one case. Takes about a second; nothing is computed and no weight is allocated."""
+    with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True), gpu_like():
+        warnings.simplefilter("ignore")
+        model, parameters = build(case)
+        learning = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, **{case.optimizer: True})
+        tracer = MemoryTracer(model)
+        tracer.hold(model.parameters(), "weights")
+        weights_bytes = tracer.live_bytes
+        tracer.hold(model.buffers(), "buffers")
+        with tracer.following():
+            for _ in range(STEPS):
+                phases = _step(tracer, model, optimizer, case)
+        states_bytes = tracer.live_bytes - weights_bytes
+    adapters = sum(weight.numel() for weight in learning) if case.rank else 0
+    return Traced(parameters, adapters, weights_bytes, states_bytes, *phases)

@@ -1,0 +1,74 @@
+"""How predictions compare with measurements: the JSON contract of `validate`, frozen."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA_VERSION = 1
+QUANTITIES = ("step_time", "peak_memory", "oom")
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """One quantity of one record. Times in seconds, memory in bytes, `oom` true or false.
+
+    `ratio` is predicted / measured; `low` and `high` are the predicted range, None where there is none.
+    `assumed` says in words what the record left open. `groups` are the summary groups that it counts in.
+    """
+
+    id: str
+    quantity: str
+    measured: float | bool
+    predicted: float | bool
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    assumed: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Title of the publication that the record is from."""
+        return next((group.removeprefix("source:") for group in self.groups if group.startswith("source:")), "")
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A record, or one quantity of it, that has no prediction, and why."""
+
+    id: str
+    reason: str
+
+
+class Confusion(msgspec.Struct, frozen=True, kw_only=True):
+    """Out-of-memory verdicts: `false_fit` is predicted to fit but did not, `false_oom` the other way round."""
+
+    true_fit: int = 0
+    true_oom: int = 0
+    false_fit: int = 0
+    false_oom: int = 0
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """One quantity in one group.
+
+    The error of a record is predicted / measured - 1: `median_abs_error` and `p90_abs_error` are quantiles of
+    its absolute value, `bias` is its median; `interval_coverage` the share of measurements inside the predicted
+    range. All None for `oom`, which has counts instead.
+    """
+
+    group: str
+    quantity: str
+    n: int
+    median_abs_error: float | None = None
+    p90_abs_error: float | None = None
+    bias: float | None = None
+    interval_coverage: float | None = None
+    oom: Confusion | None = None
+
+
+class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `validate` reports."""
+
+    schema_version: int = SCHEMA_VERSION
+    records: tuple[Prediction, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    summary: tuple[Summary, ...] = ()

@@ -1,0 +1,231 @@
+"""Measurement records: what a file of published or own measurements may hold, and how it is read.
+
+A file is a YAML list, a JSON list or JSON Lines. Keys that xe-sizer knows must have the right type; keys that it
+does not know are passed over and reported once, since publications state more than any schema foresees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.convert import Locate, convert, file_order
+from xe_sizer.profiles.source import load_yaml, read_text
+
+LINE_SUFFIXES = (".jsonl", ".ndjson")
+_KNOWN_BUT_UNUSED = frozenset({
+    "source", "notes", "inferred", "interconnect", "kernel", "compile", "trainable_params", "gpu_memory_gb",
+    "pipeline_schedule", "tp", "pp", "kv_cache", "concurrency", "input_len", "output_len", "date",
+})  # fmt: skip
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes that define a model or override a known one's."""
+
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
+    params: float | None = None
+    experts: int | None = None
+
+
+class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    zero: int | None = None
+    sequence_parallel: bool | None = None
+    megatron_fsdp: int | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"}):
+    micro: int | None = None
+    total: int | None = None
+    grad_accum: int | None = None
+    tokens: float | str | None = None
+
+
+class Lora(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int | None = None
+    targets: str | list[str] | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured; times as the source states them."""
+
+    step_time_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    tokens_per_s_total: float | None = None
+    samples_per_s: float | None = None
+    minutes: float | None = None
+    seconds: float | None = None
+    steps: float | None = None
+    epochs: float | None = None
+    rows: float | None = None
+    tokens: float | None = None
+    gpu_hours: float | None = None
+    peak_memory_gib: float | None = None
+    reserved_memory_gib: float | None = None
+    nvidia_smi_gib: float | None = None
+    memory_metric: str | None = None
+    oom: bool | None = None
+    fits: bool | None = None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement with the conditions that its source states; what it left out is None."""
+
+    id: str
+    job: str
+    measured: Measured = Measured()
+    source: Any = None
+    model: str | None = None
+    shape: Shape = Shape()
+    stack: str | None = None
+    framework: str | None = None
+    gpu: str | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    interconnect: Any = None
+    precision: str | None = None
+    weights: str | None = None
+    layout: LayoutStated = LayoutStated()
+    batch: Batch = Batch()
+    seq_len: int | None = None
+    mean_tokens: float | None = None
+    max_seq_len: int | None = None
+    longest_sample_tokens: int | None = None
+    samples: int | None = None
+    packing: bool | None = None
+    padding: str | None = None
+    attention: str | None = None
+    recompute: str | bool | None = None
+    offload: str | bool | None = None
+    optimizer: str | None = None
+    lora: Lora = Lora()
+    fused_kernels: str | bool | None = None
+    virtual_tokens: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Title of the source, or where it stands."""
+        if isinstance(self.source, Mapping):
+            return str(self.source.get("title") or self.source.get("url") or "unnamed source")
+        return str(self.source or "unnamed source")
+
+
+class RecordFile(msgspec.Struct, frozen=True):
+    """Records of one file and what a reader should know about it."""
+
+    records: tuple[Record, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_records(path: Path) -> RecordFile:
+    """All records of a file.
+
+    Raises
+    ------
+    InputError : every malformed record of the file, each with its line
+    """
+    problems: list[Problem] = []
+    unknown: Counter[str] = Counter()
+    records = []
+    for raw, locate in _entries(path, problems):
+        try:
+            records.append(_record(raw, locate, unknown))
+        except InputError as error:
+            problems += error.problems
+    problems += _repeated(records, path)
+    if problems:
+        raise InputError(sorted(problems, key=file_order))
+    notes = tuple(f"{path}: the key '{key}' of {count} records is not used" for key, count in sorted(unknown.items()))
+    return RecordFile(tuple(records), notes)
+
+
+def _entries(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
+    """Plain data of each record, with what tells where its keys stand."""
+    if _holds_lines(path):
+        yield from _lines(path, problems)
+        return
+    document = load_yaml(path, root=list)
+    entries: Any = document.value
+    for index, entry in enumerate(entries):
+        yield entry, lambda key_path, key=False, index=index: document.locate((index, *key_path), key=key)
+
+
+def _holds_lines(path: Path) -> bool:
+    """JSON Lines by the file's ending, or by an object on the first line of a file with another."""
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return False
+    return path.suffix.lower() in LINE_SUFFIXES or read_text(path).lstrip().startswith("{")
+
+
+def _lines(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = Location(str(path), number)
+        try:
+            yield msgspec.json.decode(line), lambda key_path, key=False, where=where: where
+        except msgspec.DecodeError as error:
+            problems.append(Problem(f"not valid JSON: {error}", where, "one record, a JSON object, on each line"))
+
+
+def _record(raw: Any, locate: Locate, unknown: Counter[str]) -> Record:
+    """One record; of an inference record only what identifies it is read here. Raises InputError."""
+    if not isinstance(raw, Mapping):
+        raise InputError(Problem("a record must be a group of keys", locate(())))
+    if raw.get("job") == "inference":
+        raw = {key: raw[key] for key in ("id", "job", "source", "stack", "gpu", "model") if key in raw}
+    return convert(_known(raw, Record, unknown), Record, locate)
+
+
+def _known(raw: Mapping[str, Any], struct: Any, unknown: Counter[str] | None = None) -> dict[str, Any]:
+    """The keys that a struct has, whole numbers as such; others are counted, or passed over inside sections."""
+    fields = _sections(struct)
+    found = {}
+    for key, value in raw.items():
+        if key not in fields:
+            if unknown is not None and key not in _KNOWN_BUT_UNUSED:
+                unknown[key] += 1
+            continue
+        section = fields[key]
+        if section is not None and value is None:
+            continue
+        found[key] = _known(value, section) if section and isinstance(value, Mapping) else _whole(value)
+    return found
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@cache
+def _sections(struct: Any) -> dict[str, Any]:
+    """Keys of a struct; the struct below each that has one, else None."""
+    found = {}
+    for field in msgspec.structs.fields(struct):
+        is_struct = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+        found[field.encode_name] = field.type if is_struct else None
+    return found
+
+
+def _repeated(records: Iterable[Record], path: Path) -> Iterator[Problem]:
+    for name, count in Counter(record.id for record in records).items():
+        if count > 1:
+            message = f"the id '{name}' is given {count} times"
+            yield Problem(message, Location(str(path)), "ids tell records apart in the report")
