@@ -22,6 +22,15 @@ WIDTH = 100
 
 # What the columns of the table cannot say.
 PARALLEL = {"gptj", "gpt-neox", "pythia", "stablelm-alpha", "falcon", "phi", "command-r"}
+# How the transformers classes are written: one matrix for several projections, GELU step by step, dropout.
+FUSED = {
+    **dict.fromkeys(("gpt2", "cerebras-gpt", "gpt-neox", "pythia", "falcon", "bloom", "mpt", "starcoder"), ["qkv"]),
+    **dict.fromkeys(("gpt3", "qwen", "internlm2", "baichuan", "santacoder"), ["qkv"]),
+    **dict.fromkeys(("phi-3", "phi-4", "chatglm"), ["qkv", "gate_up"]),
+}
+STEP_BY_STEP_GELU = {"gpt2", "phi", "gptj"}
+ALL_DROPOUT = ["embedding", "attention", "hidden"]
+DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, "opt": ["hidden"]}
 KV_LAYERS = {"hunyuan-large": 32}
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
@@ -158,12 +167,14 @@ def _details(row: Row) -> dict[str, Any]:
         "norm": row["norm"],
         "norms_per_layer": _int(row, "norms_per_layer"),
         "final_norm": False if row["id"] == "opt-350m" else None,
-        "activation": row["activation"],
+        "activation": "gelu-new" if row["family"] in STEP_BY_STEP_GELU else row["activation"],
         "biases": biases or None,
         "position": row["position"],
         "learned_positions": _int(row, "learned_position_rows"),
         "rotary_fraction": None if fraction == 1 else fraction,
         "parallel_block": row["family"] in PARALLEL or None,
+        "fused": FUSED.get(row["family"]),
+        "dropout": DROPOUT.get(row["family"]),
     }
 
 

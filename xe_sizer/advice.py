@@ -24,6 +24,7 @@ OPTION_OF = {key: option for option, key in OPTIONS.items()}
 REPLACED_BY = {"server": "gpu", "nodes": "gpus"}
 SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
 # Accelerators to suggest instead, by growing memory; the first larger ones that are sold in the same form.
+ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
 NOTICEABLY = 1.1  # a larger card has at least this times the memory
 LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
 
@@ -85,6 +86,8 @@ def _more_gpus(priced: Priced) -> Iterator[Change]:
 
 def _larger_gpus(priced: Priced, registry: Registry) -> Iterator[Change]:
     gpu = priced.question.job.server.accelerator
+    if priced.question.given.values.limits.max_cost is not None:
+        return  # the price that the user gave is not that of another card
     for name in LARGER_GPUS:
         larger = registry.accelerator(name)
         if larger.memory_bytes > gpu.memory_bytes * NOTICEABLY:
@@ -124,7 +127,8 @@ def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] 
     words = ["xe-sizer", "estimate"]
     if given.path is not None:
         words.append(str(given.path))
-    for key, value in {**_kept({**_from_environment(given), **given.flags}, values), **values}.items():
+    asked = {**_kept(_from_environment(given), values), **_kept(given.flags, values), **values}
+    for key, value in asked.items():
         option = f"--{OPTION_OF[key]}"
         if value is True:
             words.append(option)
@@ -189,7 +193,7 @@ def _tried(priced: Priced, changes: Iterable[Change], registry: Registry) -> Ite
     """Those of the changes that make the job fit and meet its limits."""
     for change in changes:
         after = _priced(priced.question.given, change, registry)
-        if after is not None and _meets(after):
+        if after is not None and _meets(after) and after.peak_bytes <= after.usable_bytes * (1.0 - ROOM):
             yield change, after
 
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 
+from xe_sizer.conflicts import conflicts
 from xe_sizer.devices import Efficiency, device_of, supported_precisions
-from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Server
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import bare_server, network
 from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
+from xe_sizer.scenario.methods.lora import resolve_targets
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.search.space import Rules
 from xe_sizer.stacks.stack import Overlap, Stack, load_stack
@@ -163,7 +165,7 @@ def resolve(given: Given, registry: Registry) -> Question:
     method = _collect(problems, _method, choices, model, stack, job_name)
     precision = _precision(choices, server, stack)
     gpus = _gpu_count(choices, server)
-    problems += _contradictions(given, model, server, stack, precision, gpus)
+    problems += conflicts(given, model, server, stack, precision, gpus)
     global_batch = choices.settle("train.global_batch", _default_global_batch(given))
     seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
@@ -263,7 +265,7 @@ def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -
     prompt = choices.given.values.p_tuning
     options = MethodOptions(
         lora_rank=choices.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
-        lora_targets=choices.settle("lora.targets", stack.defaults.lora_targets, "stack") if uses_adapters else (),
+        lora_targets=choices.settle("lora.targets", _default_targets(model, stack), "stack") if uses_adapters else (),
         virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
         adapter_element_bytes=stack.states.adapter_weight_bytes,
@@ -274,6 +276,15 @@ def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -
     except InputError as error:
         where = choices.given.locate(("lora", "targets"))
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
+    """The stack's targets; all of attention for a model whose projections have other names (latent attention)."""
+    try:
+        resolve_targets(model, stack.defaults.lora_targets)
+    except InputError:
+        return ("attention",)
+    return stack.defaults.lora_targets
 
 
 def _precision(choices: _Choices, server: Server, stack: Stack) -> str:
@@ -292,117 +303,6 @@ def _gpu_count(choices: _Choices, server: Server) -> int | None:
     if values.gpus is not None:
         choices.settle("gpus", None)
     return values.gpus
-
-
-def _contradictions(
-    given: Given, model: ModelShape, server: Server, stack: Stack, precision: str, gpus: int | None
-) -> Iterator[Problem]:
-    """What the scenario asks that the model, the accelerator or the stack cannot do."""
-    layout = given.values.layout
-
-    def problem(key: str, message: str, hint: str | None = None) -> Problem:
-        return Problem(message, given.locate(tuple(key.split("."))), hint)
-
-    known = supported_precisions(server.accelerator)
-    if precision not in known:
-        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
-    optimizer = given.values.optimizer or stack.defaults.optimizer
-    if optimizer not in stack.states.moment_bytes:
-        yield problem(
-            "optimizer",
-            f"{stack.name} has no optimizer '{optimizer}'",
-            did_you_mean(optimizer, stack.states.moment_bytes),
-        )
-    yield from _divisibility(given, model, problem)
-    supports = stack.supports
-    for key, size, allowed in (
-        ("tp", layout.tp, supports.tensor_parallel),
-        ("pp", layout.pp, supports.pipeline_parallel),
-        ("cp", layout.cp, supports.context_parallel),
-        ("ep", layout.ep, supports.expert_parallel),
-    ):
-        if size and size > 1 and not allowed:
-            yield problem(f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic")
-    if layout.zero is not None and layout.zero not in supports.zero:
-        yield problem(
-            "layout.zero",
-            f"{stack.name} has no ZeRO stage {layout.zero}",
-            f"it has {', '.join(map(str, supports.zero))}",
-        )
-    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
-        yield problem(
-            "layout.zero", f"ZeRO stage {layout.zero} does not go with pipeline stages", "use zero 1, or pp 1"
-        )
-    if layout.offload is not None and layout.offload not in supports.offload:
-        yield problem(
-            "layout.offload",
-            f"{stack.name} cannot offload {layout.offload}",
-            f"it has {', '.join(supports.offload)}",
-        )
-    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
-    if gpus is not None and (group > gpus or gpus % group):
-        sizes = f"tp x pp x cp x dp = {group}"
-        yield problem("gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
-    maximum = given.values.limits.max_gpus
-    if gpus is not None and maximum is not None and gpus > maximum:
-        yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
-    yield from _nodes(given, server, problem)
-    yield from _sequences(given, problem)
-    yield from _batch(given, gpus, problem)
-
-
-def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:
-    gpus, nodes, each = given.values.gpus, given.values.nodes, server.accelerators
-    if gpus is not None and nodes is not None and gpus != nodes * each:
-        message = f"{gpus} GPUs are asked for, but {nodes} nodes of {each} have {nodes * each}"
-        yield problem("nodes", message, "give one of the two")
-
-
-def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
-    """What splits sequences needs something to split, and over whom."""
-    layout, seq_len = given.values.layout, given.values.train.seq_len
-    if layout.sequence_parallel and layout.tp == 1:
-        yield problem("layout.sequence_parallel", "sequence_parallel needs tp above 1", "it splits norms over tp")
-    if layout.cp and layout.cp > 1 and seq_len and seq_len % (2 * layout.cp):
-        message = f"cp {layout.cp} does not divide sequences of {seq_len} tokens"
-        yield problem("layout.cp", message, f"each GPU gets two chunks: give a multiple of {2 * layout.cp} tokens")
-
-
-def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
-    layout = given.values.layout
-    if layout.tp and model.heads % layout.tp:
-        yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
-    if layout.pp and model.layers % layout.pp:
-        yield problem("layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}")
-    if layout.vpp and layout.pp and model.layers % (layout.pp * layout.vpp):
-        yield problem(
-            "layout.vpp",
-            f"pp x vpp = {layout.pp * layout.vpp} does not divide the {model.layers} layers of {model.name}",
-        )
-    if layout.ep and layout.ep > 1:
-        if model.experts is None:
-            yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
-        elif model.experts.count % layout.ep:
-            yield problem(
-                "layout.ep",
-                f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}",
-            )
-
-
-def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
-    layout, train = given.values.layout, given.values.train
-    fixed_model_parallel = layout.tp and layout.pp
-    if gpus is None or train.global_batch is None or not (layout.dp or fixed_model_parallel):
-        return
-    dp = layout.dp or max(gpus // ((layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)), 1)
-    share = dp * (train.micro_batch or 1)
-    if train.global_batch % share:
-        words = f"dp {dp} x micro-batch {train.micro_batch}" if train.micro_batch else f"dp {dp}"
-        yield problem(
-            "train.global_batch",
-            f"a global batch of {train.global_batch} cannot be split over {words}",
-            f"give a multiple of {share}",
-        )
 
 
 def _warnings(given: Given, job: Job) -> Iterator[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.memory import MOMENTS, memory_ledger
 from xe_sizer.training.step import timeline
 
 MODELS = (
@@ -88,14 +88,14 @@ def test_more_sharding_ranks_need_less_memory(made: Job) -> None:
 def test_memory_grows_with_the_micro_batch(made: Job) -> None:
     """At the same number of micro-batches: a single one lets some stacks free gradients before the next step."""
     chosen = layouts(micro_batch=[1, 2, 4, 8], grad_accum=4)
-    kept = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, 3, 4)).max(axis=(0, 1))
+    kept = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, len(MOMENTS), 4)).max(axis=(0, 1))
     assert np.all(np.diff(kept) > 0)
     assert rises(tensors(made, chosen))
 
 
 def test_recomputation_trades_memory_for_time(made: Job) -> None:
     chosen = layouts(recompute=[0, 1, 2], grad_accum=4)
-    kept = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, 3, 3)).max(axis=(0, 1))
+    kept = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, len(MOMENTS), 3)).max(axis=(0, 1))
     assert falls(kept)
     assert kept[2] < kept[0]
     assert falls(tensors(made, chosen))
@@ -138,7 +138,7 @@ def test_interleaving_shrinks_the_bubble_and_holds_more(made: Job) -> None:
     chosen = layouts(pp=pp, vpp=[1, 2, 3], grad_accum=4 * pp)
     assert np.all(np.diff(timeline(made, chosen).components["pipeline bubble"]) < 0)
     # The first stage holds most with two chunks; the last one the more the finer it is cut.
-    last = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, 3, 3))[1, 0]
+    last = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, len(MOMENTS), 3))[1, 0]
     assert rises(last)
 
 
@@ -183,4 +183,4 @@ def test_zero_3_of_a_two_layer_model_gathers_all_of_it() -> None:
     small = replace(job("gpt2", "pretrain", "deepspeed", train__seq_len=128), model=replace(GPT, layers=2))
     made = memory_ledger(small, layouts(dp=8, zero=3, grad_accum=2))
     gathered = float(np.max(made.components["gathered layers"]))
-    assert gathered > 2.0 * count_parameters(small.model).total
+    assert gathered >= 2.0 * count_parameters(small.model).total

@@ -9,8 +9,34 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 _sdpa: Callable[..., torch.Tensor] = functional.scaled_dot_product_attention
+# What CUDA's autocast runs in float32 and the CPU's does not, as far as language models call it
+# (AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE in aten/src/ATen/autocast_mode.h).
+FLOAT32_FUNCTIONS = frozenset({
+    "layer_norm", "softmax", "log_softmax", "cross_entropy", "nll_loss", "pow", "__pow__", "rsqrt", "reciprocal",
+    "exp", "log", "sum", "cumsum", "prod", "norm", "softplus",
+})  # fmt: skip
+
+
+class CudaCasts(TorchFunctionMode):
+    """The float32 list of CUDA's autocast on top of the CPU's, wherever autocast is on."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        listed = getattr(func, "__name__", "") in FLOAT32_FUNCTIONS and kwargs.get("dtype") is None
+        if listed and torch.is_autocast_enabled("cpu"):
+            args, kwargs = tree_map(_wide, args), tree_map(_wide, kwargs)
+        return func(*args, **kwargs)
+
+
+def _wide(value: Any) -> Any:
+    half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.float() if half else value
 
 
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
@@ -47,10 +73,11 @@ def gpu_like() -> Iterator[None]:
         mock.patch("torch.nn.functional.dropout", _dropout),
         mock.patch("torch.nn.functional.scaled_dot_product_attention", _attention),
         mock.patch("torch.optim.adam._get_value", _scalar),
-        mock.patch("transformers.masking_utils.find_packed_sequence_indices", lambda _: None),
+        mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None),
         mock.patch("torch.nn.Module.to", _stay),
     )
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
+        stack.enter_context(CudaCasts())
         yield

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any, TextIO
+from io import RawIOBase
+from pathlib import Path
+from typing import Any
 
-from tests.trace.cases import Case, cases_of
+from tests.trace.matrix import Case, cases_of
 from tests.trace.subjects import BY_FAMILY, shape_of
 from tests.trace.tracer import Phase
 from tests.trace.training import VERSIONS, Traced, trace
@@ -27,12 +29,11 @@ def _live(phase: Phase) -> list[tuple[str, int, int]]:
 def record(case: Case, traced: Traced) -> dict[str, Any]:
     """A case and what was counted, as one flat record."""
     subject = case.subject
-    targets = {"full": (), "lora-qv": subject.narrow_targets[0], "lora-all": ("all-linear",)}[case.method]
     return {
         "name": case.name,
         **asdict(case),
         "model": subject.model,
-        "lora": {"rank": case.rank, "targets": targets},
+        "lora": {"rank": case.rank, "targets": case.targets},
         "versions": VERSIONS,
         "parameters": traced.parameters,
         "catalogue_parameters": count_parameters(shape_of(subject, case.layers, case.length)).total,
@@ -50,34 +51,35 @@ def record(case: Case, traced: Traced) -> dict[str, Any]:
     }
 
 
-def _chosen(families: list[str]) -> Iterator[Case]:
+def chosen(families: list[str], part: str = "") -> Iterator[Case]:
+    """The matrix of the families, as far as a case's name contains the part."""
     for family in families:
-        yield from cases_of(family)
+        yield from (case for case in cases_of(family) if part in case.name)
 
 
-def write(families: list[str], out: TextIO) -> int:
+def write(cases: Iterable[Case], out: RawIOBase) -> int:
     """Trace and write; a case that fails is reported and counted, the others go on."""
     failed = 0
-    for case in _chosen(families):
+    for case in cases:
         try:
             line = record(case, trace(case))
         except Exception as error:
             failed += 1
             print(f"{case.name}: {type(error).__name__}: {str(error)[:400]}", file=sys.stderr)
             continue
-        out.write(json.dumps(line) + "\n")
-        out.flush()
+        out.write(json.dumps(line).encode() + b"\n")
     return failed
 
 
 def main() -> int:
     """Command line; the exit code is 1 when a case failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", required=True, help="file to append to")
+    parser.add_argument("--out", type=Path, required=True, help="file to append to")
     parser.add_argument("--family", nargs="+", choices=sorted(BY_FAMILY), default=list(BY_FAMILY))
+    parser.add_argument("--name", default="", help="only cases whose name contains this")
     options = parser.parse_args()
-    with open(options.out, "a", encoding="utf-8") as out:
-        return int(write(options.family, out) > 0)
+    with options.out.open("ab", buffering=0) as out:  # one write a line: several processes may append
+        return int(write(chosen(options.family, options.name), out) > 0)
 
 
 if __name__ == "__main__":

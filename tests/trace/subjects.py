@@ -13,6 +13,7 @@ from xe_sizer.profiles.registry import Registry
 Settings = Mapping[str, Any]
 SEPARATE = (("q_proj", "v_proj"), ("q", "v"))
 MAX_POSITIONS = 8192
+OPT_POSITION_OFFSET = 2  # rows of the position table that no token uses
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class Subject:
 
     config_class : configuration of transformers; `sizes` turns the catalogue's shape into its arguments
     narrow_targets : what LoRA "q and v" adapts, in the class's names and in the catalogue's
+    wide_targets : what LoRA on all linear layers adapts, in the class's names; peft's all-linear also wraps the
+    weights of experts, which the catalogue's does not
+    grouped_experts : experts run in PyTorch's grouped matrix product, which takes 16-bit weights only
     dropout : arguments that switch dropout on as the published model has it; without them there is none
     """
 
@@ -29,9 +33,11 @@ class Subject:
     config_class: str
     sizes: Callable[[ModelShape], dict[str, Any]]
     narrow_targets: tuple[tuple[str, ...], tuple[str, ...]] = SEPARATE
+    wide_targets: tuple[str, ...] = ("all-linear",)
     fixed: Settings = field(default_factory=dict)
     dropout: Settings = field(default_factory=dict)
     attentions: tuple[str, ...] = ("sdpa", "eager")
+    grouped_experts: bool = False
 
 
 def _common(shape: ModelShape) -> dict[str, Any]:
@@ -68,7 +74,9 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
 
 
 def _opt(shape: ModelShape) -> dict[str, Any]:
-    return {**_common(shape), "ffn_dim": shape.ffn, "word_embed_proj_dim": shape.hidden, "dropout": 0.0}
+    positions = {"max_position_embeddings": shape.learned_positions - OPT_POSITION_OFFSET}
+    sizes = {"ffn_dim": shape.ffn, "word_embed_proj_dim": shape.hidden, "dropout": 0.0}
+    return {**_common(shape), **positions, **sizes}
 
 
 def _gpt2(shape: ModelShape) -> dict[str, Any]:
@@ -98,6 +106,7 @@ def _bloom(shape: ModelShape) -> dict[str, Any]:
 
 _GPT2_DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
 _STARCODER_DROPOUT = {"residual_dropout": 0.1, "embedding_dropout": 0.1, "attention_dropout": 0.1}
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _FUSED = (("query_key_value",), ("qkv",))
 
 SUBJECTS = (
@@ -114,15 +123,15 @@ SUBJECTS = (
     Subject("gpt_neox", "pythia-1.4b", "GPTNeoXConfig", _partly_rotary, _FUSED),
     Subject("phi", "phi-2", "PhiConfig", _partly_rotary),
     Subject("phi3", "phi-3-mini-4k", "Phi3Config", _common, (("qkv_proj",), ("qkv",)),
-            {"sliding_window": 2047, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
+            fixed={"sliding_window": 2047, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
     Subject("falcon", "falcon-7b", "FalconConfig", _falcon, _FUSED),
     Subject("mpt", "mpt-7b", "MptConfig", _mpt, (("Wqkv",), ("qkv",)), attentions=("eager",)),
     Subject("bloom", "bloom-1b7", "BloomConfig", _bloom, _FUSED, attentions=("eager",)),
     Subject("starcoder2", "starcoder2-3b", "Starcoder2Config", _common,
             fixed={"sliding_window": 4096, "residual_dropout": 0.0, "embedding_dropout": 0.0},
             dropout=_STARCODER_DROPOUT),
-    Subject("mixtral", "mixtral-8x7b", "MixtralConfig", _headed),
-    Subject("qwen3_moe", "qwen3-30b-a3b", "Qwen3MoeConfig", _experts),
+    Subject("mixtral", "mixtral-8x7b", "MixtralConfig", _headed, wide_targets=_ATTENTION, grouped_experts=True),
+    Subject("qwen3_moe", "qwen3-30b-a3b", "Qwen3MoeConfig", _experts, wide_targets=_ATTENTION, grouped_experts=True),
     Subject("olmo2", "olmo-2-7b", "Olmo2Config", _common),
 )  # fmt: skip
 BY_FAMILY = {subject.family: subject for subject in SUBJECTS}
@@ -137,9 +146,7 @@ def shape_of(subject: Subject, layers: int, length: int) -> ModelShape:
     """The catalogue's shape with another number of layers, and learned positions that reach the length."""
     shape = _catalogue().model(subject.model)
     positions = max(shape.learned_positions, length) if shape.learned_positions else 0
-    return replace(
-        shape, layers=layers, learned_positions=positions, windowed_layers=_windowed_layers(shape, layers)
-    )
+    return replace(shape, layers=layers, learned_positions=positions, windowed_layers=_windowed_layers(shape, layers))
 
 
 def _windowed_layers(shape: ModelShape, layers: int) -> int:

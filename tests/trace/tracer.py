@@ -21,11 +21,17 @@ from torch.utils._pytree import tree_flatten
 
 ALLOCATION_BYTES = 512  # kMinBlockSize of c10/cuda/CUDACachingAllocator.cpp
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
+_PEFT_PREFIX = "base_model.model."
 
 
 def rounded(size_bytes: int) -> int:
     """Bytes that the caching allocator hands out for a request."""
     return -(-size_bytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
+
+
+def _plain(module_name: str) -> str:
+    """The same name for every layer, with adapters or without."""
+    return _NUMBER.sub(".*", module_name.removeprefix(_PEFT_PREFIX))
 
 
 @dataclass
@@ -38,17 +44,17 @@ class Phase:
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-class MemoryTracer(TorchDispatchMode):
+class MemoryTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows every storage that an operator returns. Labels say who made it: module or autograd node, operator."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.phases: list[Phase] = []
         self._by_label: dict[str, list[int]] = {}
         self._known: dict[int, weakref.ref[Any]] = {}
         self._modules: list[str] = []
-        self._names = {id(module): _NUMBER.sub(".*", name) for name, module in model.named_modules()}
+        self._names = {id(module): _plain(name) for name, module in model.named_modules()}
 
     def hold(self, tensors: Iterable[torch.Tensor], label: str) -> None:
         """Count tensors that exist already: weights, buffers, the batch."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import peft
 import torch
 import transformers
+from accelerate.utils.operations import convert_to_fp32  # type: ignore[import-untyped]
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.trace.cases import Case
 from tests.trace.emulation import gpu_like
+from tests.trace.matrix import Case
 from tests.trace.subjects import shape_of
 from tests.trace.tracer import MemoryTracer, Phase
 
 STEPS = 2  # the optimizer's states exist from the second step on
+MAX_GRAD_NORM = 1.0  # the Trainer's default
 VERSIONS = {module.__name__: str(module.__version__) for module in (torch, transformers, peft)}
 
 
@@ -46,8 +49,9 @@ def _config(case: Case) -> Any:
 
 
 def _adapted(base: Any, case: Case) -> Any:
-    targets = "all-linear" if case.method == "lora-all" else list(case.subject.narrow_targets[0])
-    options = peft.LoraConfig(r=case.rank, lora_alpha=16, target_modules=targets, task_type="CAUSAL_LM")
+    targets = case.targets
+    chosen = targets[0] if targets == ("all-linear",) else list(targets)
+    options = peft.LoraConfig(r=case.rank, lora_alpha=16, target_modules=chosen, task_type="CAUSAL_LM")
     model = peft.get_peft_model(base, options)
     wrong = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.element_size() != 4]
     assert not wrong, f"adapters are not float32: {wrong}"
@@ -57,7 +61,7 @@ def _adapted(base: Any, case: Case) -> Any:
 def build(case: Case) -> tuple[Any, int]:
     """The model, ready to train, and the number of its base parameters."""
     learns_wide = case.dtype == "autocast" and case.method == "full"
-    model = transformers.AutoModelForCausalLM.from_config(
+    model = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
         _config(case),
         dtype=torch.float32 if learns_wide else torch.bfloat16,
         attn_implementation=case.attention,
@@ -75,8 +79,11 @@ def build(case: Case) -> tuple[Any, int]:
 
 def _loss(model: Any, tokens: torch.Tensor, case: Case) -> torch.Tensor:
     """The loss alone leaves: the model's other outputs are dropped before the backward, as in the Trainer."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=case.dtype == "autocast"):
+    autocast = case.dtype == "autocast"
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         outputs = model(input_ids=tokens, labels=tokens)
+    if autocast:
+        outputs = convert_to_fp32(outputs)  # as accelerate wraps a model's forward
     return outputs["loss"]  # type: ignore[no-any-return]
 
 
@@ -86,13 +93,15 @@ def _forward_backward(tracer: MemoryTracer, model: Any, case: Case) -> tuple[Pha
     with tracer.phase("forward") as forward:
         loss = _loss(model, tokens, case)
     with tracer.phase("backward") as backward:
-        loss.backward()  # type: ignore[no-untyped-call]
+        # Not loss.backward(): as a function of a tensor it would run, recomputation included, without CUDA's casts.
+        torch.autograd.backward(loss)
     return forward, backward
 
 
 def _step(tracer: MemoryTracer, model: Any, optimizer: torch.optim.Optimizer, case: Case) -> tuple[Phase, ...]:
     forward, backward = _forward_backward(tracer, model, case)
     with tracer.phase("optimizer") as update:
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], MAX_GRAD_NORM)
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return forward, backward, update
@@ -104,7 +113,8 @@ def trace(case: Case) -> Traced:
         warnings.simplefilter("ignore")
         model, parameters = build(case)
         learning = [weight for weight in model.parameters() if weight.requires_grad]
-        optimizer = torch.optim.AdamW(learning, lr=1e-4, **{case.optimizer: True})
+        kernel: Mapping[str, Any] = {case.optimizer: True}
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, **kernel)
         tracer = MemoryTracer(model)
         tracer.hold(model.parameters(), "weights")
         weights_bytes = tracer.live_bytes

@@ -88,7 +88,9 @@ def test_full_recomputation_keeps_the_layers_inputs() -> None:
     assert 0 < head <= 3 * layer
     kept = at(none, "activations", "loss") - head
     assert kept == pytest.approx(4 * (16 * layer + 4 * 16 * 512 * 2), rel=1e-12)
-    assert at(full, "recomputed layer", "end of backward") == pytest.approx(kept / 4, rel=1e-12)
+    # Recomputed, the layer is whole again while its backward runs, with gradients of outputs and inputs beside it.
+    again = at(full, "layer in its backward", "backward of the last layer")
+    assert kept / 4 < again < 2 * kept / 4
 
 
 def test_selective_recomputation_drops_the_scores_of_eager_attention() -> None:
@@ -156,15 +158,15 @@ def test_parameters_offloaded_leave_a_few_layers_on_the_card() -> None:
     assert at(made, "weights", "loss") == 0
     layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
     root = 2 * 32000 * 4096 + 4096
-    assert at(made, "gathered layers", "loss") == pytest.approx(2 * (root + 3 * layer), rel=1e-12)
+    assert at(made, "gathered layers", "loss") == pytest.approx(2 * (root + 2 * layer), rel=1e-12)
     assert made.host_bytes[0] == pytest.approx((16 + 2) * LLAMA_2_7B, rel=1e-12)
 
 
 def test_logits_of_the_whole_vocabulary() -> None:
-    """Vocab-parallel loss: 16-bit logits, float32 in place, gradient in 16 bit: 8 bytes for each of 4096 x 32000."""
+    """Vocab-parallel loss: float32 in place and the gradient in 16 bit: 6 bytes for each of 4096 x 32000."""
     made = ledger(job(stack="megatron-lm"), tp=[1, 4], grad_accum=2)
-    assert at(made, "logits and loss", "loss", index=0) == 8 * 4096 * 32000
-    assert at(made, "logits and loss", "loss", index=1) == 2 * 4096 * 32000
+    assert at(made, "logits and loss", "loss", index=0) == 6 * 4096 * 32000
+    assert at(made, "logits and loss", "loss", index=1) == 6 * 1024 * 32000
     assert at(made, "logits and loss", "optimizer step") == 0
 
 

@@ -19,7 +19,7 @@ from xe_sizer.cli.failures import Invocation, exit_code_of
 from xe_sizer.cli.text import as_text
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
-COMMANDS = ("estimate", "check", "profiles", "render")
+COMMANDS = ("estimate", "check", "profiles", "validate", "render")
 _HELP = "Sizes GPU infrastructure for large language models: does it fit, how many GPUs, how long?"
 _EPILOG = "Exit codes: 0 fits and meets every limit, 1 does not, 2 bad input, 3 a defect of xe-sizer."
 
@@ -49,7 +49,14 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(cls=LazyGroup, help=_HELP, epilog=_EPILOG, no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    cls=LazyGroup,
+    help=_HELP,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _print_version(wanted: bool) -> None:

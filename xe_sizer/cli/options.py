@@ -20,7 +20,7 @@ import typer
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
-from xe_sizer.scenario.scenario import OPTIONS, Given, ScenarioFile, read_scenario
+from xe_sizer.scenario.scenario import OPTIONS, Given, ScenarioFile, read_scenario, variable_name
 
 _PANELS = {
     "data": "Data",
@@ -34,6 +34,7 @@ _PANELS = {
 }
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
 _LONGEST_METAVAR = 24
+_START_HINT = "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8"
 _METAVARS = {str: "TEXT", int: "INTEGER", float: "NUMBER", tuple: "A,B,..."}
 
 FormatOption = Annotated[
@@ -122,6 +123,8 @@ def with_scenario_options(command: Callable[..., int]) -> Callable[..., int]:
 def given_scenario(path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Given:
     """`read_scenario` with flags as text. Raises InputError with all problems of flags, file, variables."""
     kinds = {option.key: option for option in scenario_options()}
+    if path is None and not any(value is not None for value in flags.values()) and not _variables(environment):
+        raise InputError(Problem("there is nothing to estimate", hint=_START_HINT))
     problems: list[Problem] = []
     values: dict[str, object] = {}
     for key, text in flags.items():
@@ -150,6 +153,10 @@ def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str
     if problems:
         raise InputError(problems)
     return tuple(Path(name) for name, _ in named)
+
+
+def _variables(environment: Mapping[str, str]) -> bool:
+    return any(variable_name(option) in environment for option in OPTIONS)
 
 
 def _value(option: ScenarioOption, text: object) -> object:

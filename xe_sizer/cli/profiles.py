@@ -127,7 +127,9 @@ def schema_command(
     output: FileOption = None,
 ) -> int:
     target = output_from("json", output, "never")
-    kind = check_choice("profiles schema", what or "", _SCHEMAS)
+    if what is None:
+        raise InputError(Problem("a kind of file is missing", hint=f"one of {', '.join(_SCHEMAS)}"))
+    kind = check_choice("profiles schema", what, _SCHEMAS)
     schema = _schema(kind)
     target.write(_json_text({"$schema": _DIALECT, "title": f"xe-sizer {kind}", **schema}))
     return EXIT_OK

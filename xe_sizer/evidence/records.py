@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.convert import Locate, convert, file_order
 from xe_sizer.profiles.source import load_yaml, read_text
 
@@ -131,7 +131,7 @@ class RecordFile(msgspec.Struct, frozen=True):
     """Records of one file and what a reader should know about it."""
 
     records: tuple[Record, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Problem, ...] = ()
 
 
 def read_records(path: Path) -> RecordFile:
@@ -152,8 +152,13 @@ def read_records(path: Path) -> RecordFile:
     problems += _repeated(records, path)
     if problems:
         raise InputError(sorted(problems, key=file_order))
-    notes = tuple(f"{path}: the key '{key}' of {count} records is not used" for key, count in sorted(unknown.items()))
-    return RecordFile(tuple(records), notes)
+    return RecordFile(tuple(records), tuple(_notes(unknown, path)))
+
+
+def _notes(unknown: Counter[str], path: Path) -> Iterator[Problem]:
+    for key, count in sorted(unknown.items()):
+        hint = did_you_mean(key, _sections(Record))
+        yield Problem(f"note: the unknown key '{key}' of {count} records is not used", Location(str(path)), hint)
 
 
 def _entries(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:

@@ -56,13 +56,13 @@ def attention_half(block: Block) -> Iterator[Operator]:
 def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
     """Q, K and V read the same input, which is kept once."""
     inputs = block.inputs
-    if inputs.kernels.fused_qkv:
+    if inputs.fused_qkv:
         yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
         return
     kept = False
     for name in ("q", "k", "v"):
         input_bytes = inputs.zeros if kept else inputs.hidden_bytes
-        kept = kept or inputs.learning.covers(name)
+        kept = kept or inputs.keeps_input(name)
         yield from linear(block, name, (name,), tokens, input_bytes)
 
 
@@ -146,6 +146,9 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     width = model.qk_head_dim + model.v_head_dim
     # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
     operands = rank.batch * query * (heads + kept_kv) * width * inputs.element_bytes
+    if inputs.fused_qkv and model.position == "rope":
+        # The values are a view into the fused projection: it stays whole beside the rotated queries and keys.
+        operands = operands + rank.batch * query * (heads + kv_heads) * model.qk_head_dim * inputs.element_bytes
     statistics = rank.batch * heads * query * FLOAT32
     if inputs.kernels.attention == "eager":
         statistics = rank.batch * heads * query * rank.sequence * (FLOAT32 + inputs.element_bytes)

@@ -30,10 +30,10 @@ class Learning:
         """Whether base weights get a gradient computed, needed or not."""
         return self.base or self.frozen_gradients
 
-    def covers(self, *names: str) -> bool:
-        """Whether any of the named weights learns, itself or through an adapter."""
+    def adapts(self, *names: str) -> bool:
+        """Whether any of the named weights has an adapter."""
         fused = "qkv" in self.adapters and any(name in ("q", "k", "v") for name in names)
-        return self.base or fused or any(name in self.adapters for name in names)
+        return fused or any(name in self.adapters for name in names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,23 @@ class GraphInputs:
     def hidden_bytes(self) -> Array:
         """The hidden state that the rank holds between tensor-parallel regions [bytes]."""
         return self.rank.resident_tokens * self.model.hidden * self.element_bytes
+
+    @property
+    def fused_qkv(self) -> bool:
+        return self.kernels.fused_qkv or "qkv" in self.model.fused
+
+    @property
+    def fused_gate_up(self) -> bool:
+        return self.kernels.fused_gate_up or "gate_up" in self.model.fused
+
+    @property
+    def wide_adapters(self) -> bool:
+        """Whether adapters compute in a wider type than the model, so that each casts its input for itself (peft)."""
+        return self.learning.adapter_element_bytes > self.element_bytes
+
+    def keeps_input(self, *names: str) -> bool:
+        """Whether the named weights' input is kept as it is: for their own gradient or a narrow adapter's."""
+        return self.learning.base or (self.learning.adapts(*names) and not self.wide_adapters)
 
     @property
     def zeros(self) -> Array:

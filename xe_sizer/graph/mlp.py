@@ -40,12 +40,12 @@ def mlp_half(block: Block) -> Iterator[Operator]:
 
 def _dense(block: Block) -> Iterator[Operator]:
     inputs, tokens = block.inputs, block.inputs.rank.tokens
-    if inputs.kernels.fused_gate_up or not inputs.model.gated:
+    if inputs.fused_gate_up or not inputs.model.gated:
         name = "gate and up" if inputs.model.gated else "up"
         yield from linear(block, name, ("gate", "up"), tokens, inputs.hidden_bytes)
     else:
         yield from linear(block, "gate", ("gate",), tokens, inputs.hidden_bytes)
-        shared = inputs.learning.covers("gate")
+        shared = inputs.keeps_input("gate")
         yield from linear(block, "up", ("up",), tokens, inputs.zeros if shared else inputs.hidden_bytes)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)
@@ -107,7 +107,7 @@ def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator
     # The dispatched tokens, which the first product reads, are kept by the dispatch.
     yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
     yield activation(block, "expert activation", "experts", width)
-    kept = float(learning.covers("expert_down"))
+    kept = float(inputs.keeps_input("expert_down"))
     yield product("expert down", hidden, ffn, width * inputs.element_bytes * kept)
     yield from weight_traffic(block, "experts", "experts", (matrices + 1.0) * local * hidden * ffn)
 

@@ -49,6 +49,9 @@ class ModelShape:
     `sliding_window` tokens apply to `windowed_layers` of the layers; the others attend to everything.
     `parallel_block`: attention and MLP read the same input and share one residual addition (GPT-J, Falcon).
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
+    `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
+    its published configuration drops (embedding, attention, hidden). Activation `gelu-new` is the tanh form that
+    it writes out step by step.
     `layer_pattern` is room for hybrid models (one letter a layer); None means attention in every layer.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
@@ -79,6 +82,8 @@ class ModelShape:
     embedding_norm: bool = False
     final_norm: bool = True
     parallel_block: bool = False
+    fused: tuple[str, ...] = ()
+    dropout: tuple[str, ...] = ()
     sliding_window: int | None = None
     windowed_layers: int = 0
     attention_sinks: bool = False

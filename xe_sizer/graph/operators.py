@@ -152,12 +152,13 @@ class Attention(Operator):
 
 @dataclass(frozen=True, eq=False)
 class MemoryBound(Operator):
-    """Kernels that only move memory."""
+    """Kernels that only move memory; `temporary_bytes` live only while its backward runs."""
 
     forward_bytes: Array
     backward_bytes: Array
     forward_launches: float
     backward_launches: float
+    temporary_bytes: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "eager": (5.0, 9.0)}
 PLAIN_PASSES = (2.0, 3.0)
+# 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps four of their results beside x.
+WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 5.0, (8.0, 16.0)
 RESIDUAL_PASSES = (3.0, 2.0)
 ADAPTER_ADD_PASSES = 3.0  # scale, and add to the frozen output
 
@@ -52,7 +54,7 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         name=name,
         module=weights[0].module,
         layers=block.layers,
-        saved_bytes=input_bytes * float(learning.covers(*parts)),
+        saved_bytes=input_bytes * float(inputs.keeps_input(*parts)),
         m=tokens * one,
         n=n,
         k=k,
@@ -79,6 +81,7 @@ def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Ite
         backward_bytes=backward * elements,
         forward_launches=float(np.any(forward > 0)),
         backward_launches=float(np.any(backward > 0)),
+        temporary_bytes=block.inputs.zeros,
     )
 
 
@@ -101,11 +104,10 @@ def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> I
     n = np.sum([shard(weight, tp)[0] for weight in members], axis=0)
     k = shard(members[0], tp)[1]
     name, module = "+".join(weight.name for weight in members), members[0].module
-    low_rank_bytes = rank * tokens * inputs.learning.adapter_element_bytes
-    for factor, columns, rows, saved in (
-        ("A", rank * one, k, inputs.zeros),
-        ("B", n, rank * one, low_rank_bytes),
-    ):
+    size = inputs.learning.adapter_element_bytes
+    cast_bytes = tokens * k * size * float(inputs.wide_adapters)
+    factors = (("A", rank * one, k, cast_bytes), ("B", n, rank * one, rank * tokens * size))
+    for factor, columns, rows, saved in factors:
         yield Matmul(
             name=f"{name} adapter {factor}",
             module=module,
@@ -132,8 +134,12 @@ def memory_bound(
     passes: tuple[float, float],
     launches: tuple[float, float],
     saved_bytes: Array | None = None,
+    temporaries: float = 2.0,
 ) -> MemoryBound:
-    """Kernels that pass over a tensor `passes` times, forward and backward."""
+    """Kernels that pass over a tensor `passes` times, forward and backward.
+
+    temporaries : gradients of the tensor's size that are alive together, at least those of input and output
+    """
     return MemoryBound(
         name=name,
         module=module,
@@ -143,6 +149,7 @@ def memory_bound(
         backward_bytes=passes[1] * tensor_bytes,
         forward_launches=launches[0],
         backward_launches=launches[1],
+        temporary_bytes=temporaries * tensor_bytes,
     )
 
 
@@ -178,8 +185,12 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     if inputs.model.activation == "relu" and inputs.learning.base:
         tensors = 0.0
     steps = 2.0 if gated and kind == "eager" else 1.0
+    launches = (steps, 1.5 * steps)
+    if inputs.model.activation == "gelu-new" and kind == "eager":
+        passes, tensors, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES
     tensor_bytes = elements * inputs.element_bytes
-    return memory_bound(block, name, module, tensor_bytes, passes, (steps, 1.5 * steps), tensors * tensor_bytes)
+    temporaries = 3.0 if gated else 2.0
+    return memory_bound(block, name, module, tensor_bytes, passes, launches, tensors * tensor_bytes, temporaries)
 
 
 def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0) -> Collective:

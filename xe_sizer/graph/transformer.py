@@ -17,7 +17,7 @@ from xe_sizer.graph.operators import Matmul, MemoryBound, Operator
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.pieces import linear, norm
 
-__all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_operators"]
+__all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_kinds", "layer_operators"]
 
 # Cross-entropy, bytes per logit forward and backward. Eager: cast to float32, log-softmax, their gradients and
 # the cast back. Vocab-parallel: float32 in place. Fused: chunked, the logits are read and rewritten once.
@@ -26,17 +26,22 @@ LOSS_LAUNCHES = {"eager": (6.0, 5.0), "vocab-parallel": (6.0, 5.0), "fused": (2.
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
 
 
-def layer_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Operators of all layers of the model, each with the number of layers that contain it."""
+def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]], ...]:
+    """The kinds of layer that the model mixes: how many there are of each, and its operators in forward order."""
     model = inputs.model
-    operators: list[Operator] = []
+    kinds = []
     for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
         if layers:
             weights = {weight.name: weight for weight in layer_weights(model, moe)}
             block = Block(inputs, weights, float(layers))
-            operators.extend(attention_half(block))
-            operators.extend(experts_half(block, model.experts) if moe and model.experts else mlp_half(block))
-    return tuple(operators)
+            half = experts_half(block, model.experts) if moe and model.experts else mlp_half(block)
+            kinds.append((float(layers), (*attention_half(block), *half)))
+    return tuple(kinds)
+
+
+def layer_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
+    """Operators of all layers of the model, each with the number of layers that contain it."""
+    return tuple(op for _, operators in layer_kinds(inputs) for op in operators)
 
 
 def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
@@ -55,6 +60,7 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         backward_bytes=(SCATTER_PASSES * rows + gradient) * learns,
         forward_launches=float(len(tables)),
         backward_launches=2.0 * learns,
+        temporary_bytes=inputs.zeros,
     )
     width = model.embedding_size or model.hidden
     block = Block(inputs, weights, 1.0)
@@ -91,6 +97,7 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         backward_bytes=LOSS_BYTES[kind][1] * logits,
         forward_launches=LOSS_LAUNCHES[kind][0],
         backward_launches=LOSS_LAUNCHES[kind][1],
+        temporary_bytes=inputs.zeros,
     )
     projection = linear(block, "head projection", ("embedding_out",), rank.tokens, inputs.hidden_bytes)
     return (norm(block, "final norm", model.hidden, rank.resident_tokens), *projection, head, loss)

@@ -81,13 +81,19 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     norms_per_layer: Literal[1, 2, 4] = 2
     embedding_norm: bool = False
     final_norm: bool = True
-    activation: Literal["swiglu", "geglu", "gegelu", "gelu", "relu", "relu2"]
+    activation: Literal["swiglu", "geglu", "gegelu", "gelu", "gelu-new", "relu", "relu2"]
     biases: tuple[Literal["qkv", "output", "mlp", "head"], ...] = ()
     position: Literal["rope", "learned", "alibi", "none"]
     rotary_fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     learned_positions: Annotated[int, Meta(ge=0, le=10**9, description="rows of the position table")] = 0
     embedding_size: Annotated[Count | None, Meta(description="default: hidden")] = None
     parallel_block: Annotated[bool, Meta(description="attention and MLP read the same input")] = False
+    fused: Annotated[
+        tuple[Literal["qkv", "gate_up"], ...], Meta(description="projections stored as one matrix in transformers")
+    ] = ()
+    dropout: Annotated[
+        tuple[Literal["embedding", "attention", "hidden"], ...], Meta(description="where the published model drops")
+    ] = ()
     qk_norm: Literal["perhead", "full"] | None = None
     sliding_window: SlidingWindow | None = None
     attention_sinks: bool = False

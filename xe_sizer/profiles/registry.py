@@ -122,7 +122,8 @@ class Registry:
             return _existing_file(name, kind, where)
         plain = name.strip().lower()
         if ".." in plain or not _NAME.fullmatch(plain):
-            hint = f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
+            near = did_you_mean(re.sub(r"[^a-z0-9._]+", "-", plain), self.names(kind))
+            hint = near or f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
             raise InputError(Problem(f"'{name}' cannot be the name of a {kind}", where, hint))
         for folder in self._folders:
             for place in self._places(kind, folder):

@@ -11,24 +11,34 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array, Attention, Operator, as_array
-from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.layout import OFFLOAD, Layouts
 from xe_sizer.training.sharding import Census, census, layers_per_stage
 from xe_sizer.units import GIB
 
 STAGES = ("first", "last")
-MOMENTS = ("loss", "end of backward", "optimizer step")
-LOSS = np.array([1.0, 0.0, 0.0])[:, None]
-BACKWARD = np.array([0.0, 1.0, 0.0])[:, None]
-OPTIMIZER = np.array([0.0, 0.0, 1.0])[:, None]
-PASSES = LOSS + BACKWARD
-# Bytes per logit that are alive together when the loss turns into its gradient. Eager: 16-bit logits, their
-# float32 copy, log-probabilities and the gradient; vocab-parallel: 16-bit logits, float32 in place, gradient in
-# 16 bit; fused: 16-bit logits overwritten by their gradient, and a chunk.
-LOSS_LIVE_BYTES = {"eager": 14.0, "vocab-parallel": 8.0, "fused": 3.0}
+MOMENTS = (
+    "end of forward",
+    "loss",
+    "backward of the last layer",
+    "backward of the first layer",
+    "end of backward",
+    "optimizer step",
+)
 FLOAT32 = 4.0
+
+
+def _during(*moments: str) -> Array:
+    """1 at the named moments, else 0, shape (moment, 1)."""
+    return np.array([[float(moment in moments)] for moment in MOMENTS])
+
+
+FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = (_during(moment) for moment in MOMENTS)
+ALL_ACTIVATIONS = FORWARD + LOSS + LAST_LAYER
+LAYERS_BACKWARD = LAST_LAYER + FIRST_LAYER
+PASSES = ALL_ACTIVATIONS + FIRST_LAYER
 
 FORMULAS = {
     "weights": (
@@ -48,12 +58,14 @@ FORMULAS = {
     "gradients": ("learning elements x gradient bytes, over the ZeRO-2 group", "stack states"),
     "optimizer states": ("learning elements x (master + moments), over the ZeRO-1 group", "stack states"),
     "activations": (
-        "layers x saved bytes per layer x micro-batches in flight",
+        "layers x saved bytes per layer x micro-batches in flight, less the layer in its backward",
         "operator graph; arXiv:2205.05198",
     ),
-    "recomputed layer": ("saved bytes of the layer that runs its backward", "operator graph"),
+    "layer in its backward": (
+        "its saved tensors not yet freed + fresh gradients + gradients of operator outputs, at their worst",
+        "operator graph, walked backwards",
+    ),
     "logits and loss": ("tokens x vocabulary / TP x bytes alive together", "stack's loss kernel"),
-    "backward workspace": ("gradients of one layer's widest tensors", "operator graph"),
     "optimizer workspace": (
         "temporaries of the multi-tensor update, one per learning element",
         "torch.optim foreach",
@@ -152,115 +164,115 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     """Weights, gradients and optimizer states, with what ZeRO shards and offloading moves to the host."""
     states, method = job.stack.states, job.method
     base = float(method.learning.base)
-    wide = job.precision not in ("bf16", "fp16", "fp8")
-    weight_bytes = FLOAT32 if wide else states.trained_weight_bytes
-    gradient_bytes = FLOAT32 if wide else states.gradient_bytes
-    master_bytes = 0.0 if wide else states.master_bytes
-    moments = states.moment_bytes[job.optimizer]
-    frozen = FLOAT32 if wide else states.frozen_bytes
-    linear = frozen if method.frozen_linear_bytes is None else method.frozen_linear_bytes
-    dense_bytes = (held.linear + held.other) * weight_bytes * base + (held.linear * linear + held.other * frozen) * (
-        1.0 - base
-    )
-    expert_bytes = held.experts * (weight_bytes * base + linear * (1.0 - base))
-    learning = (held.linear + held.other) * base + held.adapters
-    learning_experts = held.experts * base
+    sizes = _ElementBytes.of(job)
+    frozen_linear = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+    dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen_linear * (1.0 - base)
+    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
+    learning, learning_experts = (held.linear + held.other) * base + held.adapters, held.experts * base
     optimizer_on_gpu = (layouts.offload < OFFLOAD.index("optimizer")).astype(float)
     weights_on_gpu = (layouts.offload < OFFLOAD.index("params")).astype(float)
     gradients_on_gpu = np.where((optimizer_on_gpu == 0) & (layouts.zero >= 2), 0.0, 1.0)
-    optimizer = _sharded(learning, learning_experts, shards.optimizer, shards) * (master_bytes + moments)
-    gradients = _sharded(learning, learning_experts, shards.gradients, shards) * gradient_bytes
-    # Gradients that are freed after each step are not there yet when the first micro-batch reaches its loss.
-    early = 1.0 if states.gradients_persist else (layouts.grad_accum > 1).astype(float)
-    persists = LOSS * early + BACKWARD + OPTIMIZER
+    optimizer = _sharded(learning, learning_experts, shards.optimizer, shards) * sizes.optimizer
+    gradients = _sharded(learning, learning_experts, shards.gradients, shards) * sizes.gradient
     return {
         "weights": _spread(_sharded(dense_bytes, expert_bytes, shards.weights, shards) * weights_on_gpu),
         "adapters": _spread(held.adapters * states.adapter_weight_bytes / shards.weights),
-        "gradients": _spread(gradients * gradients_on_gpu) * persists,
+        "gradients": _gradients_over_time(job, layouts, held, gradients * gradients_on_gpu),
         "optimizer states": _spread(optimizer * optimizer_on_gpu),
     }
+
+
+@dataclass(frozen=True, eq=False)
+class _ElementBytes:
+    """Storage per element at the job's precision [bytes]."""
+
+    weight: float
+    gradient: float
+    optimizer: float
+    frozen: float
+    frozen_linear: float
+
+    @classmethod
+    def of(cls, job: Job) -> _ElementBytes:
+        states = job.stack.states
+        moments = states.moment_bytes[job.optimizer]
+        wide = job.element_bytes == FLOAT32
+        frozen = FLOAT32 if wide else states.frozen_bytes
+        linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
+        if wide:
+            return cls(FLOAT32, FLOAT32, moments, frozen, linear)
+        return cls(states.trained_weight_bytes, states.gradient_bytes, states.master_bytes + moments, frozen, linear)
+
+
+def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
+    """1 where the backward creates gradients, 0 where it adds them to buffers that exist already."""
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
+    return np.where(buffered & (layouts.zero < 3), 0.0, 1.0)
+
+
+def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array) -> Array:
+    """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there."""
+    size = _ElementBytes.of(job).gradient
+    base = float(job.method.learning.base)
+    sharded = np.where(layouts.zero >= 2, as_array(layouts.dp * layouts.cp), 1.0)
+    tables = held.embedding * float(not job.model.tied_embeddings)
+    head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
+    fresh = _spread(gradients) * (BACKWARD_END + OPTIMIZER)
+    # The first layer's own gradients are counted with its backward; the tables' come after it.
+    fresh = fresh + _spread(np.minimum(head, gradients)) * LAST_LAYER
+    fresh = fresh + _spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
+    return np.where(buffered, _spread(gradients), fresh)
 
 
 def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[str, Array]:
     """What exists beside the states only while a micro-batch runs, or while the optimizer does."""
     states, base = job.stack.states, float(job.method.learning.base)
     sharded = (layouts.zero == 3).astype(float)
-    cast = (held.linear + held.experts) * job.element_bytes * (1.0 - sharded) * float(job.casts_weights)
+    casts = job.element_bytes * (1.0 - sharded) * float(job.casts_weights)
+    cast = (
+        _spread((held.linear + held.experts) * casts) * ALL_ACTIVATIONS
+        + _spread(held.whole_layer * casts) * FIRST_LAYER
+    )
     size = job.element_bytes if job.method.quantised else states.gather_bytes * job.element_bytes / 2.0
     quantised = float(job.method.quantised)
     per_weight = (job.method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
     units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
-    gradient_unit = held.whole_layer * size * base
     learning = held.base * base + held.adapters
-    temporaries = float(job.stack.memory.optimizer_transient == "multi-tensor") * FLOAT32
+    multi_tensor = float(job.stack.memory.optimizer_transient == "multi-tensor")
     moved_away = layouts.offload >= OFFLOAD.index("optimizer")
-    workspace = np.where(moved_away, 0.0, learning / shards.optimizer * temporaries)
+    workspace = np.where(moved_away, 0.0, learning / shards.optimizer * multi_tensor * _ElementBytes.of(job).weight)
     return {
-        "cast weights": _spread(cast) * PASSES,
-        "gathered layers": _spread((units + gradient_unit) * sharded) * PASSES,
+        "cast weights": cast,
+        "gathered layers": _spread(units * sharded) * PASSES
+        + _spread(held.root * size * base * sharded) * LAYERS_BACKWARD,
         "dequantised layer": _spread(held.whole_layer / 2.0 * job.element_bytes * quantised) * PASSES,
         "optimizer workspace": _spread(workspace) * OPTIMIZER,
     }
 
 
-def saved_bytes(operators: tuple[Operator, ...]) -> Array:
-    """What autograd keeps of one micro-batch over all the model's layers [bytes]."""
-    return np.asarray(sum(op.layers * op.saved_bytes for op in operators))
+def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array) -> dict[str, Array]:
+    """Saved activations, the layer in its backward and the loss, at the longest sequence of the run.
 
-
-def _attention_statistics(operators: tuple[Operator, ...]) -> Array:
-    """What selective recomputation drops: all that the attention core keeps beyond its operands [bytes]."""
-    return np.asarray(sum(op.layers * op.statistics_bytes for op in operators if isinstance(op, Attention)))
-
-
-def micro_batches_in_flight(layouts: Layouts) -> Array:
-    """Micro-batches whose activations a stage holds, shape (stage, layout).
-
-    1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaved over vpp
-    chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the
-    first holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp.
-    Never more than there are.
+    Every stage holds the micro-batches in flight; all but the one in its backward stay whole.
     """
-    pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
-    first = pp + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
-    last = pp - (pp - 1.0) / vpp
-    held = np.stack([first, last])
-    return np.asarray(np.minimum(held, as_array(layouts.grad_accum)))
-
-
-def _activations(job: Job, layouts: Layouts, longest_tokens: Array) -> dict[str, Array]:
-    """Saved activations, the loss, and the workspace of the backward, at the longest sequence of the run."""
     inputs = job.graph(layouts, longest_tokens)
-    rank, model = inputs.rank, job.model
-    operators = layer_operators(inputs)
-    everything = saved_bytes(operators) / model.layers
-    selective = everything - _attention_statistics(operators) / model.layers
-    checkpoint = rank.resident_tokens * model.hidden * inputs.element_bytes
-    mode = layouts.recompute
-    per_layer = np.select(
-        [mode == RECOMPUTE.index("full"), mode == RECOMPUTE.index("selective")],
-        [checkpoint, selective],
-        everything,
-    )
-    redone = np.select(
-        [mode == RECOMPUTE.index("full"), mode == RECOMPUTE.index("selective")],
-        [everything, everything - selective],
-        0.0,
-    )
-    stage_layers = layers_per_stage(model, layouts)
-    head = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
+    gradient_bytes = _ElementBytes.of(job).gradient
+    one = activations(inputs, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
+    layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
     has_head = np.stack([layouts.pp == 1, np.ones_like(layouts.pp, dtype=bool)]).astype(float)
-    logits = rank.tokens * model.vocab / rank.tp * LOSS_LIVE_BYTES[job.stack.kernels.loss]
-    width = np.maximum(model.ffn / rank.tp * (2.0 if model.gated else 1.0), 2.0 * model.hidden)
-    workspace = rank.tokens * width * inputs.element_bytes
-    kept = per_layer * stage_layers * micro_batches_in_flight(layouts) + head * has_head
-    # When the backward ends, all but the last layer's activations are gone, unless more micro-batches are in flight.
-    still_there = kept * (1.0 - 1.0 / np.maximum(micro_batches_in_flight(layouts), 1.0)) + per_layer
+    kept = one.kept * layers * in_flight
+    ends = one.ends * has_head
+    first = one.kept * layers * np.maximum(in_flight - 1.0, 0.0) + one.checkpoint
+    # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it.
+    tied = 2.0 * float(job.model.tied_embeddings and job.method.learning.base) * held.embedding * gradient_bytes
     return {
-        "activations": _spread(kept) * LOSS + _spread(np.minimum(still_there, kept)) * BACKWARD,
-        "recomputed layer": redone * BACKWARD,
-        "logits and loss": _spread(logits * has_head) * LOSS,
-        "backward workspace": workspace * PASSES,
+        "activations": _spread(kept + ends) * (FORWARD + LOSS)
+        + _spread(kept - one.kept + one.checkpoint) * LAST_LAYER
+        + _spread(first) * FIRST_LAYER,
+        "layer in its backward": one.backward_peak * LAYERS_BACKWARD
+        + _spread(tied + inputs.hidden_bytes) * BACKWARD_END,
+        "logits and loss": _spread(one.loss_kept * has_head) * FORWARD + _spread(one.loss_live * has_head) * LOSS,
     }
 
 
@@ -272,7 +284,9 @@ def _around(job: Job, layouts: Layouts, held: Census, tensors: Array) -> dict[st
     learning = held.base * float(job.method.learning.base) + held.adapters
     bucket = np.minimum(around.bucket_gib * GIB, learning * job.stack.states.reduce_bytes)
     return {
-        "communication buckets": _spread(bucket) * (layouts.dp * layouts.cp > 1) * (BACKWARD + LOSS),
+        "communication buckets": _spread(bucket)
+        * (layouts.dp * layouts.cp > 1)
+        * (LOSS + LAYERS_BACKWARD + BACKWARD_END),
         "CUDA context": as_array(around.context_gib * GIB).reshape(1, 1, 1),
         "NCCL buffers": communicators * around.communicator_gib * GIB * np.ones((1, 1, 1)),
         "library workspaces": as_array(around.workspace_gib * GIB).reshape(1, 1, 1),
@@ -313,7 +327,7 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
     held, shards = census(job.model, job.method, layouts), _Shards.of(layouts)
     components = _states(job, layouts, held, shards)
     components |= _in_passing(job, layouts, held, shards)
-    components |= _activations(job, layouts, longest_tokens)
+    components |= _activations(job, layouts, held, longest_tokens)
     tensors = np.asarray(sum(components.values()))
     components |= _around(job, layouts, held, tensors)
     return Ledger({name: components[name] for name in FORMULAS}, _host_bytes(job, layouts, held))

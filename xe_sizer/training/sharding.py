@@ -25,6 +25,8 @@ class Census:
     experts : expert weights; adapters : LoRA weights and prompt encoder
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
     gathers; root : embedding and head, which it gathers for the whole micro-batch
+    embedding, head : of that, the tables on the first stage, and the weights of the head on the last (with the
+    table of a tied one)
     """
 
     linear: Array
@@ -34,6 +36,8 @@ class Census:
     layer: Array
     layer_experts: Array
     root: Array
+    embedding: Array
+    head: Array
 
     @property
     def whole_layer(self) -> Array:
@@ -100,8 +104,8 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     stage_layers = layers_per_stage(model, layouts)
     pp = as_array(layouts.pp)
     embedding, head = _total(embedding_weights(model), layouts), _total(head_weights(model), layouts)
-    tied_copy = np.where(pp > 1, embedding, 0.0) if model.tied_embeddings else 0.0
-    ends = np.stack([embedding + np.where(pp > 1, 0.0, head), head + np.where(pp > 1, tied_copy, embedding)])
+    tied = embedding * float(model.tied_embeddings)
+    ends = np.stack([embedding + np.where(pp > 1, 0.0, head), head + np.where(pp > 1, tied, embedding)])
     adapters = _adapter_elements(model, method, layouts) * stage_layers / model.layers + method.added_parameters
     return Census(
         linear=np.stack([linear * stage_layers] * 2),
@@ -111,4 +115,6 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
         layer=np.stack([layer] * 2),
         layer_experts=np.stack([layer_experts] * 2),
         root=ends,
+        embedding=np.stack([embedding, np.where(pp > 1, 0.0, embedding)]),
+        head=np.stack([np.where(pp > 1, 0.0, head + tied), head + tied]),
     )

@@ -8,7 +8,7 @@ from xe_sizer.errors import Problem
 from xe_sizer.report.batch import Batch
 from xe_sizer.report.format import clean
 from xe_sizer.report.options import Options
-from xe_sizer.report.verdict import headline, reason_text, subject, verdict_word
+from xe_sizer.report.verdict import headline, reasons_beyond, subject, verdict_word
 from xe_sizer.result import Result
 
 
@@ -30,8 +30,7 @@ def _annotations(result: Result, file: str | None) -> Iterator[str]:
     if result.verdict.ok:
         yield _command("notice", title, headline(result), file)
     else:
-        reasons = [reason_text(reason) for reason in result.verdict.reasons]
-        message = "\n".join([headline(result), *reasons])
+        message = "\n".join([headline(result), *reasons_beyond(result)])
         yield _command("error", title, message, file)
     for warning in result.warnings:
         yield _command("warning", "xe-sizer", f"{subject(result)}: {warning}", file)

@@ -17,14 +17,14 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
 
 def render(result: Result, options: Options) -> str:
-    return _render(document(result, options))
+    return render_document(document(result, options), options)
 
 
 def render_batch(batch: Batch, options: Options) -> str:
-    return _render(batch_document(batch))
+    return render_document(batch_document(batch), options)
 
 
-def _render(content: Document) -> str:
+def render_document(content: Document, options: Options) -> str:
     parts = [f"### {'✅' if content.ok else '❌'} {content.verdict}\n\n{_escape(content.headline)}\n"]
     if content.reasons:
         parts.append("".join(f"- {_escape(reason)}\n" for reason in content.reasons))

@@ -11,6 +11,7 @@ SHAPES = ((1, 2048), (4, 512), (2, 1024))
 METHODS = ("full", "lora-qv", "lora-all")
 RANKS = {"lora-qv": 8, "lora-all": 16}
 LAYERS = 4
+LONG = 8192  # beyond the sliding windows
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Case:
         return RANKS.get(self.method, 0)
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """What LoRA adapts, in the class's names."""
+        subject = self.subject
+        return {"lora-qv": subject.narrow_targets[0], "lora-all": subject.wide_targets}.get(self.method, ())
+
+    @property
     def name(self) -> str:
         """Short and unique."""
         flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, "dropout" * self.dropout)
@@ -60,7 +67,10 @@ def cases_of(family: str) -> Iterator[Case]:
     for method in METHODS:
         plain = Case(family, method, first, batch=2, length=1024)
         yield replace(plain, optimizer="foreach")
+        yield replace(plain, batch=1, length=LONG)
         for recompute in (False, True):
             yield from (replace(plain, recompute=recompute, layers=layers) for layers in (2, 8))
+            if not (subject.grouped_experts and method == "full"):
+                yield replace(plain, recompute=recompute, dtype="autocast")
             if subject.dropout:
                 yield replace(plain, recompute=recompute, dropout=True)

@@ -1,0 +1,143 @@
+"""The memory ledger beside the trace: `python -m tests.trace.compare trace.jsonl [--family llama] [--components]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tests.trace.matrix import Case
+from tests.trace.subjects import BY_FAMILY, shape_of
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.question import resolve
+from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import RECOMPUTE, Layouts
+from xe_sizer.training.memory import MOMENTS, NOT_TENSORS, Ledger, memory_ledger
+
+# Allocated by cuBLAS through PyTorch's allocator, inside kernels that a trace does not look into.
+UNTRACED = "library workspaces"
+STACKS = {"bf16": "hf-bf16", "autocast": "hf-trainer"}
+TRANSIENTS = {"fused": "fused", "foreach": "multi-tensor"}
+MEBIBYTE = 2**20
+
+
+def _targets(case: Case) -> list[str]:
+    """LoRA targets in the catalogue's words."""
+    narrow = case.subject.narrow_targets[1]
+    if case.method == "lora-qv":
+        return list(narrow)
+    return ["qkv", "o", "mlp"] if narrow == ("qkv",) else ["all-linear"]
+
+
+def job_of(case: Case) -> Job:
+    """The question that a case asks, with its stack and number of layers."""
+    flags: dict[str, Any] = {
+        "model": case.subject.model,
+        "server": "dell-xe9680-h100",
+        "stack": STACKS[case.dtype],
+        "job": "lora" if case.rank else "sft",
+        "attention": case.attention,
+    }
+    if case.rank:
+        flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}
+    job = resolve(read_scenario(None, flags, {}), Registry()).job
+    memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=TRANSIENTS[case.optimizer])
+    stack = msgspec.structs.replace(job.stack, memory=memory)
+    return replace(job, stack=stack, model=shape_of(case.subject, case.layers, case.length))
+
+
+def ledger_of(case: Case) -> Ledger:
+    """The ledger of one GPU that runs the case."""
+    recompute = RECOMPUTE.index("full" if case.recompute else "none")
+    sizes = {field.name: 1 for field in fields(Layouts)}
+    none = {"zero": 0, "offload": 0, "sequence_parallel": 0}
+    layout = Layouts.of(**{**sizes, **none, "micro_batch": case.batch, "recompute": recompute})
+    return memory_ledger(job_of(case), layout, np.array([float(case.length)]))
+
+
+def predicted_bytes(ledger: Ledger) -> float:
+    """Peak of live tensors as far as a trace sees them."""
+    return float(ledger.tensor_peak_bytes[0]) - float(ledger.components[UNTRACED].max())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One case: bytes of the ledger and of the trace."""
+
+    case: Case
+    ledger: Ledger
+    traced: Mapping[str, Any]
+
+    @property
+    def error(self) -> float:
+        """Relative error of the peak."""
+        return predicted_bytes(self.ledger) / float(self.traced["peak_bytes"]) - 1.0
+
+    def moments(self) -> dict[str, float]:
+        """The ledger's live tensors at each of its moments [bytes]."""
+        left_out = (*NOT_TENSORS, UNTRACED)
+        tensors = np.asarray(sum(v for name, v in self.ledger.components.items() if name not in left_out))
+        whole = np.broadcast_to(tensors, self.ledger.total_bytes.shape).max(axis=(0, 2))
+        return dict(zip(MOMENTS, whole.tolist(), strict=True))
+
+    def row(self) -> str:
+        """One line: error, both peaks and the moments of each."""
+        ours = " ".join(f"{name} {value / MEBIBYTE:.0f}" for name, value in self.moments().items())
+        names = ("after_forward", "forward_peak", "backward_peak", "after_backward", "optimizer_peak")
+        theirs = " ".join(f"{name} {self.traced[f'{name}_bytes'] / MEBIBYTE:.0f}" for name in names)
+        peaks = f"{predicted_bytes(self.ledger) / MEBIBYTE:9.0f} {self.traced['peak_bytes'] / MEBIBYTE:9.0f}"
+        return f"{self.error:+7.1%} {peaks}  {self.case.name:58} | {ours} | {theirs}"
+
+    def parts(self) -> Iterator[str]:
+        """The ledger's components at its peak, then what lives at the trace's."""
+        for name, value in sorted(self.ledger.at_peak().items(), key=lambda item: -item[1]):
+            if value and name not in (*NOT_TENSORS, UNTRACED):
+                yield f"    ledger {value / MEBIBYTE:9.1f} MiB  {name}"
+        for label, size, count in self.traced["live"][self.traced["peak_phase"]]:
+            yield f"    traced {size / MEBIBYTE:9.1f} MiB  {label} x {count}"
+
+
+def comparisons(path: Path, families: list[str]) -> Iterator[Comparison]:
+    """Every record of a file that belongs to the families."""
+    known = {field.name for field in fields(Case)}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        traced = json.loads(line)
+        if traced["family"] in families:
+            case = Case(**{key: value for key, value in traced.items() if key in known})
+            yield Comparison(case, ledger_of(case), traced)
+
+
+def summary(rows: list[Comparison]) -> Iterator[str]:
+    """Median and worst error of each family and of all."""
+    groups = {"all": rows} | {family: [row for row in rows if row.case.family == family] for family in BY_FAMILY}
+    for name, members in groups.items():
+        if members:
+            errors = np.abs([row.error for row in members])
+            yield f"{name:12} {len(members):4} cases, median {np.median(errors):6.2%}, worst {errors.max():6.2%}"
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--family", nargs="+", choices=sorted(BY_FAMILY), default=list(BY_FAMILY))
+    parser.add_argument("--components", action="store_true", help="print what both peaks are made of")
+    parser.add_argument("--name", default="", help="only cases whose name contains this")
+    options = parser.parse_args()
+    rows = [row for row in comparisons(options.trace, options.family) if options.name in row.case.name]
+    for row in rows:
+        print(row.row())
+        if options.components:
+            print("\n".join(row.parts()))
+    print("\n".join(summary(rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The counter against arithmetic by hand, then the memory ledger against the counter on real Hugging Face models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from tests.trace.compare import ledger_of, predicted_bytes  # noqa: E402
+from tests.trace.matrix import Case  # noqa: E402
+from tests.trace.subjects import SUBJECTS, shape_of  # noqa: E402
+from tests.trace.tracer import MemoryTracer, rounded  # noqa: E402
+from tests.trace.training import Traced, trace  # noqa: E402
+from xe_sizer.graph.parameters import count_parameters  # noqa: E402
+
+MEDIAN_ERROR = 0.01
+WORST_ERROR = 0.04
+PLAIN = Case("llama", batch=2, length=1024, layers=2)
+
+
+@cache
+def traced(case: Case) -> Traced:
+    return trace(case)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 0), (1, 512), (512, 512), (513, 1024)])
+def test_sizes_of_the_caching_allocator(asked: int, given: int) -> None:
+    assert rounded(asked) == given
+
+
+def test_a_storage_counts_once_and_until_its_last_view_goes() -> None:
+    with FakeTensorMode(), MemoryTracer(torch.nn.Module()).following() as tracer:
+        base = torch.empty(1000)
+        view = base.view(10, 100)
+        assert tracer.live_bytes == 4096
+        other = view + 1
+        assert tracer.live_bytes == 2 * 4096
+        other.mul_(2)
+        del base
+        assert tracer.live_bytes == 2 * 4096
+        del view
+        assert tracer.live_bytes == 4096
+        del other
+        assert tracer.live_bytes == 0
+
+
+def test_what_a_small_network_keeps() -> None:
+    """Linear 64 x 128, ReLU, linear 128 x 32 on 16 rows: autograd keeps the input and what the ReLU returns.
+
+    Weights 49152 bytes, input 4096, hidden 8192, output 2048. The ReLU's own input is there until it returns.
+    """
+    with FakeTensorMode():
+        model = torch.nn.Sequential(
+            torch.nn.Linear(64, 128, bias=False), torch.nn.ReLU(), torch.nn.Linear(128, 32, bias=False)
+        )
+        tracer = MemoryTracer(model)
+        tracer.hold(model.parameters(), "weights")
+        with tracer.following():
+            rows = torch.empty(16, 64)
+            with tracer.phase("forward") as forward:
+                output = model(rows)
+    assert output.shape == (16, 32)
+    assert forward.end_bytes == 49152 + 4096 + 8192 + 2048
+    assert forward.peak_bytes == 49152 + 4096 + 2 * 8192
+    assert forward.live["1: relu"] == (8192, 1)
+
+
+def test_states_of_bf16_training() -> None:
+    """2 + 2 + 2 x 2 bytes a parameter once the backward is through; a rounded step count for each tensor."""
+    step = traced(PLAIN)
+    assert step.weights_bytes == 2 * step.parameters
+    assert step.states_bytes == pytest.approx(4 * step.parameters, rel=1e-4)
+    assert step.backward.end_bytes == pytest.approx(8 * step.parameters, rel=1e-4)
+
+
+def test_adapters_are_float32() -> None:
+    """r (inputs + outputs) weights on q and v of two layers: 2 x 2 x 8 x 8192, with 4 + 8 bytes each."""
+    step = traced(Case("llama", "lora-qv", batch=2, length=1024, layers=2))
+    assert step.adapters == 2 * 2 * 8 * 8192
+    assert step.weights_bytes == 2 * step.parameters + 4 * step.adapters
+    assert step.states_bytes == pytest.approx(8 * step.adapters, rel=0.02)
+
+
+def test_the_multi_tensor_update_holds_one_copy_more() -> None:
+    """The square roots of the second moments, 2 bytes a parameter (torch.optim.adam, _multi_tensor_adamw)."""
+    fused, foreach = (
+        traced(Case("llama", batch=2, length=1024, layers=2, optimizer=name)) for name in ("fused", "foreach")
+    )
+    extra = foreach.optimizer.peak_bytes - fused.optimizer.peak_bytes
+    assert extra == pytest.approx(2 * fused.parameters, rel=1e-4)
+
+
+def test_sdpa_keeps_what_a_flash_kernel_keeps() -> None:
+    """Output and log-sum-exp, never the scores: 2 x 2048 x 4096 bytes and 4 x 32 x 2048 a layer."""
+    live = traced(PLAIN).forward.live
+    name = "model.layers.*.self_attn: _scaled_dot_product_flash_attention_for_cpu"
+    assert live[name] == (2 * (2 * 2048 * 4096 + 4 * 32 * 2048), 4)
+
+
+@pytest.mark.parametrize("family", [subject.family for subject in SUBJECTS])
+def test_the_traced_model_is_the_catalogue_s(family: str) -> None:
+    subject = next(subject for subject in SUBJECTS if subject.family == family)
+    case = Case(family, attention=subject.attentions[0])
+    assert traced(case).parameters == count_parameters(shape_of(subject, case.layers, case.length)).total
+
+
+def _compared() -> Iterator[Case]:
+    """Every family: all weights and adapters, with recomputation and without."""
+    for subject in SUBJECTS:
+        attention = subject.attentions[0]
+        yield Case(subject.family, "full", attention)
+        yield Case(subject.family, "full", attention, recompute=True, batch=4, length=512)
+        yield Case(subject.family, "lora-qv", attention, recompute=True, batch=2, length=1024)
+        yield Case(subject.family, "lora-all", subject.attentions[-1], batch=2, length=1024)
+
+
+def error_of(case: Case) -> float:
+    """Relative error of the ledger's peak of live tensors."""
+    return predicted_bytes(ledger_of(case)) / traced(case).worst.peak_bytes - 1.0
+
+
+@pytest.mark.parametrize("case", list(_compared()), ids=lambda case: case.name)
+def test_the_ledger_s_peak(case: Case) -> None:
+    assert abs(error_of(case)) <= WORST_ERROR
+
+
+def test_the_ledger_s_median_error() -> None:
+    assert np.median([abs(error_of(case)) for case in _compared()]) <= MEDIAN_ERROR

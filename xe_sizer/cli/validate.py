@@ -1,0 +1,100 @@
+"""`xe-sizer validate`: predictions against measurements, published or your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xe_sizer.accuracy import QUANTITIES
+from xe_sizer.cli.failures import print_problems
+from xe_sizer.cli.options import ColorOption, ExitZeroOption, FileOption
+from xe_sizer.cli.output import check_choice, output_from
+from xe_sizer.cli.text import TextCommand
+from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
+from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.report.accuracy import FORMATS, known_accuracy_format, render_accuracy
+
+app = typer.Typer(add_completion=False)
+_HELP = """Predict measured runs and show how far off the predictions are.
+
+A record leaves out what its source did not state; the stack's defaults fill the gap, and the report says so.
+Without FILE the records that ship with xe-sizer are predicted.
+"""
+EVIDENCE = Path(__file__).parents[1] / "evidence" / "data"
+ENDINGS = (".yaml", ".jsonl")
+DEFAULT_WORST = 10
+
+
+@app.command("validate", cls=TextCommand, help=_HELP)
+def validate_command(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE...]", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
+    ] = None,
+    format_: Annotated[
+        str,
+        typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
+    ] = "table",
+    output: FileOption = None,
+    color: ColorOption = "auto",
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="|".join(QUANTITIES), help="Only this quantity.")
+    ] = None,
+    worst: Annotated[
+        str | None, typer.Option("--worst", metavar="N", help=f"Records with the largest errors ({DEFAULT_WORST}).")
+    ] = None,
+    exit_zero: ExitZeroOption = False,
+) -> int:
+    target = output_from(format_, output, color)
+    known_accuracy_format(format_)
+    if only is not None:
+        check_choice("--only", only, QUANTITIES)
+    shown = _count(worst)
+    records = _read(files or [str(EVIDENCE)])
+
+    from xe_sizer.evidence.validate import validate
+
+    accuracy = validate(records, QUANTITIES if only is None else (only,))
+    target.write(render_accuracy(accuracy, format_, target.options(), shown))
+    return EXIT_OK
+
+
+def _count(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_WORST
+    if not text.strip().isdecimal():
+        raise InputError(Problem(f"'{text}' is not a number of records", Location("--worst"), "for example --worst 20"))
+    return int(text)
+
+
+def _read(names: Iterable[str]) -> list[Record]:
+    """Records of all files. Raises InputError with the problems of all of them."""
+    records: list[Record] = []
+    problems: list[Problem] = []
+    for path in _record_files(names):
+        try:
+            found = read_records(path)
+        except InputError as error:
+            problems += error.problems
+            continue
+        records += found.records
+        print_problems(found.notes)
+    if problems:
+        raise InputError(problems)
+    return records
+
+
+def _record_files(names: Iterable[str]) -> Iterator[Path]:
+    """The files named, and all record files in the folders named."""
+    for name in names:
+        path = Path(name)
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(file for ending in ENDINGS for file in path.glob(f"*{ending}"))
+        if not inside:
+            raise InputError(Problem(f"no {', '.join(ENDINGS)} file in this folder", Location(name)))
+        yield from inside

@@ -1,0 +1,129 @@
+"""What a scenario asks that its model, its hardware or its stack cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xe_sizer.devices import supported_precisions
+from xe_sizer.errors import Problem, did_you_mean
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.hardware import Server
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.stacks.stack import Stack
+
+
+def conflicts(
+    given: Given, model: ModelShape, server: Server, stack: Stack, precision: str, gpus: int | None
+) -> Iterator[Problem]:
+    """Every conflict, each with the place of the key and, where there is one, what to write instead."""
+    layout = given.values.layout
+
+    def problem(key: str, message: str, hint: str | None = None) -> Problem:
+        return Problem(message, given.locate(tuple(key.split("."))), hint)
+
+    known = supported_precisions(server.accelerator)
+    if precision not in known:
+        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
+    optimizer = given.values.optimizer or stack.defaults.optimizer
+    if optimizer not in stack.states.moment_bytes:
+        yield problem(
+            "optimizer",
+            f"{stack.name} has no optimizer '{optimizer}'",
+            did_you_mean(optimizer, stack.states.moment_bytes),
+        )
+    yield from _divisibility(given, model, problem)
+    yield from _support(given, stack, problem)
+    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
+    if gpus is not None and (group > gpus or gpus % group):
+        sizes = f"tp x pp x cp x dp = {group}"
+        yield problem("gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
+    maximum = given.values.limits.max_gpus
+    if gpus is not None and maximum is not None and gpus > maximum:
+        yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
+    yield from _nodes(given, server, problem)
+    yield from _sequences(given, problem)
+    yield from _batch(given, gpus, problem)
+
+
+def _support(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
+    """Ways of spreading the model that the stack does not have."""
+    layout, supports = given.values.layout, stack.supports
+    for key, size, allowed in (
+        ("tp", layout.tp, supports.tensor_parallel),
+        ("pp", layout.pp, supports.pipeline_parallel),
+        ("cp", layout.cp, supports.context_parallel),
+        ("ep", layout.ep, supports.expert_parallel),
+    ):
+        if size and size > 1 and not allowed:
+            yield problem(f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic")
+    if layout.zero is not None and layout.zero not in supports.zero:
+        yield problem(
+            "layout.zero",
+            f"{stack.name} has no ZeRO stage {layout.zero}",
+            f"it has {', '.join(map(str, supports.zero))}",
+        )
+    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
+        yield problem(
+            "layout.zero", f"ZeRO stage {layout.zero} does not go with pipeline stages", "use zero 1, or pp 1"
+        )
+    if layout.offload is not None and layout.offload not in supports.offload:
+        yield problem(
+            "layout.offload",
+            f"{stack.name} cannot offload {layout.offload}",
+            f"it has {', '.join(supports.offload)}",
+        )
+
+
+def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:
+    gpus, nodes, each = given.values.gpus, given.values.nodes, server.accelerators
+    if gpus is not None and nodes is not None and gpus != nodes * each:
+        message = f"{gpus} GPUs are asked for, but {nodes} nodes of {each} have {nodes * each}"
+        yield problem("nodes", message, "give one of the two")
+
+
+def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
+    """What splits sequences needs something to split, and over whom."""
+    layout, seq_len = given.values.layout, given.values.train.seq_len
+    if layout.sequence_parallel and layout.tp == 1:
+        yield problem("layout.sequence_parallel", "sequence_parallel needs tp above 1", "it splits norms over tp")
+    if layout.cp and layout.cp > 1 and seq_len and seq_len % (2 * layout.cp):
+        message = f"cp {layout.cp} does not divide sequences of {seq_len} tokens"
+        yield problem("layout.cp", message, f"each GPU gets two chunks: give a multiple of {2 * layout.cp} tokens")
+
+
+def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
+    layout = given.values.layout
+    if layout.tp and model.heads % layout.tp:
+        yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
+    if layout.pp and model.layers % layout.pp:
+        yield problem("layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}")
+    if layout.vpp and layout.pp and model.layers % (layout.pp * layout.vpp):
+        yield problem(
+            "layout.vpp",
+            f"pp x vpp = {layout.pp * layout.vpp} does not divide the {model.layers} layers of {model.name}",
+        )
+    if layout.ep and layout.ep > 1:
+        if model.experts is None:
+            yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
+        elif model.experts.count % layout.ep:
+            yield problem(
+                "layout.ep",
+                f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}",
+            )
+
+
+def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
+    layout, train = given.values.layout, given.values.train
+    fixed_model_parallel = layout.tp and layout.pp
+    if gpus is None or train.global_batch is None or not (layout.dp or fixed_model_parallel):
+        return
+    dp = layout.dp or max(gpus // ((layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)), 1)
+    share = dp * (train.micro_batch or 1)
+    if train.global_batch % share:
+        words = f"dp {dp} x micro-batch {train.micro_batch}" if train.micro_batch else f"dp {dp}"
+        yield problem(
+            "train.global_batch",
+            f"a global batch of {train.global_batch} cannot be split over {words}",
+            f"give a multiple of {share}",
+        )

@@ -1,0 +1,155 @@
+"""Accelerator and node of a record: names looked up, and what it says about its links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.names import look_up, names
+from xe_sizer.evidence.records import Record
+from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.profiles.gpu import Source
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.server import (
+    RACK_ACCELERATORS,
+    ScaleOut,
+    ScaleUp,
+    ServerProfile,
+    bare_server,
+    server,
+    usual_scale_out,
+)
+
+VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
+NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
+LINE_RATE = re.compile(r"(\d+)\s*g(?:b|be|bps|bit)?(?:/s(?:ec)?)?\b", re.IGNORECASE)
+FABRICS = (
+    ("infiniband", ("infiniband", " ib ", "ndr", "hdr", "edr", "xdr", "quantum", "omnipath", "omni-path")),
+    ("efa", ("efa",)),
+    ("roce", ("roce", "slingshot", "gpudirect-tcpx")),
+    ("ethernet", ("ethernet", "gbe")),
+)
+LEAST_NIC_GBIT_PER_S = 25.0  # slower ports manage the node
+CUBE_MESH_QUAD = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Hardware:
+    """A node of a record's, and what was assumed about it. `key` tells nodes apart."""
+
+    key: str
+    server: Server
+    assumed: tuple[str, ...]
+
+
+def hardware_of(record: Record, registry: Registry) -> Hardware:
+    """The node that a record ran on.
+
+    With one node the usual one of its kind stands for it; with several, `gpus_per_node` and `interconnect` do.
+
+    Raises
+    ------
+    InputError : an accelerator that nothing here describes
+    """
+    gpu, assumed = _accelerator(record.gpu or "", registry)
+    text = _link_text(record.interconnect)
+    scale_up = _scale_up(text["intra"], gpu)
+    usual = bare_server(gpu, record.gpus_per_node or record.gpus or 8)
+    per_node = record.gpus_per_node
+    rack = usual.accelerators >= RACK_ACCELERATORS
+    several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
+    count = per_node if several and per_node else usual.accelerators
+    scale_out = _scale_out(text["inter"]) if several else None
+    if several and scale_out is None:
+        assumed = (*assumed, "network between nodes not stated: the usual one of such nodes")
+    if count == usual.accelerators and scale_up is None and scale_out is None:
+        return Hardware(f"{usual.name}", usual, assumed)
+    kind: Any = scale_up or usual.scale_up
+    network = scale_out or usual_scale_out(gpu, count, kind)
+    node = _node(gpu, count, kind, network)
+    words = f"{network.nics}x {network.gbit_per_s:g} Gbit per s {network.fabric or ''}".strip()
+    return Hardware(f"{count}x {gpu.name}, {node.scale_up}, {words}", node, assumed)
+
+
+def _accelerator(name: str, registry: Registry) -> tuple[Accelerator, tuple[str, ...]]:
+    table = names()
+    bare = VENDOR_WORDS.sub("", name.lower()).strip(" -_")
+    half = look_up(table.half_gpus, bare)
+    if half:
+        return _half(registry.accelerator(half), bare), ()
+    try:
+        return registry.accelerator(bare), ()
+    except InputError:
+        alias = look_up(table.gpus, bare)
+        if alias is None:
+            raise
+        return registry.accelerator(alias), (f"gpu '{name}' read as {alias}",)
+
+
+def _half(gpu: Accelerator, name: str) -> Accelerator:
+    """One of the two devices that a module shows to software."""
+    peaks = {precision: peak / 2 for precision, peak in gpu.peak_flops_per_s.items()}
+    return replace(
+        gpu,
+        name=name,
+        memory_bytes=gpu.memory_bytes / 2,
+        memory_bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s / 2,
+        peak_flops_per_s=peaks,
+        tdp_w=gpu.tdp_w / 2 if gpu.tdp_w else None,
+        link=replace(gpu.link, one_way_bytes_per_s=gpu.link.one_way_bytes_per_s / 2) if gpu.link else None,
+    )
+
+
+def _link_text(interconnect: Any) -> dict[str, str]:
+    """What the record says about links inside and between nodes, in lower case."""
+    if isinstance(interconnect, Mapping):
+        return {key: f" {interconnect.get(key) or ''} ".lower() for key in ("intra", "inter")}
+    return {"intra": f" {interconnect or ''} ".lower(), "inter": ""}
+
+
+def _scale_up(text: str, gpu: Accelerator) -> Any:
+    """Fabric inside the node where the record's words differ from what is usual for the accelerator."""
+    linked = gpu.link is not None and ("bridge" not in gpu.link.kind)
+    if "pcie" in text and ("no nvlink" in text or "nvlink" not in text):
+        return "pcie"
+    if "nvlink" in text and "no nvlink" not in text and gpu.link is not None and not linked:
+        return "nvlink-pairs"
+    return None
+
+
+def _scale_out(text: str) -> ScaleOut | None:
+    """NICs of a node from words such as '8x HDR 200Gb/s InfiniBand' or '1600 Gbps node-node (RoCE)'.
+
+    Of several sets of NICs the fastest carries the job. None where no rate is stated.
+    """
+    fabric: Any = next((name for name, words in FABRICS if any(word in text for word in words)), None)
+    sets = [(int(nics), float(rate)) for nics, rate in NICS.findall(text) if float(rate) >= LEAST_NIC_GBIT_PER_S]
+    if sets:
+        nics, rate = max(sets, key=lambda pair: pair[0] * pair[1])
+        return ScaleOut(gbit_per_s=rate, nics=nics, fabric=fabric)
+    rates = [float(rate) for rate in LINE_RATE.findall(text)]
+    return ScaleOut(gbit_per_s=max(rates), fabric=fabric) if rates and "gb/s;" not in text else None
+
+
+def _node(gpu: Accelerator, count: int, scale_up: Any, scale_out: ScaleOut) -> Server:
+    """A node of so many accelerators; four V100 are all joined with each other, eight are not."""
+    kind = scale_up
+    if count == 1:
+        kind = "none"
+    elif kind == "none":
+        kind = "pcie"
+    elif kind == "nvlink-cube-mesh" and count <= CUBE_MESH_QUAD:
+        kind = "nvlink-mesh"
+    profile = ServerProfile(
+        name=f"record-{count}x-{gpu.name}",
+        vendor=gpu.vendor,
+        gpu=gpu.name,
+        gpus=count,
+        scale_up=ScaleUp(kind),
+        source=Source(gpu.source),
+        scale_out=scale_out,
+    )
+    return server(profile, gpu)

@@ -1,0 +1,136 @@
+"""The model of a record: looked up, changed where the record says so, or built from its shape or its size."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.names import names, plain
+from xe_sizer.evidence.records import Record, Shape
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.profiles.registry import Registry
+
+SUFFIXES = re.compile(r"[-_](instruct|chat|it|base|hf|sft)$")
+SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])")
+MIXTURE = re.compile(r"moe|expert|\d+x\d+b|a\d+(?:\.\d+)?[bm]")
+NOT_PRICED = "is not supported yet"
+UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
+# Hidden size over layers of the GPT-3 family (96 of 12,288) and its parameters per layer and squared hidden size
+# (4 for attention, 8 for the MLP; Brown et al. 2020, table 2.1).
+ASPECT = 128
+PARAMETERS_PER_LAYER = 12
+HEAD_DIM = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A shape under the name that the scenario asks for, and what was assumed."""
+
+    name: str
+    shape: ModelShape
+    assumed: tuple[str, ...] = ()
+
+
+def model_of(record: Record, registry: Registry) -> Model:
+    """The model of a record: by name, else from its stated shape, else from the size in its name.
+
+    Raises
+    ------
+    InputError : a model that cannot be priced, or of which neither name, shape nor size says enough
+    """
+    stated = record.shape
+    try:
+        known = _known(record.model or "", registry)
+    except InputError as error:
+        if NOT_PRICED in str(error):
+            raise
+        return _built(record, registry, error)
+    changed = _overridden(known, stated)
+    return Model(known.name if changed is known else _own_name(record), changed)
+
+
+def _known(name: str, registry: Registry) -> ModelShape:
+    """The registry's model of that name, of the name without its owner, or without what a fine-tune adds."""
+    last = plain(name.rsplit("/", 1)[-1])
+    errors = []
+    for candidate in dict.fromkeys((name.strip().lower(), last, SUFFIXES.sub("", last))):
+        try:
+            return registry.model(candidate)
+        except InputError as error:
+            errors.append(error)
+    raise next((error for error in errors if NOT_PRICED in str(error)), errors[0])
+
+
+def _own_name(record: Record) -> str:
+    sizes = {key: value for key, value in msgspec.structs.asdict(record.shape).items() if value is not None}
+    return f"{record.model} with " + ", ".join(f"{key} {value:g}" for key, value in sizes.items())
+
+
+def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
+    """A known model with the sizes that the record states differently; a new width brings its own heads along."""
+    sizes: dict[str, Any] = {
+        name: getattr(stated, name)
+        for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        if getattr(stated, name) not in (None, getattr(known, name))
+    }
+    if not sizes:
+        return known
+    if {"hidden", "heads"} & set(sizes) and stated.head_dim is None:
+        heads = sizes.get("heads", known.heads)
+        sizes["head_dim"] = sizes.get("hidden", known.hidden) // heads
+        if stated.kv_heads is None and (known.kv_heads == known.heads or heads % known.kv_heads):
+            sizes["kv_heads"] = heads
+    return replace(known, **sizes)
+
+
+def _built(record: Record, registry: Registry, unknown: InputError) -> Model:
+    """A model with the proportions of its family, of the stated shape or of the size in its name."""
+    name = (record.model or "").lower()
+    family = max((start for start in names().families if name.startswith(start)), key=len)
+    template = registry.model(names().families[family])
+    stated, size = record.shape, record.shape.params or _size(name)
+    if MIXTURE.search(name) or template.experts or (not size and not (stated.layers and stated.hidden)):
+        raise unknown
+    hidden = stated.hidden or _usual_hidden(size or 0.0)
+    layers = stated.layers or _layers(size or 0.0, hidden, stated.vocab or template.vocab)
+    heads = stated.heads or max(hidden // HEAD_DIM, 1)
+    ratio = template.ffn / template.hidden
+    sizes: dict[str, Any] = {
+        "name": record.model or "",
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": stated.kv_heads or heads,
+        "head_dim": stated.head_dim or hidden // heads,
+        "ffn": stated.ffn or round(ratio * hidden / 64) * 64,
+        "vocab": stated.vocab or template.vocab,
+        "assumptions": (),
+    }
+    missing = [key for key in ("layers", "hidden", "heads") if getattr(stated, key) is None]
+    what = f"; {', '.join(missing)} from its size" if missing else ""
+    text = f"model '{record.model}' built with the blocks of {template.name}{what}"
+    return Model(_own_name(record), replace(template, **sizes), (text,))
+
+
+def _size(name: str) -> float | None:
+    found = SIZE.search(name.replace("_", "-"))
+    return float(found[1]) * UNITS[found[2]] if found else None
+
+
+def _usual_hidden(size: float) -> int:
+    """Hidden size of a GPT of that many parameters [-]: N = 12 L h^2 with h = 128 L, in steps of 1,024 (256)."""
+    exact = math.cbrt(size * ASPECT / PARAMETERS_PER_LAYER)
+    step = 1024 if exact > 3072 else 256
+    return max(round(exact / step), 1) * step
+
+
+def _layers(size: float, hidden: int, vocab: int) -> int:
+    """Layers that make up the size beside the embedding [-], an even number, of eight in large models."""
+    exact = max(size - vocab * hidden, 0.5 * size) / (PARAMETERS_PER_LAYER * hidden**2)
+    step = 8 if exact > 24 else 2
+    return max(round(exact / step), 1) * step

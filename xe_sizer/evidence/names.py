@@ -1,0 +1,159 @@
+"""What the words of records stand for: tables of names, and the choice of a stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from xe_sizer.evidence.records import Record
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.stacks.stack import Stack, load_stack, stack_names
+
+T = TypeVar("T")
+FOLDER = Path(__file__).parent
+VARIANTS = FOLDER / "stacks"
+ANY_LAYOUT = "-any-layout"
+PARALLEL = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+}
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """`names.yaml`: other words for jobs, precisions, hardware and so on."""
+
+    jobs: dict[str, str]
+    skipped_jobs: dict[str, str]
+    precisions: dict[str, str]
+    quantised_weights: tuple[str, ...]
+    offload: dict[str, str]
+    recompute: dict[str, str]
+    attention: dict[str, str]
+    optimizers: dict[str, str]
+    padding: dict[str, str]
+    without_padding: tuple[str, ...]
+    gpus: dict[str, str]
+    half_gpus: dict[str, str]
+    families: dict[str, str]
+
+
+class StackRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of `stack`, with all words of `framework` in their framework, are priced as the first usable of `use`.
+
+    `fused` rules are for records that state fused kernels.
+    """
+
+    stack: str
+    use: tuple[str, ...]
+    because: str
+    framework: tuple[str, ...] = ()
+    fused: bool = False
+    counts: Literal["steps", "micro-batches"] = "steps"
+
+
+class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
+    use: tuple[str, ...]
+    because: str
+
+
+class StackNames(msgspec.Struct, frozen=True, kw_only=True):
+    """`stack_names.yaml`; see there."""
+
+    refinements: tuple[StackRule, ...]
+    nearest: tuple[StackRule, ...]
+    otherwise: Otherwise
+
+
+class ChosenStack(msgspec.Struct, frozen=True):
+    """The stack that prices a record; `assumed` says why where the record does not name it."""
+
+    name: str
+    assumed: tuple[str, ...]
+    counts_micro_batches: bool
+
+
+@cache
+def _known() -> Mapping[str, str]:
+    """What `load_stack` is to be asked for, by name: shipped stacks, and the variants that only records need."""
+    variants = {path.stem: str(path) for path in VARIANTS.glob("*.yaml")}
+    return variants | {name: name for name in stack_names()}
+
+
+@cache
+def _stack(name: str) -> Stack:
+    return load_stack(_known()[name])
+
+
+@cache
+def names() -> Names:
+    return _load("names.yaml", Names)
+
+
+@cache
+def stack_rules() -> StackNames:
+    return _load("stack_names.yaml", StackNames)
+
+
+def _load(file: str, struct: type[T]) -> T:
+    document = load_yaml(FOLDER / file)
+    return convert(document.value, struct, document.locate)
+
+
+def plain(word: str) -> str:
+    """A name without case, spaces and underscores, as the tables have it."""
+    return re.sub(r"[\s_]+", "-", word.strip().lower())
+
+
+def look_up(table: Mapping[str, str], word: str) -> str | None:
+    """What a word stands for in a table; None where the table does not know it."""
+    return table.get(word.strip().lower()) or table.get(plain(word))
+
+
+def choose_stack(record: Record) -> ChosenStack:
+    """The stack that stands for the record's, by the rules of `stack_names.yaml`."""
+    stated, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
+    rules = stack_rules()
+    for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):
+        matches = rule.stack == stated and all(word in framework for word in rule.framework)
+        matches = matches and (not rule.fused or bool(record.fused_kernels))
+        known = [name for name in rule.use if name in _known()] if matches else []
+        if known:
+            return _usable(record, known, rule.because, rule.counts == "micro-batches")
+    return _usable(record, list(rules.otherwise.use), rules.otherwise.because, False)
+
+
+def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:
+    """The first of the stacks that can do the record's layout, else a variant of the first that can, else `generic`."""
+    lacks = _lacks(record, _stack(known[0]))
+    assumed = []
+    if because:
+        assumed.append(f"stack '{record.stack or 'not stated'}' priced as {known[0]}: {because}")
+    name = known[0]
+    if lacks and f"{name}{ANY_LAYOUT}" in _known():
+        name = f"{name}{ANY_LAYOUT}"
+        assumed.append(f"{known[0]} with {', '.join(lacks)} added")
+    elif lacks:
+        name = next((stack for stack in known if not _lacks(record, _stack(stack))), "generic")
+        assumed.append(f"priced as {name}, since {known[0]} has no {', '.join(lacks)}")
+    return ChosenStack(_known()[name], tuple(assumed), counts_micro_batches)
+
+
+def _lacks(record: Record, stack: Stack) -> list[str]:
+    """What the record's layout has and the stack does not."""
+    supports, layout = stack.supports, record.layout
+    found = [
+        name
+        for name, attribute in PARALLEL.items()
+        if (getattr(layout, name) or 1) > 1 and not getattr(supports, attribute)
+    ]
+    if layout.zero is not None and layout.zero not in supports.zero and layout.zero > 0:
+        found.append(f"ZeRO {layout.zero}")
+    return found

@@ -1,0 +1,325 @@
+"""A record as the scenario that a user would have written: the same keys, the same path to a price.
+
+Nothing here looks at what was measured, at the id or at the source.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.evidence.hardware_of import hardware_of
+from xe_sizer.evidence.model_of import model_of
+from xe_sizer.evidence.names import choose_stack, look_up, names, plain
+from xe_sizer.evidence.records import Record
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.scenario.methods import METHODS
+from xe_sizer.scenario.methods.lora import resolve_targets
+from xe_sizer.workload import DATASETS, DatasetProfile, dataset_names
+
+# Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
+# about 300 tokens (Orca-Math); pre-training batches hold about 4 M tokens (LLaMA, arXiv:2302.13971, section 2.3).
+INSTRUCTION_TOKENS = 200.0
+INSTRUCTION_SEQ_LEN = 2048
+PRETRAINING_BATCH_TOKENS = 4 * 2**20
+PRETRAINING_SEQ_LEN = 2048
+FINE_TUNING_BATCH = 128
+SAME_MEAN = 1e-4  # means of two data sets differ by more
+
+
+class RecordRegistry(Registry):
+    """The catalogue, and models and nodes that records describe. Raises InputError as the catalogue does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.built_models: dict[str, ModelShape] = {}
+        self.built_servers: dict[str, Server] = {}
+        self._unknown: dict[str, InputError] = {}
+
+    def model(self, name: str, where: Location | None = None) -> ModelShape:
+        if name in self.built_models:
+            return self.built_models[name]
+        if name not in self._unknown:  # the search for a name like an unknown one is slow
+            try:
+                return super().model(name, where)
+            except InputError as error:
+                self._unknown[name] = error
+        raise self._unknown[name]
+
+    def server(self, name: str, where: Location | None = None) -> Server:
+        return self.built_servers.get(name) or super().server(name, where)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
+
+    stages : pipeline stages and chunks a stage that do not divide the model's layers; the fullest stage decides
+    """
+
+    flags: Mapping[str, Any]
+    assumed: tuple[str, ...]
+    counts_micro_batches: bool
+    stages: Mapping[str, int]
+
+
+class _Flags:
+    """Scenario keys as they are settled, with what had to be assumed."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.assumed: list[str] = []
+
+    def put(self, key: str, value: Any, assumed: str | None = None) -> None:
+        if value is not None:
+            self.values[key] = value
+            if assumed:
+                self.assumed.append(assumed)
+
+    def word(self, key: str, table: Mapping[str, str], stated: Any) -> None:
+        """A word by its table; one that the table does not know is left to the stack."""
+        if stated is None:
+            return
+        word = str(stated).lower()
+        known = look_up(table, word)
+        if known is None:
+            self.assumed.append(f"{key} '{stated}' is unknown here: the stack's default")
+        else:
+            self.put(key, known, None if known == plain(word) else f"{key} '{stated}' priced as {known}")
+
+
+def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
+    """The flags of `read_scenario` that say what the record says; models and nodes go into the registry.
+
+    Raises
+    ------
+    InputError : what makes the record impossible to price, in words that fit after "skipped:"
+    """
+    flags = _Flags()
+    job = _job(record, flags)
+    model = model_of(record, registry)
+    registry.built_models[model.name] = model.shape
+    hardware = hardware_of(record, registry)
+    registry.built_servers[hardware.key] = hardware.server
+    stack = choose_stack(record)
+    flags.assumed += [*model.assumed, *hardware.assumed, *stack.assumed]
+    flags.put("model", model.name)
+    flags.put("server", hardware.key)
+    flags.put("gpus", record.gpus)
+    flags.put("stack", stack.name)
+    flags.put("job", job)
+    _precision(record, hardware.server.accelerator, flags)
+    _lengths(record, job, flags)
+    _layout(record, flags)
+    _batch(record, job, flags)
+    _adapters(record, job, model.shape, flags)
+    table = names()
+    flags.word("optimizer", table.optimizers, record.optimizer)
+    flags.word("attention", table.attention, record.attention)
+    stages = _uneven_stages(model.shape, flags)
+    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, stages)
+
+
+def _job(record: Record, flags: _Flags) -> str:
+    """The nearest job with equations. Raises InputError for jobs that have none."""
+    table, stated = names(), record.job.strip().lower()
+    reason = look_up(table.skipped_jobs, stated)
+    job = stated if stated in METHODS else look_up(table.jobs, stated)
+    if reason or job is None:
+        raise InputError(Problem(f"job '{record.job}': {reason or 'no equation, and none is near'}"))
+    if job != stated:
+        flags.assumed.append(f"job '{record.job}' priced as {job}")
+    weights = plain(record.weights or "")
+    if any(word in weights for word in table.quantised_weights):
+        if job != "qlora":
+            flags.assumed.append(f"{record.weights} weights: priced as qlora")
+        if "8" in weights:
+            flags.assumed.append(f"{record.weights} weights priced as 4-bit ones")
+        return "qlora"
+    return job
+
+
+def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
+    """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
+    if record.precision is None:
+        return
+    stated = record.precision.strip().lower()
+    wanted = look_up(names().precisions, stated) or stated
+    found = wanted
+    for narrower, wider in (("fp8", "bf16"), ("bf16", "fp16")):
+        if found == narrower and found not in gpu.peak_flops_per_s:
+            found = wider
+    if found not in gpu.peak_flops_per_s:
+        flags.assumed.append(f"precision '{record.precision}' is unknown here: the stack's default")
+        return
+    flags.put("precision", found, None if found == stated else f"precision {record.precision} priced as {found}")
+
+
+def _lengths(record: Record, job: str, flags: _Flags) -> None:
+    """Sequences of one length where `seq_len` is stated alone, else lengths of samples and how they are padded."""
+    flags.put("data.samples", record.samples)
+    if record.mean_tokens is not None:
+        _sample_lengths(record, flags, record.mean_tokens)
+    elif record.seq_len is not None:
+        flags.put("train.seq_len", record.seq_len)
+        flags.put("train.padding", "packed")
+    elif job == "pretrain":
+        text = f"sequences of {PRETRAINING_SEQ_LEN} tokens: length not stated"
+        flags.put("train.seq_len", record.max_seq_len or PRETRAINING_SEQ_LEN, None if record.max_seq_len else text)
+        flags.put("train.padding", "packed")
+    else:
+        cut = record.longest_sample_tokens or record.max_seq_len or INSTRUCTION_SEQ_LEN
+        mean = min(INSTRUCTION_TOKENS, cut / 2)
+        flags.assumed.append(f"samples of {mean:g} tokens on average: lengths not stated")
+        _sample_lengths(record, flags, mean)
+    if record.packing and record.seq_len:
+        flags.put("train.padding", "packed")
+    elif _without_padding(record) and "data.mean_tokens" in flags.values:
+        # Samples one after the other in one sequence: as many tokens as if all had the mean length.
+        length = round(flags.values["data.mean_tokens"])
+        flags.values |= {"data.mean_tokens": length, "data.min_tokens": length, "data.max_tokens": length}
+    elif record.padding is not None:
+        flags.word("train.padding", names().padding, record.padding)
+
+
+def _without_padding(record: Record) -> bool:
+    words = f"{record.framework or ''} {record.padding or ''}".lower()
+    return bool(record.packing) or any(word in words for word in names().without_padding)
+
+
+def _sample_lengths(record: Record, flags: _Flags, mean: float) -> None:
+    """Statistics of the samples; those of a known data set where the stated mean is that data set's."""
+    longest = record.longest_sample_tokens
+    flags.put("train.seq_len", record.max_seq_len or record.seq_len or longest)
+    name = next((data.name for data in _data_sets() if math.isclose(data.mean_tokens, mean, rel_tol=SAME_MEAN)), None)
+    if name and longest is None and record.samples is None:
+        flags.put("data.profile", name, f"lengths of the data set {name}, which has this mean")
+        return
+    flags.put("data.mean_tokens", mean)
+    flags.put("data.max_tokens", longest if longest and longest > mean else None)
+
+
+def _data_set(path: Path) -> DatasetProfile:
+    document = load_yaml(path)
+    return convert(document.value, DatasetProfile, document.locate)
+
+
+@cache
+def _data_sets() -> tuple[DatasetProfile, ...]:
+    return tuple(_data_set(DATASETS / f"{name}.yaml") for name in dataset_names())
+
+
+def _layout(record: Record, flags: _Flags) -> None:
+    """What the record fixes of the layout; interleaving is off where a pipeline is stated without it."""
+    layout, table = record.layout, names()
+    for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero"):
+        size = getattr(layout, name)
+        flags.put(f"layout.{name}", size if size or name == "zero" else None)
+    if layout.pp is not None and layout.vpp is None:
+        flags.put("layout.vpp", 1)
+    if layout.megatron_fsdp:
+        flags.put("layout.zero", 3)
+    if (layout.tp or 1) > 1:
+        flags.put("layout.sequence_parallel", layout.sequence_parallel)
+    flags.word("layout.recompute", table.recompute, record.recompute)
+    flags.word("layout.offload", table.offload, record.offload)
+    _replicas_fit(record, flags)
+
+
+def _uneven_stages(model: ModelShape, flags: _Flags) -> dict[str, int]:
+    """Pipelines that a scenario may not ask for: published ones count the embedding and the head as layers."""
+    pp, vpp = (flags.values.get(f"layout.{name}", 1) for name in ("pp", "vpp"))
+    if model.layers % (pp * vpp) == 0 or pp == 1:
+        return {}
+    flags.assumed.append(f"{model.layers} layers on {pp} x {vpp} stages: the fullest stage decides")
+    for name in ("pp", "vpp"):
+        flags.values.pop(f"layout.{name}", None)
+    return {"pp": pp, "vpp": vpp}
+
+
+def _replicas_fit(record: Record, flags: _Flags) -> None:
+    """Stated replicas that do not go with the number of GPUs are dropped; the rest of the GPUs are data parallel."""
+    layout, gpus = record.layout, record.gpus
+    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)
+    if layout.dp is None or gpus is None or group * layout.dp == gpus:
+        return
+    if layout.tp is None and layout.pp is None and gpus % layout.dp == 0:
+        return
+    flags.values.pop("layout.dp")
+    flags.assumed.append(f"dp {layout.dp} does not go with {gpus} GPUs: the rest of the GPUs")
+
+
+def _replicas(record: Record) -> int:
+    """Data-parallel ranks that the record states or implies, all GPUs where it says nothing of the layout [-]."""
+    layout = record.layout
+    gpus = record.gpus or layout.dp or 1
+    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)
+    if layout.dp and (record.gpus is None or group * layout.dp == gpus):
+        return layout.dp
+    return max(gpus // group, 1)
+
+
+def _batch(record: Record, job: str, flags: _Flags) -> None:
+    """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job."""
+    batch, replicas = record.batch, _replicas(record)
+    tokens = _tokens(batch.tokens)
+    total, micro = batch.total, batch.micro
+    seq_len = flags.values.get("train.seq_len") or PRETRAINING_SEQ_LEN
+    if total is None and tokens:
+        total = max(round(tokens / seq_len / replicas), 1) * replicas
+    if total is None and micro is not None:
+        total = micro * (batch.grad_accum or 1) * replicas
+        if batch.grad_accum is None:
+            flags.assumed.append("no gradient accumulation: not stated")
+    elif total is None:
+        usual = PRETRAINING_BATCH_TOKENS // seq_len if job == "pretrain" else FINE_TUNING_BATCH
+        total = -(-max(usual, replicas) // replicas) * replicas * (batch.grad_accum or 1)
+        flags.assumed.append(f"global batch {total}: not stated")
+    if micro is None and batch.grad_accum and total % (batch.grad_accum * replicas) == 0:
+        micro = total // (batch.grad_accum * replicas)
+    if micro and total % (micro * replicas):
+        rounded = max(round(total / (micro * replicas)), 1) * micro * replicas
+        flags.assumed.append(f"global batch {rounded} for {total}, which {replicas} replicas of {micro} cannot share")
+        total = rounded
+    flags.put("train.global_batch", total)
+    flags.put("train.micro_batch", micro)
+
+
+def _tokens(stated: float | str | None) -> float | None:
+    """Tokens of a batch, also from words such as '2M'."""
+    if not isinstance(stated, str):
+        return stated
+    found = re.fullmatch(r"([\d.]+)\s*([kKmM]?)", stated.strip())
+    return float(found[1]) * {"": 1.0, "k": 1e3, "m": 1e6}[found[2].lower()] if found else None
+
+
+def _adapters(record: Record, job: str, model: ModelShape, flags: _Flags) -> None:
+    """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
+    if job == "p-tuning":
+        flags.put("p_tuning.virtual_tokens", record.virtual_tokens)
+    if job not in ("lora", "qlora"):
+        return
+    flags.put("lora.rank", record.lora.rank)
+    stated = record.lora.targets or []
+    words = re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated]
+    targets: list[str] = []
+    for word in words:
+        target = "all-linear" if word.lower() in ("all", "all-linear") else word.lower()
+        try:
+            found = resolve_targets(model, [target])
+        except InputError:
+            flags.assumed.append(f"no adapter on '{word}'")
+            continue
+        if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
+            targets += found
+    flags.put("lora.targets", list(dict.fromkeys(targets)) or None)

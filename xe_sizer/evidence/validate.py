@@ -1,0 +1,225 @@
+"""Predictions for measurement records: each record is priced as a user's scenario would be, then compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.evidence.measured import (
+    Step,
+    measured_oom,
+    measured_peak_bytes,
+    measured_step_s,
+    predicted_peak_bytes,
+)
+from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
+from xe_sizer.evidence.statistics import summaries
+from xe_sizer.question import Question, resolve
+from xe_sizer.scenario.scenario import OPTIONS, read_scenario
+from xe_sizer.search.price import choose
+from xe_sizer.search.space import legal_layouts
+from xe_sizer.sizing import Priced, price
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.uncertainty import relative_error, spread
+
+# What is given up, in this order, where a record's layout is none that its stack could run.
+GIVE_UP = (
+    "layout.vpp", "layout.sequence_parallel", "layout.offload", "layout.ep", "layout.zero", "layout.dp",
+    "train.micro_batch", "layout.cp", "layout.pp", "layout.tp",
+)  # fmt: skip
+NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
+KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
+REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
+
+
+@dataclass(frozen=True, eq=False)
+class PricedRecord:
+    """A record with its price and what was assumed for it."""
+
+    record: Record
+    asked: Asked
+    priced: Priced
+    assumed: tuple[str, ...]
+
+
+def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES) -> Accuracy:
+    """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason."""
+    registry = RecordRegistry()
+    predictions: list[Prediction] = []
+    skipped: list[Skipped] = []
+    for record in records:
+        try:
+            priced = price_record(record, registry)
+        except InputError as error:
+            skipped.append(Skipped(id=record.id, reason=_reason(error)))
+            continue
+        found = list(_predictions(priced))
+        predictions += [prediction for prediction in found if prediction.quantity in quantities]
+        if not found:
+            skipped.append(Skipped(id=record.id, reason="nothing measured that can be predicted"))
+    return Accuracy(records=tuple(predictions), skipped=tuple(skipped), summary=summaries(predictions))
+
+
+def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
+    """Price a record by the path of a scenario; a layout that cannot be is given up key by key.
+
+    Raises
+    ------
+    InputError : why it cannot be priced
+    """
+    asked = scenario_of(record, registry)
+    for _ in range(len(asked.flags)):
+        try:
+            question = resolve(read_scenario(None, asked.flags, {}), registry)
+            priced = _with_uneven_stages(question, asked.stages) if asked.stages else price(question, False)
+        except InputError as error:
+            asked = _without_the_impossible(asked, error)
+            continue
+        return PricedRecord(record, asked, priced, (*asked.assumed, *_defaults(question), *_chosen(priced)))
+    raise AssertionError("a scenario lost all its keys and still could not be priced")
+
+
+def _with_uneven_stages(question: Question, stages: Mapping[str, int]) -> Priced:
+    """A price with stages that hold different numbers of layers; legal as if layers filled all stages alike.
+
+    Raises
+    ------
+    InputError : no legal layout
+    """
+    question = replace(question, fixed={**question.fixed, **stages})
+    model, chunks = question.job.model, stages["pp"] * stages["vpp"]
+    rules = replace(question.rules, model=replace(model, layers=-(-model.layers // chunks) * chunks))
+    layouts = legal_layouts(rules, (question.gpus or stages["pp"],))
+    if not len(layouts):
+        raise InputError(Problem("no legal layout", Location("--vpp")))
+    choice = choose(question.job, layouts, question.min_headroom_bytes)
+    return Priced(question, int(layouts.gpus[0]), None, choice)
+
+
+def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
+    """The scenario without the key that the error points at, or without the next that may be given up.
+
+    Raises the error again where nothing is left to give up.
+    """
+    named = [KEY_OF_FLAG.get(problem.location.name) if problem.location else None for problem in error.problems]
+    keys = [key for key in named if key and key in asked.flags and key not in NEVER_GIVEN_UP]
+    key = next(iter(keys), None) or next((key for key in GIVE_UP if key in asked.flags), None)
+    if key is None:
+        raise error
+    left = {name: value for name, value in asked.flags.items() if name != key}
+    text = f"{key} {asked.flags[key]} is not possible here and left open: {_reason(error)}"
+    return replace(asked, flags=left, assumed=(*asked.assumed, text))
+
+
+def _reason(error: InputError) -> str:
+    return re.sub(r"\s+", " ", "; ".join(problem.message for problem in error.problems)) or "cannot be priced"
+
+
+def _defaults(question: Question) -> Iterator[str]:
+    """Settings that nobody stated and that the stack settled."""
+    for key in REPORTED_DEFAULTS:
+        if question.origin.get(key) in ("stack", "default"):
+            value: Any = question.resolved[key]
+            text = ", ".join(value) if isinstance(value, tuple | list) else value
+            yield f"{key} {text}: default of the stack"
+
+
+def _chosen(priced: Priced) -> Iterator[str]:
+    """Parts of the layout that the search chose."""
+    fixed, layouts = priced.question.fixed, priced.layouts
+    names = ["micro_batch", "recompute"] if priced.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
+    if priced.question.job.model.experts and priced.gpus > 1:
+        names.append("ep")
+    coded: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD}
+    sizes = []
+    for name in names:
+        if name not in fixed:
+            value = int(getattr(layouts, name)[0])
+            sizes.append(f"{name} {coded[name][value] if name in coded else value}")
+    if sizes:
+        yield f"chosen by the search: {', '.join(sizes)}"
+    if priced.question.gpus is None:
+        yield f"{priced.gpus} GPUs, the fewest that fit: number not stated"
+
+
+def _predictions(found: PricedRecord) -> Iterator[Prediction]:
+    yield from _step_time(found)
+    yield from _peak_memory(found)
+    yield from _oom(found)
+
+
+def _step_time(found: PricedRecord) -> Iterator[Prediction]:
+    record, priced = found.record, found.priced
+    job, layouts = priced.question.job, priced.layouts
+    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if record.job == "pretrain" else None)
+    step = Step(
+        samples=job.global_batch,
+        micro_batches=int(layouts.grad_accum[0]),
+        tokens=float(job.seq_len if job.padding == "packed" else job.sequences(layouts).real_tokens[0]),
+        gpus=priced.gpus,
+        lengths_stated=stated is not None,
+    )
+    measured = measured_step_s(record, step, found.asked.counts_micro_batches)
+    if measured is None:
+        return
+    parts = {name: float(seconds[0]) for name, seconds in priced.timeline.components.items()}
+    span = spread(priced.step_s, relative_error(job, parts))
+    assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
+    yield _prediction(record, "step_time", measured.value, priced.step_s, assumed, (span.low, span.high))
+
+
+def _peak_memory(found: PricedRecord) -> Iterator[Prediction]:
+    measured = measured_peak_bytes(found.record.measured)
+    if measured is None:
+        return
+    conversion, metric = measured
+    assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
+    predicted = predicted_peak_bytes(found.priced.ledger, metric)
+    stated = found.record.measured.memory_metric or "unstated"
+    yield _prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))
+
+
+def _oom(found: PricedRecord) -> Iterator[Prediction]:
+    measured = measured_oom(found.record.measured)
+    if measured is None or found.priced.question.gpus is None:
+        return
+    yield Prediction(
+        id=found.record.id,
+        quantity="oom",
+        measured=measured,
+        predicted=not found.priced.fits,
+        assumed=found.assumed,
+        groups=_groups(found.record),
+    )
+
+
+def _prediction(
+    record: Record, quantity: str, measured: float, predicted: float, assumed: tuple[str, ...],
+    span: tuple[float, float] | None, groups: tuple[str, ...] = (),
+) -> Prediction:  # fmt: skip
+    low, high = span or (None, None)
+    return Prediction(
+        id=record.id,
+        quantity=quantity,
+        measured=measured,
+        predicted=predicted,
+        ratio=predicted / measured,
+        low=low,
+        high=high,
+        assumed=assumed,
+        groups=(*_groups(record), *groups),
+    )
+
+
+def _groups(record: Record) -> tuple[str, ...]:
+    return (
+        f"stack:{record.stack or 'unstated'}",
+        f"job:{record.job}",
+        f"gpu:{record.gpu or 'unstated'}",
+        f"source:{record.title}",
+    )

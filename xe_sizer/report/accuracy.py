@@ -1,0 +1,207 @@
+"""Predictions against measurements: what `validate` reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.report.document import Block, Column, Document, Table
+from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
+from xe_sizer.report.options import Options
+
+FORMATS = ("table", "json", "csv", "markdown")
+TITLES = {"step_time": "Time of a step", "peak_memory": "Peak memory"}
+SHOWN_GROUPS = ("all", "stack", "job", "gpu", "metric")
+IDS_SHOWN = 3
+# What a spreadsheet would run as a formula.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed")
+
+
+def known_accuracy_format(name: str) -> str:
+    """The format's name. Raises InputError if there is no such format."""
+    if name not in FORMATS:
+        hint = did_you_mean(name, FORMATS) or f"one of {', '.join(FORMATS)}"
+        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
+    return name
+
+
+def render_accuracy(accuracy: Accuracy, name: str, options: Options, worst: int) -> str:
+    """The comparison in one of FORMATS; prose formats show the `worst` records with the largest errors."""
+    if name == "json":
+        return msgspec.json.format(msgspec.json.encode(accuracy), indent=2).decode() + "\n"
+    if name == "csv":
+        return _csv(accuracy)
+    content = accuracy_document(accuracy, worst)
+    if name == "markdown":
+        from xe_sizer.report.formats import markdown
+
+        return markdown.render_document(content, options)
+    from xe_sizer.report.formats import table
+
+    return table.render_document(content, options)
+
+
+def accuracy_document(accuracy: Accuracy, worst: int) -> Document:
+    """Errors by group, verdicts on memory, the worst records, and what was skipped."""
+    blocks: list[Block] = [
+        _errors(title, [s for s in accuracy.summary if s.quantity == quantity])
+        for quantity, title in TITLES.items()
+        if any(s.quantity == quantity for s in accuracy.summary)
+    ]
+    verdicts = [s for s in accuracy.summary if s.oom is not None]
+    if verdicts:
+        blocks.append(_verdicts(verdicts))
+    if worst:
+        blocks += [table for quantity in QUANTITIES if (table := _worst(accuracy, quantity, worst))]
+    if accuracy.skipped:
+        blocks.append(_skipped(accuracy.skipped))
+    return Document("VALIDATED", True, _headline(accuracy), (), tuple(blocks))
+
+
+def _headline(accuracy: Accuracy) -> str:
+    records = len({prediction.id for prediction in accuracy.records})
+    parts = [f"{plural(records, 'record')} predicted, {len(accuracy.skipped)} skipped"]
+    for summary in accuracy.summary:
+        if summary.group == "all" and summary.median_abs_error is not None:
+            words = TITLES[summary.quantity].lower()
+            parts.append(f"median error of the {words} {percent(summary.median_abs_error)}")
+    return "; ".join(parts)
+
+
+def _errors(title: str, summaries: Sequence[Summary]) -> Table:
+    columns = (
+        Column("group"),
+        Column("records", True),
+        Column("median error", True),
+        Column("90 % below", True),
+        Column("bias", True),
+        Column("in range", True),
+    )
+    rows = tuple(
+        (
+            clean(s.group),
+            str(s.n),
+            _percent(s.median_abs_error),
+            _percent(s.p90_abs_error),
+            _signed(s.bias),
+            _percent(s.interval_coverage),
+        )
+        for s in _shown(summaries)
+    )
+    note = "error = predicted / measured - 1; bias = its median; in range = measurements inside low to high"
+    return Table(title, columns, rows, note=note)
+
+
+def _shown(summaries: Sequence[Summary]) -> Iterator[Summary]:
+    """All groups but sources, of which there may be hundreds."""
+    return (s for s in summaries if s.group.split(":")[0].split(" ")[0] in SHOWN_GROUPS)
+
+
+def _percent(share: float | None) -> str:
+    return NOT_A_NUMBER if share is None else percent(share)
+
+
+def _signed(share: float | None) -> str:
+    if share is None:
+        return NOT_A_NUMBER
+    return f"{'+' if share > 0 else '-' if share < 0 else ''}{percent(abs(share))}"
+
+
+def _verdicts(summaries: Sequence[Summary]) -> Table:
+    columns = (
+        Column("group"),
+        Column("records", True),
+        Column("fits, rightly", True),
+        Column("does not, rightly", True),
+        Column("fits, wrongly", True),
+        Column("does not, wrongly", True),
+    )
+    rows = tuple(
+        (clean(s.group), str(s.n), *map(str, (s.oom.true_fit, s.oom.true_oom, s.oom.false_fit, s.oom.false_oom)))
+        for s in _shown(summaries)
+        if s.oom is not None and " " not in s.group.split(":")[0]
+    )
+    return Table("Does it fit?", columns, rows)
+
+
+def _error_size(prediction: Prediction) -> float:
+    """How far off, alike for too high and too low: |ln ratio|; a wrong verdict counts 1."""
+    if prediction.ratio is None:
+        return float(prediction.measured != prediction.predicted)
+    return abs(math.log(prediction.ratio)) if prediction.ratio > 0 else math.inf
+
+
+def _worst(accuracy: Accuracy, quantity: str, count: int) -> Table | None:
+    wrong = [p for p in accuracy.records if p.quantity == quantity and _error_size(p) > 0]
+    ranked = sorted(wrong, key=_error_size, reverse=True)[:count]
+    if not ranked:
+        return None
+    show = _FIGURES[quantity]
+    columns = (Column("record"), Column("measured", True), Column("predicted", True), Column("ratio", True))
+    rows = tuple(
+        (
+            clean(p.id),
+            show(p.measured),
+            show(p.predicted),
+            NOT_A_NUMBER if p.ratio is None else number(p.ratio),
+            clean("; ".join(p.assumed)) or "nothing",
+        )
+        for p in ranked
+    )
+    titles = {**TITLES, "oom": "Wrong verdicts"}
+    return Table(f"Largest errors: {titles[quantity].lower()}", (*columns, Column("assumed")), rows)
+
+
+def _verdict_word(oom: float | bool) -> str:
+    return "does not fit" if oom else "fits"
+
+
+_FIGURES: dict[str, Callable[[float | bool], str]] = {
+    "step_time": duration,
+    "peak_memory": byte_size,
+    "oom": _verdict_word,
+}
+
+
+def _skipped(skipped: Sequence[Skipped]) -> Table:
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for entry in skipped:
+        by_reason[entry.reason].append(entry.id)
+    rows = []
+    for reason, ids in sorted(by_reason.items(), key=lambda pair: -len(pair[1])):
+        more = f" and {len(ids) - IDS_SHOWN} more" if len(ids) > IDS_SHOWN else ""
+        rows.append((str(len(ids)), clean(reason), clean(", ".join(ids[:IDS_SHOWN]) + more)))
+    return Table("Skipped", (Column("records", True), Column("reason"), Column("which")), tuple(rows))
+
+
+def _csv(accuracy: Accuracy) -> str:
+    """One row a prediction; skipped records have their reason in place of figures."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for prediction in accuracy.records:
+        values = (getattr(prediction, name) for name in _COLUMNS[1:-1])
+        assumed = _safe("; ".join(prediction.assumed))
+        writer.writerow([_safe(prediction.id), *map(_cell, values), assumed])
+    for skipped in accuracy.skipped:
+        writer.writerow([_safe(skipped.id), "skipped", *[""] * (len(_COLUMNS) - 3), _safe(skipped.reason)])
+    return out.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _safe(text: str) -> str:
+    text = clean(text)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text

@@ -1,0 +1,123 @@
+"""Activations of one rank: what autograd keeps, and what the backward of a layer needs beside it.
+
+The backward is walked operator by operator, last first: an operator's saved tensors go when its gradient is done,
+its weight gradient comes and stays, and its temporaries live for the moment. Verified against the live storages of
+the real Hugging Face modules (docs/development/trace.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, as_array
+from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_kinds
+from xe_sizer.training.layout import RECOMPUTE, Layouts
+
+# Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
+# Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
+# float32 in place, and the 16-bit gradient. Fused: chunks; the logits' gradient in 16 bit.
+LOSS_KEPT_BYTES = {"eager": 4.0, "vocab-parallel": 4.0, "fused": 0.0}
+LOSS_LIVE_BYTES = {"eager": 12.0, "vocab-parallel": 6.0, "fused": 3.0}
+# Eager attention, per score: gradient and result of the softmax's backward in float32, less what is gone by then.
+EAGER_SCORE_TEMPORARY_BYTES = 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """Bytes of one micro-batch on one rank, shape (layout,).
+
+    kept : by one layer until its backward, after recomputation; checkpoint : of that, what outlives the layer's
+    backward; backward_peak : the most that a layer's backward holds, its own tensors and fresh gradients included;
+    ends : kept by embedding and head; loss_kept, loss_live : around the loss
+    """
+
+    kept: Array
+    checkpoint: Array
+    backward_peak: Array
+    ends: Array
+    loss_kept: Array
+    loss_live: Array
+
+
+def saved_bytes(operators: Iterable[Operator]) -> Array:
+    """What autograd keeps of one micro-batch over all the layers that contain the operators [bytes]."""
+    return np.asarray(sum(op.layers * op.saved_bytes for op in operators))
+
+
+def temporary_bytes(op: Operator, element_bytes: float) -> Array:
+    """Tensors that live only while the operator's backward runs: gradients of its outputs and inputs [bytes]."""
+    if isinstance(op, Matmul):
+        return element_bytes * op.copies * op.m * (op.n + op.k)
+    if isinstance(op, Attention):
+        scores = op.batch * op.heads * op.query * op.key * EAGER_SCORE_TEMPORARY_BYTES
+        operands = op.operand_elements * element_bytes
+        return operands + (scores if op.kernel == "eager" else 0.0)
+    return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)
+
+
+def _gradient_bytes(op: Operator, element_bytes: float) -> Array:
+    if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter):
+        return element_bytes * op.copies * op.n * op.k
+    return np.zeros(1)
+
+
+def backward_peak_bytes(
+    operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float, keeps_gradients: Array
+) -> Array:
+    """The most that the backward of one layer holds [bytes].
+
+    Operators that only some of the layers contain count by their share. `keeps_gradients` is 1 where fresh
+    gradients stay, 0 where each is added to a buffer that exists already and dropped.
+    """
+    shares = [op.layers / layers for op in operators]
+    remaining = np.asarray(sum(share * op.saved_bytes for share, op in zip(shares, operators, strict=True)))
+    grown: Array = np.zeros(1)
+    peak = remaining
+    for share, op in reversed(list(zip(shares, operators, strict=True))):
+        fresh = share * _gradient_bytes(op, gradient_bytes)
+        peak = np.maximum(peak, remaining + grown + fresh + share * temporary_bytes(op, element_bytes))
+        grown = grown + fresh * keeps_gradients
+        remaining = remaining - share * op.saved_bytes
+    return np.asarray(np.maximum(peak, grown))
+
+
+def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
+    """Activations under each layout; with full recomputation a layer keeps its input alone."""
+    model, rank = inputs.model, inputs.rank
+    kinds = layer_kinds(inputs)
+    everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / model.layers
+    statistics = [op for _, ops in kinds for op in ops if isinstance(op, Attention)]
+    selective = everything - np.asarray(sum(op.layers * op.statistics_bytes for op in statistics)) / model.layers
+    checkpoint = inputs.hidden_bytes
+    full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
+    walks = [
+        backward_peak_bytes(ops, layers, inputs.element_bytes, gradient_bytes, keeps_gradients) for layers, ops in kinds
+    ]
+    logits = rank.tokens * model.vocab / rank.tp
+    loss = inputs.kernels.loss
+    return Activations(
+        kept=np.select([full, partial], [checkpoint, selective], everything),
+        checkpoint=np.where(full, checkpoint, 0.0),
+        backward_peak=np.max(np.broadcast_arrays(*walks), axis=0),
+        ends=saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs)),
+        loss_kept=logits * LOSS_KEPT_BYTES[loss],
+        loss_live=logits * LOSS_LIVE_BYTES[loss],
+    )
+
+
+def micro_batches_in_flight(layouts: Layouts) -> Array:
+    """Micro-batches whose activations a stage holds, shape (stage, layout).
+
+    1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaved over vpp
+    chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the
+    first holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp.
+    Never more than there are.
+    """
+    pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
+    first = pp + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
+    last = pp - (pp - 1.0) / vpp
+    held = np.stack([first, last])
+    return np.asarray(np.minimum(held, as_array(layouts.grad_accum)))
