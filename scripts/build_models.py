@@ -31,6 +31,8 @@ FUSED = {
 STEP_BY_STEP_GELU = {"gpt2", "phi", "gptj"}
 ALL_DROPOUT = ["embedding", "attention", "hidden"]
 DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, "opt": ["hidden"]}
+SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
+NARROW_SOFTMAX = {"gpt2", "falcon"}
 KV_LAYERS = {"hunyuan-large": 32}
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
@@ -175,6 +177,8 @@ def _details(row: Row) -> dict[str, Any]:
         "parallel_block": row["family"] in PARALLEL or None,
         "fused": FUSED.get(row["family"]),
         "dropout": DROPOUT.get(row["family"]),
+        "soft_caps": SOFT_CAPS.get(row["family"]),
+        "narrow_softmax": row["family"] in NARROW_SOFTMAX or None,
     }
 
 

@@ -10,62 +10,80 @@ from xe_sizer.errors import Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Server
 from xe_sizer.scenario.scenario import Given
-from xe_sizer.stacks.stack import Stack
+from xe_sizer.stacks.stack import Stack, stacks_with
+
+PARALLEL_WAYS = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+}  # layout key: what a stack's `supports` calls it
 
 
 def conflicts(
-    given: Given, model: ModelShape, server: Server, stack: Stack, precision: str, gpus: int | None
+    given: Given,
+    model: ModelShape | None,
+    server: Server | None,
+    stack: Stack | None,
+    precision: str | None,
+    gpus: int | None,
 ) -> Iterator[Problem]:
-    """Every conflict, each with the place of the key and, where there is one, what to write instead."""
-    layout = given.values.layout
+    """Every conflict, each with the place of the key and, where there is one, what to write instead.
+
+    None stands for what is not known: the checks that need it are left out.
+    """
 
     def problem(key: str, message: str, hint: str | None = None) -> Problem:
         return Problem(message, given.locate(tuple(key.split("."))), hint)
 
-    known = supported_precisions(server.accelerator)
-    if precision not in known:
-        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
-    optimizer = given.values.optimizer or stack.defaults.optimizer
-    if optimizer not in stack.states.moment_bytes:
-        yield problem(
-            "optimizer",
-            f"{stack.name} has no optimizer '{optimizer}'",
-            did_you_mean(optimizer, stack.states.moment_bytes),
-        )
-    yield from _divisibility(given, model, problem)
-    yield from _support(given, stack, problem)
-    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
-    if gpus is not None and (group > gpus or gpus % group):
-        sizes = f"tp x pp x cp x dp = {group}"
-        yield problem("gpus", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
-    maximum = given.values.limits.max_gpus
-    if gpus is not None and maximum is not None and gpus > maximum:
-        yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
-    yield from _nodes(given, server, problem)
+    if server is not None:
+        yield from _precision(server, precision, problem)
+        yield from _nodes(given, server, problem)
+    if model is not None:
+        yield from _divisibility(given, model, problem)
+    if stack is not None:
+        yield from _support(given, stack, problem)
+    yield from _pipeline(given, problem)
+    yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
     yield from _batch(given, gpus, problem)
 
 
+def _precision(server: Server, precision: str | None, problem: Any) -> Iterator[Problem]:
+    known = supported_precisions(server.accelerator)
+    if precision is not None and precision not in known:
+        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
+
+
+def _counts(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
+    """GPUs that nodes add up to; those that the scenario names itself were checked when it was read."""
+    if gpus is None or given.values.gpus is not None:
+        return
+    layout, maximum = given.values.layout, given.values.limits.max_gpus
+    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
+    if gpus % group:
+        sizes = f"tp x pp x cp x dp = {group}"
+        yield problem("nodes", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
+    if maximum is not None and gpus > maximum:
+        yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
+
+
 def _support(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
-    """Ways of spreading the model that the stack does not have."""
+    """What the stack does not have: an optimizer, ways of spreading the model."""
     layout, supports = given.values.layout, stack.supports
-    for key, size, allowed in (
-        ("tp", layout.tp, supports.tensor_parallel),
-        ("pp", layout.pp, supports.pipeline_parallel),
-        ("cp", layout.cp, supports.context_parallel),
-        ("ep", layout.ep, supports.expert_parallel),
-    ):
-        if size and size > 1 and not allowed:
-            yield problem(f"layout.{key}", f"{stack.name} has no {key}", "stacks with it: megatron-lm, nemo, generic")
+    optimizer = given.values.optimizer or stack.defaults.optimizer
+    if optimizer not in stack.states.moment_bytes:
+        hint = did_you_mean(optimizer, stack.states.moment_bytes)
+        yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)
+    for key, way in PARALLEL_WAYS.items():
+        if (getattr(layout, key) or 1) > 1 and not getattr(supports, way):
+            hint = f"stacks with it: {', '.join(stacks_with(way))}"
+            yield problem(f"layout.{key}", f"{stack.name} has no {key}", hint)
     if layout.zero is not None and layout.zero not in supports.zero:
         yield problem(
             "layout.zero",
             f"{stack.name} has no ZeRO stage {layout.zero}",
             f"it has {', '.join(map(str, supports.zero))}",
-        )
-    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
-        yield problem(
-            "layout.zero", f"ZeRO stage {layout.zero} does not go with pipeline stages", "use zero 1, or pp 1"
         )
     if layout.offload is not None and layout.offload not in supports.offload:
         yield problem(
@@ -73,6 +91,13 @@ def _support(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
             f"{stack.name} cannot offload {layout.offload}",
             f"it has {', '.join(supports.offload)}",
         )
+
+
+def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:
+    layout = given.values.layout
+    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
+        message = f"ZeRO stage {layout.zero} does not go with pipeline stages"
+        yield problem("layout.zero", message, "use zero 1, or pp 1")
 
 
 def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:

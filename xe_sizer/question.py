@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.units import GIB
 from xe_sizer.workload import DEFAULT_SEQ_LEN, Workload, load_dataset, workload
+
+T = TypeVar("T")
 
 DEFAULT_STACK = "generic"
 DEFAULT_JOB = "sft"
@@ -92,7 +94,13 @@ class _Choices:
         self.origin[key] = origin
 
 
-def _server(given: Given, registry: Registry, choices: _Choices) -> Server:
+def _model(given: Given, registry: Registry, choices: _Choices) -> ModelShape:
+    choices.settle("model", None)
+    return registry.model(_relative(given, "model", given.values.model), given.locate(("model",)))
+
+
+def _server(given: Given, registry: Registry, choices: _Choices) -> Server | None:
+    """The server asked for; None where it may be what a key that could not be read says."""
     values = given.values
     if values.server is not None:
         choices.settle("server", None)
@@ -101,6 +109,8 @@ def _server(given: Given, registry: Registry, choices: _Choices) -> Server:
         choices.settle("gpu", None)
         gpu = registry.accelerator(_relative(given, "gpu", values.gpu), given.locate(("gpu",)))
         return bare_server(gpu, values.gpus or 8)
+    if any("." not in key for key in given.unread):
+        return None
     hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"
     raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
 
@@ -112,7 +122,12 @@ def _relative(given: Given, key: str, name: str) -> str:
     return str(folder / name) if folder is not None and is_path else name
 
 
-def _collect(problems: list[Problem], make: Any, *arguments: Any) -> Any:
+def _stack(given: Given, choices: _Choices) -> Stack | None:
+    name = choices.settle("stack", DEFAULT_STACK)
+    return None if "stack" in given.unread else load_stack(_relative(given, "stack", name), given.locate(("stack",)))
+
+
+def _collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:
     """The made thing, or None with its problems added to the list, so that all are reported together."""
     try:
         return make(*arguments)
@@ -129,50 +144,62 @@ def resolve(given: Given, registry: Registry) -> Question:
     InputError : every unknown name, unsupported combination and contradiction with the model or hardware
     """
     problems: list[Problem] = []
+    question = _resolved(given, registry, problems)
+    if problems or question is None:
+        raise InputError(_in_reading_order(problems, given))
+    return question
+
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it.
+
+    A place that has a problem already gets no second one, which would follow from the first.
+    """
+    found, further = list(problems), list[Problem]()
+    _resolved(rest, registry, further)
+    places = {problem.location for problem in found}
+    return _in_reading_order([*found, *(problem for problem in further if problem.location not in places)], rest)
+
+
+def _in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]:
+    """Flags and variables, then the scenario file, then the files it names, each from top to bottom."""
+
+    def order(problem: Problem) -> tuple[bool, bool, str, int, int]:
+        place = problem.location
+        if place is None or place.line is None:
+            return False, False, "", 0, 0
+        return True, place.name != str(given.path), place.name, place.line, place.column or 0
+
+    return sorted(problems, key=order)
+
+
+def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Question | None:
+    """The question, or None with every problem that can be found added to the list.
+
+    Where one name is unknown, the rest is still checked against what the other names stand for.
+    """
     choices = _Choices(given)
-    if given.values.model is None:
-        problems.append(
-            Problem(
-                "no model named",
-                given.locate(()),
-                "for example --model llama-2-70b; xe-sizer profiles list model",
-            )
-        )
-    else:
-        choices.settle("model", None)
-    model = (
-        _collect(
-            problems,
-            registry.model,
-            _relative(given, "model", given.values.model or ""),
-            given.locate(("model",)),
-        )
-        if given.values.model
-        else None
-    )
+    named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
+    model = None if named is None else _collect(problems, _model, given, registry, choices)
     server = _collect(problems, _server, given, registry, choices)
     if given.values.data.profile is not None:
         _collect(problems, load_dataset, given)
-    stack = _collect(
-        problems,
-        load_stack,
-        _relative(given, "stack", choices.settle("stack", DEFAULT_STACK)),
-        given.locate(("stack",)),
-    )
-    if model is None or server is None or stack is None:
-        raise InputError(problems)
+    stack = _collect(problems, _stack, given, choices)
     job_name = choices.settle("job", DEFAULT_JOB)
-    method = _collect(problems, _method, choices, model, stack, job_name)
-    precision = _precision(choices, server, stack)
+    # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
+    method = model and _collect(problems, _method, choices, model, stack or load_stack(DEFAULT_STACK), job_name)
+    precision = _precision(choices, server, stack) if server and stack else given.values.precision
     gpus = _gpu_count(choices, server)
     problems += conflicts(given, model, server, stack, precision, gpus)
+    if problems or given.unread or not (model and server and stack and method and precision):
+        return None
     global_batch = choices.settle("train.global_batch", _default_global_batch(given))
     seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
     padding = choices.settle("train.padding", default_padding, "stack")
-    work = None if problems else _collect(problems, workload, given, seq_len, global_batch, padding)
-    if problems or work is None or method is None:
-        raise InputError(sorted(problems, key=lambda p: (p.location.line or 0) if p.location else 0))
+    work = _collect(problems, workload, given, seq_len, global_batch, padding)
+    if work is None:
+        return None
     return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
 
 
@@ -295,11 +322,11 @@ def _precision(choices: _Choices, server: Server, stack: Stack) -> str:
     )
 
 
-def _gpu_count(choices: _Choices, server: Server) -> int | None:
+def _gpu_count(choices: _Choices, server: Server | None) -> int | None:
     values = choices.given.values
     if values.gpus is None and values.nodes is not None:
         choices.settle("nodes", None)
-        return int(values.nodes * server.accelerators)
+        return int(values.nodes * server.accelerators) if server else None
     if values.gpus is not None:
         choices.settle("gpus", None)
     return values.gpus

@@ -43,10 +43,13 @@ class Limit(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
+    """`margin` says how close: headroom, tight (fits inside the error of the model) or over (does not fit)."""
+
     fits: bool
     meets_limits: bool
     reasons: tuple[Reason, ...] = ()
     limits: tuple[Limit, ...] = ()
+    margin: str = ""
 
     @property
     def ok(self) -> bool:
@@ -84,8 +87,20 @@ class MemoryComponent(Struct, frozen=True):
     source: str
 
 
+class MomentMemory(Struct, frozen=True):
+    """Memory of the worst GPU at one moment of the step."""
+
+    name: str
+    bytes: float
+
+
 class Memory(Struct, frozen=True):
-    """Memory of the worst GPU at its worst moment; `gpu` says which (pipeline stage), `phase` when."""
+    """Memory of the worst GPU at its worst moment; `gpu` says which (pipeline stage), `phase` when.
+
+    `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
+    of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
+    how far the tensors may be off; `moments` is the step from forward to optimizer.
+    """
 
     peak_bytes: float
     usable_bytes: float
@@ -95,6 +110,11 @@ class Memory(Struct, frozen=True):
     components: tuple[MemoryComponent, ...]
     host_bytes: float = 0.0
     host_available_bytes: float | None = None
+    allocated_bytes: float = 0.0
+    reserved_bytes: float = 0.0
+    device_bytes: float = 0.0
+    error_share: float = 0.0
+    moments: tuple[MomentMemory, ...] = ()
 
 
 class TimeComponent(Struct, frozen=True):

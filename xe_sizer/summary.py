@@ -18,6 +18,7 @@ from xe_sizer.result import (
     Memory,
     MemoryComponent,
     ModuleTime,
+    MomentMemory,
     Price,
     Range,
     Reason,
@@ -30,7 +31,7 @@ from xe_sizer.result import (
 from xe_sizer.sizing import Priced
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
-from xe_sizer.training.memory import MOMENTS
+from xe_sizer.training.memory import MOMENTS, memory_ledger
 from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
 from xe_sizer.uncertainty import evidence, relative_error, spread
 from xe_sizer.units import GIB, HOUR_S
@@ -57,6 +58,7 @@ def summarise(priced: Priced) -> Result:
             meets_limits=all(limit.ok for limit in limits),
             reasons=_reasons(priced, memory, limits),
             limits=limits,
+            margin=_margin(memory),
         ),
         gpus=Gpus(
             count=priced.gpus,
@@ -103,6 +105,7 @@ def _layout(layouts: Layouts) -> Layout:
 def _memory(priced: Priced) -> Memory:
     job, layouts = priced.question.job, priced.layouts
     stage, moment = priced.ledger.worst()
+    typical = memory_ledger(job, layouts, level="typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
     components = tuple(
@@ -120,7 +123,19 @@ def _memory(priced: Priced) -> Memory:
         components=components,
         host_bytes=float(priced.ledger.host_bytes[0]),
         host_available_bytes=job.server.host_memory_bytes,
+        allocated_bytes=float(typical.tensor_peak_bytes[0]),
+        reserved_bytes=float(typical.reserved_peak_bytes[0]),
+        device_bytes=float(typical.peak_bytes[0]),
+        error_share=job.stack.memory.error_share,
+        moments=tuple(MomentMemory(name=name, bytes=size) for name, size in priced.ledger.over_time().items()),
     )
+
+
+def _margin(memory: Memory) -> str:
+    """How close the verdict is: tight where an error of the model could turn it."""
+    if memory.headroom_bytes < 0:
+        return "over"
+    return "tight" if memory.headroom_bytes < memory.error_share * memory.peak_bytes else "headroom"
 
 
 def _time(priced: Priced) -> Time:

@@ -84,7 +84,7 @@ def test_attention_flops_and_operands() -> None:
 
 def test_launches_of_the_other_operators() -> None:
     assert launches(attention("eager"))[0] > launches(attention("flash"))[0]
-    assert launches(MemoryBound("x", "norm", 1.0, ZERO, ONE, ONE, 7.0, 14.0)) == (7.0, 14.0)
+    assert launches(MemoryBound("x", "norm", 1.0, ZERO, ONE, ONE, 7.0, 14.0, ZERO)) == (7.0, 14.0)
     there = (("all_gather", ONE),)
     assert launches(Collective("x", "mlp", 1.0, ZERO, "tp", there, (*there, *there))) == (1.0, 2.0)
     with pytest.raises(TypeError, match="str"):

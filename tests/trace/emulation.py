@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -37,6 +37,11 @@ class CudaCasts(TorchFunctionMode):
 def _wide(value: Any) -> Any:
     half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
     return value.float() if half else value
+
+
+def recomputation() -> tuple[AbstractContextManager[None], AbstractContextManager[Any]]:
+    """Contexts of a checkpointed layer: a mode is off inside backward(), so the second forward enters it again."""
+    return nullcontext(), CudaCasts()
 
 
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:

@@ -15,6 +15,7 @@ pytest.importorskip("peft")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from tests.trace.compare import ledger_of, predicted_bytes  # noqa: E402
+from tests.trace.emulation import gpu_like  # noqa: E402
 from tests.trace.matrix import Case  # noqa: E402
 from tests.trace.subjects import SUBJECTS, shape_of  # noqa: E402
 from tests.trace.tracer import MemoryTracer, rounded  # noqa: E402
@@ -103,6 +104,28 @@ def test_sdpa_keeps_what_a_flash_kernel_keeps() -> None:
     live = traced(PLAIN).forward.live
     name = "model.layers.*.self_attn: _scaled_dot_product_flash_attention_for_cpu"
     assert live[name] == (2 * (2 * 2048 * 4096 + 4 * 32 * 2048), 4)
+
+
+def test_autocast_keeps_16_bit_copies_of_float32_weights() -> None:
+    """The down projection's input is 16 bit already, so the only copy is the weights': 2 x 4096 x 11008."""
+    step = traced(Case("llama", batch=2, length=1024, layers=2, dtype="autocast"))
+    assert step.weights_bytes == 4 * step.parameters
+    assert step.forward.live["model.layers.*.mlp.down_proj: _to_copy"] == (2 * 2 * 4096 * 11008, 2)
+
+
+def test_autocast_has_the_list_of_cuda() -> None:
+    rows = torch.ones(4, 8, dtype=torch.bfloat16)
+    with gpu_like(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.nn.functional.layer_norm(rows, (8,)).dtype == torch.float32
+        assert torch.nn.functional.linear(rows, torch.ones(8, 8)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_dropout_keeps_a_byte_an_element(dropout: bool) -> None:
+    """OPT's class drops after attention and after the MLP: 4 masks of 2048 x 2048 bytes in two layers."""
+    live = traced(Case("opt", batch=2, length=1024, layers=2, dropout=dropout)).forward.live
+    masks = [size for label, (size, _) in live.items() if label.endswith("native_dropout")]
+    assert sum(masks) == (4 * 2048 * 2048 if dropout else 0)
 
 
 @pytest.mark.parametrize("family", [subject.family for subject in SUBJECTS])

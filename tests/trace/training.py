@@ -13,7 +13,7 @@ import transformers
 from accelerate.utils.operations import convert_to_fp32  # type: ignore[import-untyped]
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.trace.emulation import gpu_like
+from tests.trace.emulation import gpu_like, recomputation
 from tests.trace.matrix import Case
 from tests.trace.subjects import shape_of
 from tests.trace.tracer import MemoryTracer, Phase
@@ -68,7 +68,8 @@ def build(case: Case) -> tuple[Any, int]:
     )
     parameters = sum(weight.numel() for weight in model.parameters())
     if case.recompute:
-        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": recomputation}
+        model.gradient_checkpointing_enable(options)
     if case.method != "full":
         if case.recompute:
             model.enable_input_require_grads()
@@ -93,8 +94,7 @@ def _forward_backward(tracer: MemoryTracer, model: Any, case: Case) -> tuple[Pha
     with tracer.phase("forward") as forward:
         loss = _loss(model, tokens, case)
     with tracer.phase("backward") as backward:
-        # Not loss.backward(): as a function of a tensor it would run, recomputation included, without CUDA's casts.
-        torch.autograd.backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
     return forward, backward
 
 

@@ -96,7 +96,7 @@ def test_full_recomputation_keeps_the_layers_inputs() -> None:
 def test_selective_recomputation_drops_the_scores_of_eager_attention() -> None:
     made = replace(job(stack="megatron-lm", attention="eager", train__seq_len=512), model=GPT)
     none, selective = (ledger(made, micro_batch=2, recompute=mode, grad_accum=4) for mode in (0, 1))
-    scores = 4 * 16 * 512 * 512 * 2 * (4 + 2)
+    scores = 4 * 16 * 512 * 512 * 2 * 2  # Megatron's fused softmax keeps 16 bit
     assert at(none, "activations", "loss") - at(selective, "activations", "loss") == pytest.approx(scores, rel=1e-12)
 
 
@@ -174,7 +174,8 @@ def test_components_sum_to_the_peak_and_slack_follows_the_tensors() -> None:
     made = ledger(job(), dp=8, zero=[0, 1, 3], grad_accum=4)
     for index in range(3):
         assert sum(made.at_peak(index).values()) == pytest.approx(made.peak_bytes[index], rel=1e-12)
-        assert 0.04 < made.at_peak(index)["allocator slack"] / made.tensor_peak_bytes[index] <= 0.05
+        share = made.at_peak(index)["allocator slack"] / made.tensor_peak_bytes[index]
+        assert 0.05 < share <= job().stack.memory.slack_share.cautious
     assert np.all(made.tensor_peak_bytes < made.peak_bytes)
 
 
@@ -182,7 +183,7 @@ def test_communicators_cost_what_the_stack_says() -> None:
     made = job()
     none, two = ledger(made), ledger(made, tp=2, dp=2, grad_accum=4)
     assert at(none, "NCCL buffers", "loss") == 0
-    assert at(two, "NCCL buffers", "loss") == pytest.approx(2 * made.stack.memory.communicator_gib * GIB)
+    assert at(two, "NCCL buffers", "loss") == pytest.approx(2 * made.stack.memory.communicator_gib.cautious * GIB)
 
 
 def test_a_layout_fits_up_to_the_last_byte() -> None:

@@ -16,6 +16,7 @@ from xe_sizer.cli.options import (
     ExitZeroOption,
     FileOption,
     ProfilesOption,
+    given_scenario,
     profile_folders,
 )
 from xe_sizer.cli.output import gate, output_from
@@ -24,7 +25,6 @@ from xe_sizer.errors import EXIT_BAD_INPUT, InputError, Location, Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.batch import Batch, Outcome
 from xe_sizer.report.registry import known_batch_format, render_batch
-from xe_sizer.scenario.scenario import read_scenario
 
 app = typer.Typer(add_completion=False)
 _HELP = """Estimate every scenario and compare it with its own limits.
@@ -40,20 +40,20 @@ def check_command(
         typer.Argument(metavar="FILE...", help="Scenario files, or folders of *.yaml files."),
     ] = None,
     profiles: ProfilesOption = None,
-    format_: BatchFormatOption = "table",
+    format_: BatchFormatOption = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_batch_format(format_)
+    known_batch_format(target.format)
     if not files:
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
     registry = Registry(profile_folders(profiles, os.environ))
     batch = Batch(tuple(_answer(path, registry) for path in _scenario_files(files)))
     for outcome in batch.outcomes:
         print_problems(outcome.problems)
-    target.write(render_batch(batch, format_, target.options()))
+    target.write(render_batch(batch, target.format, target.options()))
     return EXIT_BAD_INPUT if batch.invalid else gate(not batch.failed, exit_zero)
 
 
@@ -75,6 +75,6 @@ def _answer(path: Path, registry: Registry) -> Outcome:
     if path.is_dir():
         return Outcome(str(path), problems=(Problem("no *.yaml file below this folder", Location(str(path))),))
     try:
-        return Outcome(str(path), estimate(read_scenario(path, {}, os.environ), registry))
+        return Outcome(str(path), estimate(given_scenario(path, {}, os.environ, registry), registry))
     except InputError as error:
         return Outcome(str(path), problems=error.problems)

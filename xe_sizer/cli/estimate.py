@@ -22,6 +22,7 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import check_topics, gate, output_from
 from xe_sizer.cli.text import TextCommand
+from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.registry import known_format, render
 
 app = typer.Typer(add_completion=False)
@@ -39,21 +40,20 @@ def estimate_command(
     scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")] = None,
     flags: Mapping[str, object],
     profiles: ProfilesOption = None,
-    format_: FormatOption = "table",
+    format_: FormatOption = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     explain: ExplainOption = None,
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_format(format_)
+    known_format(target.format)
     topics = check_topics(tuple(explain or ()))
-    folders = profile_folders(profiles, os.environ)
-    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ)
+    registry = Registry(profile_folders(profiles, os.environ))
+    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry)
 
     from xe_sizer.estimate import estimate
-    from xe_sizer.profiles.registry import Registry
 
-    result = estimate(given, Registry(folders))
-    target.write(render(result, format_, target.options(topics, about=scenario)))
+    result = estimate(given, registry)
+    target.write(render(result, target.format, target.options(topics, about=scenario)))
     return gate(result.verdict.ok, exit_zero)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -20,7 +20,15 @@ import typer
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
-from xe_sizer.scenario.scenario import OPTIONS, Given, ScenarioFile, read_scenario, variable_name
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.scenario import (
+    OPTIONS,
+    BadScenario,
+    Given,
+    ScenarioFile,
+    read_scenario,
+    variable_name,
+)
 
 _PANELS = {
     "data": "Data",
@@ -35,25 +43,38 @@ _PANELS = {
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
 _LONGEST_METAVAR = 24
 _START_HINT = "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8"
-_METAVARS = {str: "TEXT", int: "INTEGER", float: "NUMBER", tuple: "A,B,..."}
+_METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
+_OR_BY_ENDING = "Default: what the ending of FILE says, else table."
 
 FormatOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--format",
         "-f",
         metavar="FORMAT",
-        help=f"{', '.join(format_names())}.",
+        help=f"{', '.join(format_names())}. {_OR_BY_ENDING}",
         rich_help_panel="Output",
     ),
 ]
 BatchFormatOption = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="FORMAT", help="All formats of estimate but csv.", rich_help_panel="Output"),
+    str | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help=f"All formats of estimate but csv. {_OR_BY_ENDING}",
+        rich_help_panel="Output",
+    ),
 ]
 FileOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to FILE, all at once; .json, .csv, .md, .html and .xml choose the format.",
+        rich_help_panel="Output",
+    ),
 ]
 ColorOption = Annotated[
     str,
@@ -98,9 +119,9 @@ class ScenarioOption:
         return self.name.replace("-", "_")
 
 
-def scenario_options() -> Iterator[ScenarioOption]:
-    for name, key in OPTIONS.items():
-        yield _describe(name, key)
+@cache
+def scenario_options() -> tuple[ScenarioOption, ...]:
+    return tuple(_describe(name, key) for name, key in OPTIONS.items())
 
 
 def with_scenario_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -120,8 +141,16 @@ def with_scenario_options(command: Callable[..., int]) -> Callable[..., int]:
     return wrapped
 
 
-def given_scenario(path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Given:
-    """`read_scenario` with flags as text. Raises InputError with all problems of flags, file, variables."""
+def given_scenario(
+    path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str], registry: Registry
+) -> Given:
+    """`read_scenario` with flags as text.
+
+    Raises
+    ------
+    InputError    with all problems of flags, file and variables, and, if there are any, with those that names,
+                  model and hardware add to them
+    """
     kinds = {option.key: option for option in scenario_options()}
     if path is None and not any(value is not None for value in flags.values()) and not _variables(environment):
         raise InputError(Problem("there is nothing to estimate", hint=_START_HINT))
@@ -135,10 +164,16 @@ def given_scenario(path: Path | None, flags: Mapping[str, object], environment: 
             problems += [Problem(problem.message, place, problem.hint) for problem in error.problems]
     try:
         given = read_scenario(path, values, environment)
+    except BadScenario as error:
+        problems += error.problems
+        given = error.rest
     except InputError as error:
         raise InputError([*problems, *error.problems]) from None
     if problems:
-        raise InputError(problems)
+        from xe_sizer.question import with_further_problems
+
+        unread = given.unread | (flags.keys() - values.keys())
+        raise InputError(with_further_problems(problems, replace(given, unread=unread), registry))
     return given
 
 

@@ -12,6 +12,10 @@ from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Pr
 from xe_sizer.report.options import EXPLAINABLE, Options
 
 COLORS = ("auto", "always", "never")
+DEFAULT_FORMAT = "table"
+FORMAT_OF_ENDING = {
+    ".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html", ".xml": "junit", ".yaml": "yaml",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +50,15 @@ class Output:
             _write_file(self.file, text)
 
 
-def output_from(format_: str, file: str | None, color: str) -> Output:
-    """Raises InputError for a colour mode that does not exist; formats are checked by who knows them."""
+def output_from(format_: str | None, file: str | None, color: str) -> Output:
+    """Where to write and how; without a format the ending of the file says it, else it is a table.
+
+    Raises InputError for a colour mode that does not exist; formats are checked by who knows them.
+    """
     check_choice("--color", color, COLORS)
-    return Output(format_, Path(file) if file and file != "-" else None, color)
+    path = Path(file) if file and file != "-" else None
+    inferred = FORMAT_OF_ENDING.get(path.suffix.lower()) if path else None
+    return Output(format_ or inferred or DEFAULT_FORMAT, path, color)
 
 
 def check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:

@@ -37,11 +37,12 @@ def list_command(
     ] = None,
     part: Annotated[str | None, typer.Argument(metavar="PART", help="Only names with PART in them.")] = None,
     profiles: ProfilesOption = None,
-    format_: Annotated[str, typer.Option("--format", "-f", metavar="table|json|csv")] = "table",
+    format_: Annotated[str | None, typer.Option("--format", "-f", metavar="table|json|csv")] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
 ) -> int:
-    target = output_from(check_choice("--format", format_, ("table", "json", "csv")), output, color)
+    target = output_from(format_, output, color)
+    check_choice("--format", target.format, ("table", "json", "csv"))
     if kind is not None and part is not None:
         check_choice("profiles list", kind, catalogue.KINDS)
     kinds = (kind,) if kind in catalogue.KINDS else catalogue.KINDS
@@ -72,19 +73,20 @@ def _flat(entry: catalogue.Entry) -> dict[str, Any]:
 def show_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A name, an alias or a file.")] = None,
     profiles: ProfilesOption = None,
-    format_: Annotated[str, typer.Option("--format", "-f", metavar="table|json|yaml")] = "table",
+    format_: Annotated[str | None, typer.Option("--format", "-f", metavar="table|json|yaml")] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
 ) -> int:
     from xe_sizer.profiles.source import load_yaml, read_text
 
-    target = output_from(check_choice("--format", format_, ("table", "json", "yaml")), output, color)
+    target = output_from(format_, output, color)
+    check_choice("--format", target.format, ("table", "json", "yaml"))
     if name is None:
         raise InputError(Problem("a profile name is missing", hint="'xe-sizer profiles list' prints all"))
     kind, path = catalogue.locate(Registry(profile_folders(profiles, os.environ)), name)
-    if format_ == "yaml":
+    if target.format == "yaml":
         target.write(read_text(path))
-    elif format_ == "json":
+    elif target.format == "json":
         target.write(_json_text(load_yaml(path).value))
     else:
         target.write(_table_text(catalogue.show_document(kind, path), target))

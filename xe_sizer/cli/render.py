@@ -32,20 +32,20 @@ def render_command(
     result_file: Annotated[
         str | None, typer.Argument(metavar="RESULT.json", help="The saved result; - reads stdin.")
     ] = None,
-    format_: FormatOption = "table",
+    format_: FormatOption = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     explain: ExplainOption = None,
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_format(format_)
+    known_format(target.format)
     topics = check_topics(tuple(explain or ()))
     if result_file is None:
         raise InputError(Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown"))
     result = read_result(result_file)
     about = None if result_file == "-" else result_file
-    target.write(render(result, format_, target.options(topics, about=about)))
+    target.write(render(result, target.format, target.options(topics, about=about)))
     return gate(result.verdict.ok, exit_zero)
 
 

@@ -22,7 +22,16 @@ def as_text(parameter: Any) -> Any:
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     vars(parameter)["process_value"] = process_value
+    vars(parameter)["display_type_rich"] = lambda ctx: _value_word(parameter)
     return parameter
+
+
+def _value_word(parameter: Any) -> str | None:
+    """What help shows beside an option: the word for its value; nothing for switches, and for arguments, whose
+    name is that word. Typer would show Python's types there."""
+    if getattr(parameter, "is_flag", False) or parameter.param_type_name == "argument":
+        return None
+    return str(parameter.metavar or "VALUE")
 
 
 class TextCommand(TyperCommand):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from xe_sizer.evidence.records import Measured, Record
 from xe_sizer.training.memory import Ledger
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 
 METRICS = ("allocated", "reserved", "nvidia-smi")
-BESIDE_THE_ALLOCATOR = ("CUDA context", "NCCL buffers")
 
 
 @dataclass(frozen=True)
@@ -101,8 +98,7 @@ def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
     if metric == "allocated":
         return float(ledger.tensor_peak_bytes[0])
     if metric == "reserved":
-        held = sum(value for name, value in ledger.components.items() if name not in BESIDE_THE_ALLOCATOR)
-        return float(np.asarray(held).max(axis=(0, 1))[0])
+        return float(ledger.reserved_peak_bytes[0])
     return float(ledger.peak_bytes[0])
 
 

@@ -48,7 +48,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are priced as the first usable of `use`.
 
-    `fused` rules are for records that state fused kernels.
+    `fused` rules are for records that state fused kernels, `weights` for those that state one of these formats.
     """
 
     stack: str
@@ -56,6 +56,7 @@ class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     because: str
     framework: tuple[str, ...] = ()
     fused: bool = False
+    weights: tuple[str, ...] = ()
     counts: Literal["steps", "micro-batches"] = "steps"
 
 
@@ -119,15 +120,23 @@ def look_up(table: Mapping[str, str], word: str) -> str | None:
 
 def choose_stack(record: Record) -> ChosenStack:
     """The stack that stands for the record's, by the rules of `stack_names.yaml`."""
-    stated, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
+    stated = plain(record.stack or "unstated")
     rules = stack_rules()
     for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):
-        matches = rule.stack == stated and all(word in framework for word in rule.framework)
-        matches = matches and (not rule.fused or bool(record.fused_kernels))
-        known = [name for name in rule.use if name in _known()] if matches else []
+        known = [name for name in rule.use if name in _known()] if _matches(rule, stated, record) else []
         if known:
             return _usable(record, known, rule.because, rule.counts == "micro-batches")
     return _usable(record, list(rules.otherwise.use), rules.otherwise.because, False)
+
+
+def _matches(rule: StackRule, stated: str, record: Record) -> bool:
+    framework = (record.framework or "").lower()
+    return (
+        rule.stack == stated
+        and all(word in framework for word in rule.framework)
+        and (not rule.fused or bool(record.fused_kernels))
+        and (not rule.weights or plain(record.weights or "") in rule.weights)
+    )
 
 
 def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:

@@ -44,17 +44,17 @@ class RecordRegistry(Registry):
         super().__init__()
         self.built_models: dict[str, ModelShape] = {}
         self.built_servers: dict[str, Server] = {}
-        self._unknown: dict[str, InputError] = {}
+        self._refused: dict[str, InputError] = {}
 
     def model(self, name: str, where: Location | None = None) -> ModelShape:
         if name in self.built_models:
             return self.built_models[name]
-        if name not in self._unknown:  # the search for a name like an unknown one is slow
+        if name not in self._refused:  # the search for a name like an unknown one is slow
             try:
                 return super().model(name, where)
             except InputError as error:
-                self._unknown[name] = error
-        raise self._unknown[name]
+                self._refused[name] = error
+        raise self._refused[name]
 
     def server(self, name: str, where: Location | None = None) -> Server:
         return self.built_servers.get(name) or super().server(name, where)

@@ -25,6 +25,7 @@ from xe_sizer.search.price import choose
 from xe_sizer.search.space import legal_layouts
 from xe_sizer.sizing import Priced, price
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.memory import memory_ledger
 from xe_sizer.uncertainty import relative_error, spread
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
@@ -179,7 +180,9 @@ def _peak_memory(found: PricedRecord) -> Iterator[Prediction]:
         return
     conversion, metric = measured
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
-    predicted = predicted_peak_bytes(found.priced.ledger, metric)
+    # The verdict is cautious; what a run shows is what such runs typically use.
+    ledger = memory_ledger(found.priced.question.job, found.priced.layouts, level="typical")
+    predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or "unstated"
     yield _prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.model import LatentAttention, ModelShape
 from xe_sizer.graph.operators import Array, Attention, Operator, attended_positions
 from xe_sizer.graph.pieces import (
     FLOAT32,
+    MASK,
     enter_parallel,
     exchange,
     leave_parallel,
@@ -41,7 +42,7 @@ def attention_half(block: Block) -> Iterator[Operator]:
         yield from _latent_projections(block, inputs.model.latent_attention, tokens)
     if inputs.model.qk_norm:
         width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
-        yield norm(block, "qk norm", width, tokens / inputs.rank.tp)
+        yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True)
     yield from _rotary(block, tokens)
     yield from _core(block)
     # The projection's input is the attention's output, which the attention core already keeps.
@@ -54,7 +55,7 @@ def attention_half(block: Block) -> Iterator[Operator]:
 
 
 def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
-    """Q, K and V read the same input, which is kept once."""
+    """Q, K and V read the same input, which is kept once, or a cast of it for each."""
     inputs = block.inputs
     if inputs.fused_qkv:
         yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
@@ -62,7 +63,7 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
     kept = False
     for name in ("q", "k", "v"):
         input_bytes = inputs.zeros if kept else inputs.hidden_bytes
-        kept = kept or inputs.keeps_input(name)
+        kept = kept or (inputs.keeps_input(name) and not inputs.casts_inputs)
         yield from linear(block, name, (name,), tokens, input_bytes)
 
 
@@ -72,10 +73,10 @@ def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) ->
     yield from linear(block, "q", ("q",), tokens, inputs.hidden_bytes)
     yield from linear(block, "q down", ("q_down",), tokens, inputs.hidden_bytes)
     if latent.query_rank:
-        yield norm(block, "q latent norm", latent.query_rank, tokens)
+        yield norm(block, "q latent norm", latent.query_rank, tokens, inner=True)
         yield from linear(block, "q up", ("q_up",), tokens, tokens * latent.query_rank * e)
     yield from linear(block, "kv down", ("kv_down",), tokens, inputs.zeros)
-    yield norm(block, "kv latent norm", latent.kv_rank, tokens)
+    yield norm(block, "kv latent norm", latent.kv_rank, tokens, inner=True)
     yield from linear(block, "kv up", ("kv_up",), tokens, tokens * latent.kv_rank * e)
     for name in ("indexer_q", "indexer_k", "indexer_head_weights"):
         yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
@@ -136,6 +137,15 @@ def _indexer(block: Block, layers: float) -> Iterator[Attention]:
     )
 
 
+def _score_bytes(inputs: GraphInputs) -> float:
+    """What eager attention keeps per score: the softmax's result (float32 and cast, or in the compute type) and, with
+    dropout, a mask and the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes)."""
+    wide = inputs.kernels.softmax == "float32" and not inputs.model.narrow_softmax
+    kept = inputs.element_bytes + (FLOAT32 if wide else 0.0)
+    kept += inputs.element_bytes * float("scores" in inputs.model.soft_caps)
+    return kept + inputs.drops("attention") * (MASK + inputs.element_bytes)
+
+
 def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:
     """Flash and sdpa keep Q, K, V, output and the float32 log-sum-exp. Eager keeps Q, K, V, output and the
     probabilities, in float32 from the softmax and in the compute type as the next product's operand."""
@@ -151,7 +161,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         operands = operands + rank.batch * query * (heads + kv_heads) * model.qk_head_dim * inputs.element_bytes
     statistics = rank.batch * heads * query * FLOAT32
     if inputs.kernels.attention == "eager":
-        statistics = rank.batch * heads * query * rank.sequence * (FLOAT32 + inputs.element_bytes)
+        statistics = rank.batch * heads * query * rank.sequence * _score_bytes(inputs)
     return Attention(
         name=name,
         module="attention",

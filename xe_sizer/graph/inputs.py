@@ -43,6 +43,9 @@ class GraphInputs:
     element_bytes : size of an activation element [bytes]
     weight_forward_bytes, weight_backward_bytes : memory traffic per element of a linear weight beside the product
     itself: casts of float32 weights, expansion of quantised ones, accumulation of gradients [bytes]
+    residual_element_bytes : size of an element of the hidden state between blocks; under autocast with float32
+    weights the embedding makes it float32, and every linear layer casts its input for itself [bytes]
+    autocast : products run in the compute type whatever their weights are kept in
     """
 
     model: ModelShape
@@ -52,11 +55,27 @@ class GraphInputs:
     element_bytes: float = 2.0
     weight_forward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
+    residual_element_bytes: float = 2.0
+    autocast: bool = False
 
     @property
     def hidden_bytes(self) -> Array:
-        """The hidden state that the rank holds between tensor-parallel regions [bytes]."""
+        """The rank's hidden state in the compute type, as linear layers read it [bytes]."""
         return self.rank.resident_tokens * self.model.hidden * self.element_bytes
+
+    @property
+    def residual_bytes(self) -> Array:
+        """The hidden state that the rank holds between the blocks [bytes]."""
+        return self.rank.resident_tokens * self.model.hidden * self.residual_element_bytes
+
+    @property
+    def casts_inputs(self) -> bool:
+        """Whether linear layers that read the hidden state keep a cast of it each."""
+        return self.residual_element_bytes > self.element_bytes
+
+    def drops(self, where: str) -> float:
+        """1 where the stack draws dropout masks for this place of the model, else 0."""
+        return float(self.kernels.dropout and where in self.model.dropout)
 
     @property
     def fused_qkv(self) -> bool:

@@ -45,7 +45,7 @@ def _dense(block: Block) -> Iterator[Operator]:
         yield from linear(block, name, ("gate", "up"), tokens, inputs.hidden_bytes)
     else:
         yield from linear(block, "gate", ("gate",), tokens, inputs.hidden_bytes)
-        shared = inputs.keeps_input("gate")
+        shared = inputs.keeps_input("gate") and not inputs.casts_inputs
         yield from linear(block, "up", ("up",), tokens, inputs.zeros if shared else inputs.hidden_bytes)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)

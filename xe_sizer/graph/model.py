@@ -50,7 +50,8 @@ class ModelShape:
     `parallel_block`: attention and MLP read the same input and share one residual addition (GPT-J, Falcon).
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
-    its published configuration drops (embedding, attention, hidden). Activation `gelu-new` is the tanh form that
+    its published configuration drops (embedding, attention, hidden). `soft_caps`: where values pass a tanh (scores,
+    logits). `narrow_softmax`: its eager attention has no float32 softmax. Activation `gelu-new` is the tanh form that
     it writes out step by step.
     `layer_pattern` is room for hybrid models (one letter a layer); None means attention in every layer.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
@@ -84,6 +85,8 @@ class ModelShape:
     parallel_block: bool = False
     fused: tuple[str, ...] = ()
     dropout: tuple[str, ...] = ()
+    soft_caps: tuple[str, ...] = ()
+    narrow_softmax: bool = False
     sliding_window: int | None = None
     windowed_layers: int = 0
     attention_sinks: bool = False

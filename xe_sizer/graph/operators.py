@@ -71,6 +71,8 @@ class Kernels:
     loss : eager (float32 copies), vocab-parallel (float32, in place) or fused (chunked, no copies)
     fused_qkv, fused_gate_up : one matrix product instead of three or two
     repeats_kv : keys and values are copied to the number of query heads before attention
+    softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
+    dropout : masks are drawn where the model has dropout
     """
 
     norm: str = "fused"
@@ -81,6 +83,8 @@ class Kernels:
     fused_qkv: bool = True
     fused_gate_up: bool = True
     repeats_kv: bool = False
+    softmax: str = "float32"
+    dropout: bool = False
     expert_imbalance: float = 1.0
 
 

@@ -11,6 +11,7 @@ from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Ope
 from xe_sizer.graph.parameters import Weight
 
 FLOAT32 = 4.0
+MASK = 1.0  # bytes of a dropout mask's element
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
 # Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
 # Face RMSNorm (cast up, square, mean, scale, cast down, weight) in float32, counted in 16-bit elements.
@@ -105,7 +106,8 @@ def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> I
     k = shard(members[0], tp)[1]
     name, module = "+".join(weight.name for weight in members), members[0].module
     size = inputs.learning.adapter_element_bytes
-    cast_bytes = tokens * k * size * float(inputs.wide_adapters)
+    cast = inputs.element_bytes if inputs.autocast else size
+    cast_bytes = tokens * k * cast * float(inputs.wide_adapters)
     factors = (("A", rank * one, k, cast_bytes), ("B", n, rank * one, rank * tokens * size))
     for factor, columns, rows, saved in factors:
         yield Matmul(
@@ -153,24 +155,28 @@ def memory_bound(
     )
 
 
-def norm(block: Block, name: str, width: float, tokens: Array) -> MemoryBound:
-    """One norm. Fused: keeps its 16-bit input. Step by step: a float32 copy, and the normalised value if it learns.
+def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = False) -> MemoryBound:
+    """One norm. Fused: keeps its input. Step by step: a float32 copy, and the normalised value if it learns.
 
-    Layer norms with mean are one kernel in every stack; only RMS norms are also written out in Python.
+    Layer norms with mean are one kernel in every stack; only RMS norms are also written out in Python. `inner` norms
+    stand inside a block and read the compute type, the others the hidden state.
     """
     inputs = block.inputs
     kind = inputs.kernels.norm if inputs.model.norm.startswith("rms") else "fused"
     elements = tokens * width
-    kept = inputs.element_bytes
-    if kind == "eager":
-        kept = FLOAT32 + inputs.element_bytes * float(inputs.learning.base)
-    tensor_bytes = elements * inputs.element_bytes
+    size = inputs.element_bytes if inner else inputs.residual_element_bytes
+    kept = size if kind == "fused" else FLOAT32 + size * float(inputs.learning.base)
+    tensor_bytes = elements * size
     return memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
 
 
 def residual(block: Block, name: str) -> MemoryBound:
-    """Adds a block's output to the hidden state."""
-    return memory_bound(block, name, "norm", block.inputs.hidden_bytes, RESIDUAL_PASSES, (1.0, 1.0))
+    """Adds a block's output to the hidden state; dropout before it keeps a mask and moves the output once more."""
+    inputs = block.inputs
+    drops = inputs.drops("hidden")
+    masks = drops * MASK * inputs.rank.resident_tokens * inputs.model.hidden
+    passes = (RESIDUAL_PASSES[0] + 2.5 * drops, RESIDUAL_PASSES[1] + 2.5 * drops)
+    return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (1.0 + drops, 1.0 + drops), masks)
 
 
 def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:

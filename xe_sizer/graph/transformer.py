@@ -15,7 +15,7 @@ from xe_sizer.graph.inputs import Block, GraphInputs, Learning
 from xe_sizer.graph.mlp import experts_half, mlp_half
 from xe_sizer.graph.operators import Matmul, MemoryBound, Operator
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.pieces import linear, norm
+from xe_sizer.graph.pieces import MASK, linear, norm
 
 __all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_kinds", "layer_operators"]
 
@@ -55,7 +55,7 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         name="embedding",
         module="embedding",
         layers=1.0,
-        saved_bytes=np.zeros_like(rows),
+        saved_bytes=inputs.drops("embedding") * MASK * rank.resident_tokens * model.hidden,
         forward_bytes=LOOKUP_PASSES * rows * len(tables),
         backward_bytes=(SCATTER_PASSES * rows + gradient) * learns,
         forward_launches=float(len(tables)),

@@ -50,6 +50,14 @@ def convert(value: object, type_: type[T], locate: Locate) -> T:
     return cast(T, result)
 
 
+def convert_what_is_right(value: object, type_: type[T], locate: Locate) -> T:
+    """As `convert`, but every key with a problem is left out, and a key that must be there is None instead.
+
+    For a look at the rest of data that `convert` refused. `type_` is a Struct whose other keys have defaults.
+    """
+    return cast(T, _Converter(type_, locate, keeps_the_rest=True).convert(value, type_, ()))
+
+
 def shorten(text: str) -> str:
     """Text cut to a length that a message can hold."""
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
@@ -83,9 +91,10 @@ class _Field(msgspec.Struct, frozen=True):
 
 
 class _Converter:
-    def __init__(self, root: Any, locate: Locate) -> None:
+    def __init__(self, root: Any, locate: Locate, *, keeps_the_rest: bool = False) -> None:
         self.root = root
         self.locate = locate
+        self.keeps_the_rest = keeps_the_rest
         self.problems: list[Problem] = []
 
     def fail(self, message: str, path: KeyPath, *, key: bool = False, hint: str | None = None) -> _Failed:
@@ -138,12 +147,22 @@ class _Converter:
         for field in missing:
             inside = f" in {_label(path)}" if path else ""
             self.fail(f"missing key '{field.key}'{inside}", path, key=True, hint=_description(field.type))
+        if self.keeps_the_rest:
+            return self.rest(base, found, is_root=not path)
         if missing or any(item is _FAILED for item in found.values()):
             return _FAILED
         try:
             return base(**found)
         except (ValueError, TypeError) as error:
             return self.fail(str(error), path)
+
+    def rest(self, base: Any, found: Mapping[str, object], *, is_root: bool) -> object:
+        """The struct of what was found without a problem; only the root may lack what it requires."""
+        right = {name: item for name, item in found.items() if item is not _FAILED}
+        lacking = [field.name for field in _fields(base).values() if field.required and field.name not in right]
+        if lacking and not is_root:
+            return _FAILED
+        return base(**dict.fromkeys(lacking), **right)
 
     def unknown(self, key: str, fields: Mapping[str, _Field], path: KeyPath) -> None:
         inside = f" in {_label(path)}" if path else ""

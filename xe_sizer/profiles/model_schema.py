@@ -94,6 +94,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     dropout: Annotated[
         tuple[Literal["embedding", "attention", "hidden"], ...], Meta(description="where the published model drops")
     ] = ()
+    soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
+    narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
     qk_norm: Literal["perhead", "full"] | None = None
     sliding_window: SlidingWindow | None = None
     attention_sinks: bool = False

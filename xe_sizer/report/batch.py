@@ -9,7 +9,7 @@ import msgspec
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OK, Problem
 from xe_sizer.report.document import Block, Column, Document, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, plural
-from xe_sizer.report.verdict import headline, reason_text, verdict_word
+from xe_sizer.report.verdict import headline, missing_memory, reason_text, verdict_word
 from xe_sizer.result import SCHEMA_VERSION, Result
 
 
@@ -91,7 +91,7 @@ def batch_document(batch: Batch) -> Document:
         Column("GiB used", True),
         Column("usable", True),
         Column("time", True),
-        Column("limits"),
+        Column("note"),
     )
     rows = tuple(_row(outcome) for outcome in batch.outcomes)
     blocks: list[Block] = [Table("Scenarios", columns, rows)]
@@ -106,18 +106,25 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     result = outcome.result
     if result is None:
         return (clean(outcome.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, "")
-    limits = result.verdict.limits
-    missed = [clean(limit.name) for limit in limits if not limit.ok]
-    met = "all met" if limits else "none set"
     return (
         clean(outcome.file),
         verdict_word(result),
         str(result.gpus.count),
         gib(result.memory.peak_bytes),
         gib(result.memory.usable_bytes),
-        duration(result.time.total_s.expected),
-        f"misses {', '.join(missed)}" if missed else met,
+        duration(result.time.total_s.expected) if result.verdict.fits else NOT_A_NUMBER,
+        _note(result),
     )
+
+
+def _note(result: Result) -> str:
+    """Why not, in a few words; else what became of the limits."""
+    if not result.verdict.fits:
+        return missing_memory(result)
+    missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
+    if missed:
+        return f"misses {', '.join(missed)}"
+    return "limits met" if result.verdict.limits else "no limits set"
 
 
 def worst_reason(outcome: Outcome) -> str:

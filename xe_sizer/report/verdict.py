@@ -76,6 +76,17 @@ def _shortage(result: Result) -> str:
     return clean(result.verdict.reasons[0].message) if result.verdict.reasons else "no layout fits"
 
 
+def missing_memory(result: Result) -> str:
+    """How much is missing where, in a few words: `80.0 GiB missing`."""
+    memory = result.memory
+    if memory.headroom_bytes < 0:
+        return f"{gib(-memory.headroom_bytes)} GiB missing"
+    available = memory.host_available_bytes
+    if available is not None and memory.host_bytes > available:
+        return f"{byte_size(memory.host_bytes - available)} of host memory missing"
+    return "no layout fits"
+
+
 def limit_text(limit: Limit) -> str:
     value = "unknown" if limit.value is None else number(limit.value)
     return f"{clean(limit.name)} (limit {number(limit.limit)}, estimate {value})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,12 +13,20 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.profiles.convert import file_order
+from xe_sizer.profiles.convert import convert_what_is_right, file_order
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
-__all__ = ["OPTIONS", "Given", "ScenarioFile", "read_scenario", "scenario_json_schema", "variable_name"]
+__all__ = [
+    "OPTIONS",
+    "BadScenario",
+    "Given",
+    "ScenarioFile",
+    "read_scenario",
+    "scenario_json_schema",
+    "variable_name",
+]
 
 OPTIONS: Mapping[str, str] = MappingProxyType({
     "model": "model",
@@ -95,6 +103,7 @@ class Given:
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
     or the name of the flag or variable, of a path. `path`, `flags` and `environment` are what was merged.
+    `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
     """
 
     values: ScenarioFile
@@ -103,6 +112,7 @@ class Given:
     path: Path | None
     flags: Mapping[str, object]
     environment: Mapping[str, str]
+    unread: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> Path | None:
@@ -112,6 +122,14 @@ class Given:
     def folder_for(self, key: str) -> Path | None:
         """Where a relative path in a dotted key starts: None (the current folder) for flags and variables."""
         return self.folder if self.origin.get(key) == "file" else None
+
+
+class BadScenario(InputError):
+    """A scenario with problems in its keys; `rest` is what could be read of it, to look for further problems."""
+
+    def __init__(self, problems: Iterable[Problem], rest: Given) -> None:
+        super().__init__(problems)
+        self.rest = rest
 
 
 def read_scenario(path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Given:
@@ -125,7 +143,8 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
 
     Raises
     ------
-    InputError     with every problem of the file, the variables and the flags
+    BadScenario    with every problem of the keys in the file, the variables and the flags
+    InputError     with every problem of the file's syntax
     """
     problems: list[Problem] = []
     document = None
@@ -151,9 +170,19 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     except InputError as error:
         problems += error.problems
     problems += contradictions(merged, locate)
-    if problems:
-        raise InputError(sorted(problems, key=file_order))
-    return Given(values, MappingProxyType(origin), locate, path, flags, environment)
+    if not problems:
+        return Given(values, MappingProxyType(origin), locate, path, flags, environment)
+    values = convert_what_is_right(merged, ScenarioFile, locate)
+    unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
+    rest = Given(values, MappingProxyType(origin), locate, path, flags, environment, unread)
+    raise BadScenario(sorted(problems, key=file_order), rest)
+
+
+def _at(values: object, key: str) -> object:
+    """The value of a dotted key; None for keys that are not there or not known."""
+    for part in key.split("."):
+        values = getattr(values, part, None)
+    return values
 
 
 def variable_name(option: str) -> str:

@@ -16,7 +16,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
-from xe_sizer.units import GIB, MICRO, MILLI
+from xe_sizer.units import MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -41,6 +41,8 @@ class KernelChoice(_Part, frozen=True):
     fused_qkv: bool
     fused_gate_up: bool
     repeats_kv: bool
+    softmax: Literal["float32", "fused"]
+    dropout: bool
 
 
 class States(_Part, frozen=True):
@@ -93,13 +95,22 @@ class Efficiency(_Part, frozen=True):
     collectives: Positive
 
 
-class MemoryAround(_Part, frozen=True):
-    """Memory beside the tensors. `slack_share` is what the allocator reserves beyond the live tensors."""
+class TypicalCautious(_Part, frozen=True):
+    """A figure that varies between runs: what is usual, and what a verdict must reckon with."""
 
-    context_gib: NonNegative
-    communicator_gib: NonNegative
-    workspace_gib: NonNegative
-    slack_share: Share
+    typical: NonNegative
+    cautious: NonNegative
+
+
+class MemoryAround(_Part, frozen=True):
+    """Memory beside the tensors. `slack_share` is what the allocator reserves beyond the live tensors;
+    `error_share` how far the tensors themselves may be off."""
+
+    context_gib: TypicalCautious
+    communicator_gib: TypicalCautious
+    workspace_gib: TypicalCautious
+    slack_share: TypicalCautious
+    error_share: Share
     bucket_gib: NonNegative
     optimizer_transient: Literal["multi-tensor", "fused"]
 
@@ -160,10 +171,6 @@ class Stack(_Part, frozen=True):
     def micro_batch_overhead_s(self) -> float:
         return self.host.micro_batch_overhead_ms * MILLI
 
-    @property
-    def context_bytes(self) -> float:
-        return self.memory.context_gib * GIB
-
     def graph_kernels(self, attention: str) -> Kernels:
         """The graph's view of the stack, with the attention implementation that the job chose."""
         chosen = self.kernels
@@ -176,6 +183,8 @@ class Stack(_Part, frozen=True):
             fused_qkv=chosen.fused_qkv,
             fused_gate_up=chosen.fused_gate_up,
             repeats_kv=chosen.repeats_kv,
+            softmax=chosen.softmax,
+            dropout=chosen.dropout,
             expert_imbalance=self.expert_imbalance,
         )
 
@@ -185,6 +194,11 @@ FOLDER = Path(__file__).parent
 
 def stack_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+def stacks_with(way: str) -> tuple[str, ...]:
+    """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
+    return tuple(name for name in stack_names() if getattr(_shipped(name).supports, way))
 
 
 def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:

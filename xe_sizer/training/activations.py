@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -31,12 +32,14 @@ class Activations:
 
     kept : by one layer until its backward, after recomputation; checkpoint : of that, what outlives the layer's
     backward; backward_peak : the most that a layer's backward holds, its own tensors and fresh gradients included;
+    before_learning : what the first layer does not keep because nothing before its first adapter learns;
     ends : kept by embedding and head; loss_kept, loss_live : around the loss
     """
 
     kept: Array
     checkpoint: Array
     backward_peak: Array
+    before_learning: Array
     ends: Array
     loss_kept: Array
     loss_live: Array
@@ -84,6 +87,17 @@ def backward_peak_bytes(
     return np.asarray(np.maximum(peak, grown))
 
 
+def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
+    """Saved bytes of the first layer's operators before its first adapter: no gradient reaches them [bytes]."""
+    if inputs.learning.base or not inputs.learning.adapters:
+        return inputs.zeros
+    adapted = {op.module for op in operators if isinstance(op, Matmul) and op.adapter}
+    before = list(takewhile(lambda op: not (isinstance(op, Matmul) and op.adapter), operators))
+    if inputs.model.parallel_block and "mlp" not in adapted:
+        before += [op for op in operators if op.module == "mlp"]  # beside the attention, not behind it
+    return inputs.zeros + sum(op.saved_bytes for op in before)
+
+
 def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
     """Activations under each layout; with full recomputation a layer keeps its input alone."""
     model, rank = inputs.model, inputs.rank
@@ -91,20 +105,22 @@ def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, ke
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / model.layers
     statistics = [op for _, ops in kinds for op in ops if isinstance(op, Attention)]
     selective = everything - np.asarray(sum(op.layers * op.statistics_bytes for op in statistics)) / model.layers
-    checkpoint = inputs.hidden_bytes
+    checkpoint = inputs.residual_bytes
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     walks = [
         backward_peak_bytes(ops, layers, inputs.element_bytes, gradient_bytes, keeps_gradients) for layers, ops in kinds
     ]
     logits = rank.tokens * model.vocab / rank.tp
     loss = inputs.kernels.loss
+    capped = inputs.element_bytes * float("logits" in model.soft_caps)  # the tanh keeps its result
     return Activations(
         kept=np.select([full, partial], [checkpoint, selective], everything),
         checkpoint=np.where(full, checkpoint, 0.0),
         backward_peak=np.max(np.broadcast_arrays(*walks), axis=0),
         ends=saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs)),
-        loss_kept=logits * LOSS_KEPT_BYTES[loss],
-        loss_live=logits * LOSS_LIVE_BYTES[loss],
+        before_learning=np.where(full, 0.0, _before_learning(kinds[0][1], inputs)),
+        loss_kept=logits * (LOSS_KEPT_BYTES[loss] + capped),
+        loss_live=logits * (LOSS_LIVE_BYTES[loss] + capped),
     )
 
 

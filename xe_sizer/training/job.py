@@ -85,7 +85,17 @@ class Job:
         )
         kernels = self.stack.graph_kernels(self.attention)
         forward, backward = self._weight_traffic(layouts)
-        return GraphInputs(self.model, rank, kernels, self.method.learning, self.element_bytes, forward, backward)
+        return GraphInputs(
+            model=self.model,
+            rank=rank,
+            kernels=kernels,
+            learning=self.method.learning,
+            element_bytes=self.element_bytes,
+            weight_forward_bytes=forward,
+            weight_backward_bytes=backward,
+            residual_element_bytes=FLOAT32 if self.casts_weights else self.element_bytes,
+            autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
+        )
 
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
         """Bytes per linear weight element and micro-batch that the products themselves do not move.

@@ -81,6 +81,8 @@ FORMULAS = {
 }
 # What torch.cuda.memory_allocated() does not see.
 NOT_TENSORS = ("CUDA context", "NCCL buffers", "allocator slack")
+# What torch.cuda.memory_reserved() does not see.
+NOT_RESERVED = ("CUDA context", "NCCL buffers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,17 @@ class Ledger:
         """Peak of live tensors alone, what PyTorch calls allocated, shape (layout,)."""
         tensors = sum(value for name, value in self.components.items() if name not in NOT_TENSORS)
         return np.asarray(np.asarray(tensors).max(axis=(0, 1)))
+
+    @property
+    def reserved_peak_bytes(self) -> Array:
+        """Peak of what the allocator holds: tensors and its slack, shape (layout,)."""
+        reserved = sum(value for name, value in self.components.items() if name not in NOT_RESERVED)
+        return np.asarray(np.asarray(reserved).max(axis=(0, 1)))
+
+    def over_time(self, index: int = 0) -> dict[str, float]:
+        """Bytes at each moment on the stage of the peak, one layout."""
+        stage, _ = self.worst(index)
+        return dict(zip(MOMENTS, self.total_bytes[stage, :, index].tolist(), strict=True))
 
     def at(self, index: int) -> Ledger:
         """The ledger of one of the layouts."""
@@ -168,12 +181,14 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     frozen_linear = held.linear * sizes.frozen_linear + held.other * sizes.frozen
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen_linear * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
-    learning, learning_experts = (held.linear + held.other) * base + held.adapters, held.experts * base
+    learning, learning_experts = (held.linear + held.other) * base, held.experts * base
     optimizer_on_gpu = (layouts.offload < OFFLOAD.index("optimizer")).astype(float)
     weights_on_gpu = (layouts.offload < OFFLOAD.index("params")).astype(float)
     gradients_on_gpu = np.where((optimizer_on_gpu == 0) & (layouts.zero >= 2), 0.0, 1.0)
     optimizer = _sharded(learning, learning_experts, shards.optimizer, shards) * sizes.optimizer
+    optimizer = optimizer + held.adapters * sizes.adapter_optimizer / shards.optimizer
     gradients = _sharded(learning, learning_experts, shards.gradients, shards) * sizes.gradient
+    gradients = gradients + held.adapters * sizes.adapter_gradient / shards.gradients
     return {
         "weights": _spread(_sharded(dense_bytes, expert_bytes, shards.weights, shards) * weights_on_gpu),
         "adapters": _spread(held.adapters * states.adapter_weight_bytes / shards.weights),
@@ -191,6 +206,8 @@ class _ElementBytes:
     optimizer: float
     frozen: float
     frozen_linear: float
+    adapter_gradient: float
+    adapter_optimizer: float
 
     @classmethod
     def of(cls, job: Job) -> _ElementBytes:
@@ -200,8 +217,20 @@ class _ElementBytes:
         frozen = FLOAT32 if wide else states.frozen_bytes
         linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
         if wide:
-            return cls(FLOAT32, FLOAT32, moments, frozen, linear)
-        return cls(states.trained_weight_bytes, states.gradient_bytes, states.master_bytes + moments, frozen, linear)
+            return cls(FLOAT32, FLOAT32, moments, frozen, linear, FLOAT32, moments)
+        # Moments have the type of what they belong to, unless master copies make them float32.
+        adapter, weight = states.adapter_weight_bytes, states.trained_weight_bytes
+        adapter_moments = moments if states.master_bytes else moments * adapter / weight
+        adapter_master = states.master_bytes if adapter < FLOAT32 else 0.0
+        return cls(
+            weight=weight,
+            gradient=states.gradient_bytes,
+            optimizer=states.master_bytes + moments,
+            frozen=frozen,
+            frozen_linear=linear,
+            adapter_gradient=max(adapter, states.gradient_bytes),
+            adapter_optimizer=adapter_master + adapter_moments,
+        )
 
 
 def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
@@ -261,7 +290,8 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
     one = activations(inputs, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
     layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
     has_head = np.stack([layouts.pp == 1, np.ones_like(layouts.pp, dtype=bool)]).astype(float)
-    kept = one.kept * layers * in_flight
+    first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
+    kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
     ends = one.ends * has_head
     first = one.kept * layers * np.maximum(in_flight - 1.0, 0.0) + one.checkpoint
     # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it.
@@ -271,13 +301,13 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
         + _spread(kept - one.kept + one.checkpoint) * LAST_LAYER
         + _spread(first) * FIRST_LAYER,
         "layer in its backward": one.backward_peak * LAYERS_BACKWARD
-        + _spread(tied + inputs.hidden_bytes) * BACKWARD_END,
+        + _spread(tied + inputs.residual_bytes) * BACKWARD_END,
         "logits and loss": _spread(one.loss_kept * has_head) * FORWARD + _spread(one.loss_live * has_head) * LOSS,
     }
 
 
-def _around(job: Job, layouts: Layouts, held: Census, tensors: Array) -> dict[str, Array]:
-    """What sits on the card beside the tensors, and what the allocator keeps in reserve."""
+def _around(job: Job, layouts: Layouts, held: Census, tensors: Array, level: str) -> dict[str, Array]:
+    """What sits on the card beside the tensors, and what the allocator keeps in reserve; `level` as in the stack."""
     around = job.stack.memory
     groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
     communicators = sum(np.asarray(group, dtype=float) for group in groups)
@@ -287,10 +317,10 @@ def _around(job: Job, layouts: Layouts, held: Census, tensors: Array) -> dict[st
         "communication buckets": _spread(bucket)
         * (layouts.dp * layouts.cp > 1)
         * (LOSS + LAYERS_BACKWARD + BACKWARD_END),
-        "CUDA context": as_array(around.context_gib * GIB).reshape(1, 1, 1),
-        "NCCL buffers": communicators * around.communicator_gib * GIB * np.ones((1, 1, 1)),
-        "library workspaces": as_array(around.workspace_gib * GIB).reshape(1, 1, 1),
-        "allocator slack": tensors * around.slack_share,
+        "CUDA context": as_array(getattr(around.context_gib, level) * GIB).reshape(1, 1, 1),
+        "NCCL buffers": communicators * getattr(around.communicator_gib, level) * GIB * np.ones((1, 1, 1)),
+        "library workspaces": as_array(getattr(around.workspace_gib, level) * GIB).reshape(1, 1, 1),
+        "allocator slack": tensors * getattr(around.slack_share, level),
     }
 
 
@@ -309,12 +339,14 @@ def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
     return np.asarray(per_rank.max(axis=0) * ranks)
 
 
-def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = None) -> Ledger:
+def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = None, level: str = "cautious") -> Ledger:
     """Memory of one GPU under each layout.
 
     Parameters
     ----------
     longest_tokens : longest sequence that the run meets, shape (layout,); from the job's data when None [tokens]
+    level : "typical" or "cautious" for what varies between runs: context, communicators, workspaces, slack. A verdict
+    is cautious
 
     Returns
     -------
@@ -329,7 +361,7 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
     components |= _in_passing(job, layouts, held, shards)
     components |= _activations(job, layouts, held, longest_tokens)
     tensors = np.asarray(sum(components.values()))
-    components |= _around(job, layouts, held, tensors)
+    components |= _around(job, layouts, held, tensors, level)
     return Ledger({name: components[name] for name in FORMULAS}, _host_bytes(job, layouts, held))
 
 

@@ -1,0 +1,62 @@
+"""Models of records: by name, by shape, by size."""
+
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.model_of import model_of
+from xe_sizer.evidence.records import Record, Shape
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.profiles.registry import Registry
+
+REGISTRY = Registry()
+
+
+def record(model: str, **shape: float) -> Record:
+    return Record(id="r", job="sft", model=model, shape=Shape(**shape))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["llama-2-7b", "Llama-2-7B", "meta-llama/Llama-2-7b-hf", "llama-2-7b-chat"])
+def test_names_lead_to_the_catalogue(name: str) -> None:
+    found = model_of(record(name), REGISTRY)
+    assert found.shape == REGISTRY.model("llama-2-7b")
+    assert not found.assumed
+
+
+def test_stated_sizes_override_those_of_a_known_model() -> None:
+    shape = model_of(record("llama-2-7b", layers=8, vocab=128256), REGISTRY).shape
+    known = REGISTRY.model("llama-2-7b")
+    assert (shape.layers, shape.vocab, shape.hidden) == (8, 128256, known.hidden)
+
+
+def test_a_new_width_brings_heads_of_its_own_size() -> None:
+    shape = model_of(record("llama-2-7b", hidden=2048, heads=16, ffn=5504), REGISTRY).shape
+    assert (shape.heads, shape.kv_heads, shape.head_dim) == (16, 16, 128)
+
+
+# Parameters that the publications print: Narayanan et al. 2021, table 1.
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden", "heads", "billions"),
+    [("gpt-18b", 40, 6144, 48, 18.4), ("gpt-145b", 80, 12288, 96, 145.6), ("gpt-1t", 128, 25600, 160, 1008.0)],
+)
+def test_a_stated_shape_counts_as_published(name: str, layers: int, hidden: int, heads: int, billions: float) -> None:
+    found = model_of(record(name, layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, vocab=51200), REGISTRY)
+    assert count_parameters(found.shape).total == pytest.approx(billions * 1e9, rel=0.005)
+    assert found.assumed
+
+
+@pytest.mark.parametrize(("name", "size"), [("gpt-52b", 52e9), ("gpt-7b", 7e9), ("my-13b", 13e9), ("gpt-760m", 760e6)])
+def test_a_size_alone_gives_a_model_of_that_size(name: str, size: float) -> None:
+    found = model_of(record(name), REGISTRY)
+    assert count_parameters(found.shape).total == pytest.approx(size, rel=0.15)
+    assert "from its size" in found.assumed[0]
+
+
+def test_layers_follow_from_the_size_where_only_they_are_missing() -> None:
+    found = model_of(record("gpt-205b", hidden=14400, heads=96, ffn=57600, vocab=250880), REGISTRY)
+    assert count_parameters(found.shape).total == pytest.approx(205e9, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["nemotron-3-nano", "some-moe-7b-1b-active", "new-30b-a3b", "no size at all"])
+def test_what_cannot_be_built_is_refused(name: str) -> None:
+    with pytest.raises(InputError):
+        model_of(record(name), REGISTRY)

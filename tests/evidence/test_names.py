@@ -1,0 +1,79 @@
+"""Tables of names: every entry leads to something that exists."""
+
+from typing import get_args
+
+import pytest
+
+from xe_sizer.evidence.names import choose_stack, names, stack_rules
+from xe_sizer.evidence.records import LayoutStated, Record
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario import schema
+from xe_sizer.scenario.methods import METHODS
+from xe_sizer.stacks.stack import load_stack, stack_names
+
+
+def record(stack: str | None, framework: str | None = None, **more: object) -> Record:
+    return Record(id="r", job="sft", stack=stack, framework=framework, **more)  # type: ignore[arg-type]
+
+
+def test_words_stand_for_what_scenarios_know() -> None:
+    table = names()
+    assert set(table.jobs.values()) <= set(METHODS)
+    assert not set(table.jobs) & set(table.skipped_jobs)
+    for words, choices in (
+        (table.precisions, schema.Precision),
+        (table.offload, schema.Offload),
+        (table.recompute, schema.Recompute),
+        (table.attention, schema.Attention),
+        (table.optimizers, schema.Optimizer),
+        (table.padding, schema.Padding),
+    ):
+        assert set(words.values()) <= set(get_args(choices))
+
+
+def test_hardware_and_families_exist() -> None:
+    table, registry = names(), Registry()
+    for name in {*table.gpus.values(), *table.half_gpus.values()}:
+        assert registry.accelerator(name).name == name
+    for name in table.families.values():
+        assert registry.model(name).experts is None
+
+
+def test_every_rule_ends_in_a_stack_that_loads() -> None:
+    rules = stack_rules()
+    for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
+        found = choose_stack(record(rule.stack, " ".join(rule.framework), fused_kernels=rule.fused or None))
+        assert load_stack(found.name)
+        assert found.assumed, rule.stack
+
+
+@pytest.mark.parametrize(
+    ("stack", "framework", "priced_as"),
+    [
+        ("nemo", "nemo-24.07", "nemo"),
+        ("nemo", "NeMo framework containers, 2023", "nemo-2023"),
+        ("hf-trainer", "hf-trainer-deepspeed-zero3", "deepspeed"),
+        ("primus", None, "megatron-lm"),
+        ("Megatron_LM", None, "megatron-lm"),
+        ("somebody's own", "no words that help", "generic"),
+        (None, None, "generic"),
+    ],
+)
+def test_stacks_by_name_and_framework(stack: str | None, framework: str | None, priced_as: str) -> None:
+    found = choose_stack(record(stack, framework))
+    assert found.name == priced_as
+    plain = (stack or "").lower().replace("_", "-")
+    assert bool(found.assumed) == (plain != priced_as)
+
+
+def test_a_layout_that_the_stack_lacks_is_added_and_said() -> None:
+    found = choose_stack(record("hf-trainer", layout=LayoutStated(ep=4, zero=3)))
+    stack = load_stack(found.name)
+    assert stack.supports.expert_parallel
+    assert stack.kernels == load_stack("hf-trainer").kernels
+    assert found.assumed == ("hf-trainer with ep added",)
+
+
+def test_steps_of_some_frameworks_are_micro_batches() -> None:
+    assert choose_stack(record("litgpt", "lit-gpt commit 8641822")).counts_micro_batches
+    assert not choose_stack(record("litgpt", "litgpt")).counts_micro_batches

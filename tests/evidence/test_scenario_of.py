@@ -1,0 +1,153 @@
+"""Records as scenarios: what is taken over, what is filled in, and what never plays a part."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
+from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
+
+BASE = Record(
+    id="r",
+    job="sft",
+    stack="megatron-lm",
+    model="llama-2-7b",
+    gpu="a100-sxm-80gb",
+    gpus=16,
+    gpus_per_node=8,
+    precision="bf16",
+    layout=LayoutStated(tp=2, pp=1, dp=8),
+    batch=Batch(micro=2, total=64),
+    seq_len=2048,
+)
+
+
+def asked(**changes: Any) -> Asked:
+    return scenario_of(msgspec.structs.replace(BASE, **changes), RecordRegistry())
+
+
+def test_what_is_stated_is_taken_over() -> None:
+    flags = asked().flags
+    expected = {
+        "job": "sft",
+        "gpus": 16,
+        "precision": "bf16",
+        "layout.tp": 2,
+        "layout.dp": 8,
+        "train.micro_batch": 2,
+        "train.global_batch": 64,
+        "train.seq_len": 2048,
+        "train.padding": "packed",
+    }
+    assert expected.items() <= flags.items()
+
+
+def test_measurement_id_and_source_play_no_part() -> None:
+    measured = Measured(step_time_s=1e9, oom=True)
+    other = asked(id="another", source={"title": "another"}, measured=measured)
+    assert (other.flags, other.assumed) == (asked().flags, asked().assumed)
+
+
+@pytest.mark.parametrize(
+    ("batch", "total", "micro"),
+    [
+        (Batch(micro=2, grad_accum=4), 2 * 4 * 8, 2),
+        (Batch(total=64, grad_accum=4), 64, 64 // (4 * 8)),
+        (Batch(micro=4), 4 * 8, 4),
+        (Batch(tokens="2M", micro=1), 976, 1),
+        (Batch(tokens=131072.0), 64, None),
+        (Batch(), 128, None),
+    ],
+)
+def test_two_of_micro_accumulation_and_global_give_the_third(batch: Batch, total: int, micro: int | None) -> None:
+    flags = asked(batch=batch).flags
+    assert (flags["train.global_batch"], flags.get("train.micro_batch")) == (total, micro)
+
+
+def test_a_batch_that_the_replicas_cannot_share_is_rounded_and_said() -> None:
+    found = asked(batch=Batch(micro=3, total=64))
+    assert found.flags["train.global_batch"] == 72
+    assert any("cannot share" in text for text in found.assumed)
+
+
+def test_replicas_that_contradict_the_gpus_are_dropped() -> None:
+    found = asked(layout=LayoutStated(tp=2, pp=1, dp=4))
+    assert "layout.dp" not in found.flags
+    assert any(text.startswith("dp 4") for text in found.assumed)
+
+
+def test_stages_of_different_sizes_are_priced_beside_the_scenario() -> None:
+    found = asked(model="deepseek-v3", gpus=256, layout=LayoutStated(pp=16, ep=8))
+    assert found.stages == {"pp": 16, "vpp": 1}
+    assert "layout.pp" not in found.flags
+
+
+def test_interleaving_is_off_unless_stated() -> None:
+    assert asked(layout=LayoutStated(pp=4)).flags["layout.vpp"] == 1
+    assert asked(layout=LayoutStated(pp=4, vpp=2)).flags["layout.vpp"] == 2
+    assert "layout.vpp" not in asked(layout=LayoutStated()).flags
+
+
+@pytest.mark.parametrize(
+    ("job", "weights", "priced_as"),
+    [
+        ("adapter-v2", None, "lora"),
+        ("prefixtuning", None, "p-tuning"),
+        ("lora", "nf4", "qlora"),
+        ("ia3", "int8", "qlora"),
+    ],
+)
+def test_jobs_are_priced_as_the_nearest_and_said(job: str, weights: str | None, priced_as: str) -> None:
+    found = asked(job=job, weights=weights)
+    assert found.flags["job"] == priced_as
+    assert found.assumed
+
+
+@pytest.mark.parametrize("job", ["inference", "dpo", "rlhf-step3", "juggling"])
+def test_jobs_without_equations_are_refused(job: str) -> None:
+    with pytest.raises(InputError, match=job):
+        asked(job=job)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stated", "priced_as"),
+    [
+        ("a100-sxm-80gb", "fp8", "bf16"),
+        ("v100-sxm-32gb", "bf16", "fp16"),
+        ("b200", "nvfp4", "fp8"),
+        ("t4", "mxfp8", "fp16"),
+    ],
+)
+def test_precisions_fall_back_to_what_the_accelerator_has(gpu: str, stated: str, priced_as: str) -> None:
+    found = asked(gpu=gpu, precision=stated, gpus=8, layout=LayoutStated())
+    assert found.flags["precision"] == priced_as
+    assert f"precision {stated} priced as {priced_as}" in found.assumed
+
+
+def test_lengths_of_samples() -> None:
+    found = asked(seq_len=None, mean_tokens=210.0, max_seq_len=768, longest_sample_tokens=1304).flags
+    assert (found["data.mean_tokens"], found["data.max_tokens"], found["train.seq_len"]) == (210.0, 1304, 768)
+    assert "train.padding" not in found
+
+
+def test_a_known_data_set_is_known_by_its_mean() -> None:
+    found = asked(seq_len=None, mean_tokens=114.53571428571429)
+    assert found.flags["data.profile"] == "dell-design-guide"
+
+
+def test_unpadded_samples_have_the_mean_length() -> None:
+    found = asked(seq_len=None, mean_tokens=210.4, framework="trainer [padding-free]").flags
+    assert found["data.min_tokens"] == found["data.max_tokens"] == found["data.mean_tokens"] == 210
+
+
+def test_unknown_lengths_are_assumed_and_said() -> None:
+    assert any("lengths not stated" in text for text in asked(seq_len=None).assumed)
+    assert asked(seq_len=None, job="pretrain").flags["train.seq_len"] == 2048
+
+
+def test_targets_that_the_model_lacks_are_left_out() -> None:
+    found = asked(job="lora", lora=Lora(rank=16, targets="q_proj k_proj v_proj o_proj c_attn head"))
+    assert found.flags["lora.targets"] == ["q", "k", "v", "o"]
+    assert "no adapter on 'head'" in found.assumed

@@ -1,0 +1,53 @@
+"""Errors of many predictions in a few numbers; expected numbers by hand or by numpy."""
+
+import numpy as np
+import pytest
+
+from xe_sizer.accuracy import Confusion, Prediction
+from xe_sizer.evidence.statistics import summaries, weighted_quantile
+
+
+def timed(name: str, ratio: float, source: str, low: float = 0.5, high: float = 2.0) -> Prediction:
+    groups = ("stack:s", f"source:{source}")
+    return Prediction(
+        id=name, quantity="step_time", measured=1.0, predicted=ratio, ratio=ratio, low=low, high=high, groups=groups
+    )
+
+
+def verdict(name: str, predicted: bool, measured: bool) -> Prediction:
+    return Prediction(id=name, quantity="oom", measured=measured, predicted=predicted, groups=("stack:s",))
+
+
+def test_equal_weights_give_the_median() -> None:
+    values = np.random.default_rng(1).normal(size=101)
+    assert weighted_quantile(values, np.ones(101), 0.5) == pytest.approx(np.median(values))
+
+
+def test_weights_move_the_quantile() -> None:
+    # The weights' middles stand at 0.5, 1.5 and 4 of 6: half of the weight is 0.6 of the way from 2 to 9.
+    assert weighted_quantile(np.array([9.0, 1.0, 2.0]), np.array([4.0, 1.0, 1.0]), 0.5) == pytest.approx(6.2)
+
+
+def test_errors_bias_and_coverage() -> None:
+    predictions = [timed("a", 0.8, "x"), timed("b", 1.1, "x"), timed("c", 1.5, "x", low=1.2, high=1.8)]
+    whole = next(summary for summary in summaries(predictions) if summary.group == "all")
+    assert whole.n == 3
+    assert whole.median_abs_error == pytest.approx(0.2)
+    assert whole.bias == pytest.approx(0.1)
+    assert whole.interval_coverage == pytest.approx(2 / 3)
+
+
+def test_every_source_weighs_alike() -> None:
+    many = [timed(f"m{i}", 2.0, "many") for i in range(99)]
+    few = [timed("f", 1.0, "few one"), timed("g", 1.0, "few two")]
+    by_group = {summary.group: summary for summary in summaries(many + few)}
+    assert by_group["all"].median_abs_error == pytest.approx(1.0)
+    assert by_group["all (sources weighted alike)"].median_abs_error == pytest.approx(0.0)
+
+
+def test_verdicts_are_counted_by_what_was_predicted_and_measured() -> None:
+    pairs = [(False, False)] * 4 + [(True, True)] * 3 + [(False, True)] * 2 + [(True, False)]
+    found = summaries([verdict(str(i), *pair) for i, pair in enumerate(pairs)])
+    assert {summary.group for summary in found} >= {"all", "stack:s"}
+    assert all(summary.oom == Confusion(true_fit=4, true_oom=3, false_fit=2, false_oom=1) for summary in found)
+    assert all(summary.median_abs_error is None for summary in found)
