@@ -210,7 +210,9 @@ def _question(
     values = given.values
     chosen = values.efficiency
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
-    stack_used = _without_losses(stack, efficiency) if efficiency.fixed else stack
+    stack_used = _with_loss(stack, choices.settle("loss", stack.kernels.loss, "stack"))
+    if efficiency.fixed:
+        stack_used = _without_losses(stack_used, efficiency)
     job = Job(
         model=model,
         method=method,
@@ -251,6 +253,12 @@ def _question(
         warnings=(*work.warnings, *_warnings(given, job)),
         data_source=work.source,
     )
+
+
+def _with_loss(stack: Stack, loss: Any) -> Stack:
+    """The stack with the cross-entropy kernel that the user chose."""
+    kernels = msgspec.structs.replace(stack.kernels, loss=loss)
+    return msgspec.structs.replace(stack, kernels=kernels)
 
 
 def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:

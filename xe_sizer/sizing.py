@@ -51,6 +51,14 @@ class Priced:
         return self.question.job.server.accelerator.memory_bytes
 
     @property
+    def margin(self) -> str:
+        """How close the verdict is: over, tight where an error of the model could turn it, or headroom."""
+        if not self.fits:
+            return "over"
+        error_bytes = self.question.job.stack.memory.error_share * self.peak_bytes
+        return "tight" if self.usable_bytes - self.peak_bytes < error_bytes else "headroom"
+
+    @property
     def step_s(self) -> float:
         return float(self.timeline.step_s[0])
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xe_sizer import __version__
+from xe_sizer.profiles.registry import is_path
 from xe_sizer.question import Question
 from xe_sizer.result import (
     SCHEMA_VERSION,
@@ -58,7 +59,7 @@ def summarise(priced: Priced) -> Result:
             meets_limits=all(limit.ok for limit in limits),
             reasons=_reasons(priced, memory, limits),
             limits=limits,
-            margin=_margin(memory),
+            margin=priced.margin,
         ),
         gpus=Gpus(
             count=priced.gpus,
@@ -83,8 +84,12 @@ def _scenario(question: Question) -> dict[str, Any]:
         section, _, name = key.rpartition(".")
         holder = nested.setdefault(section, {}) if section else nested
         holder[name] = value
-    nested["server"] = nested.get("server", question.job.server.name)
-    nested["gpu"] = question.job.server.accelerator.name
+    job = question.job
+    nested["server"] = nested.get("server", job.server.name)
+    gpu = job.server.accelerator
+    nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name
+    # What was named by a path has a name of its own, which reports use.
+    nested["names"] = {"model": job.model.name, "server": job.server.name, "gpu": gpu.name, "vendor": gpu.vendor}
     nested["origin"] = dict(question.origin)
     return nested
 
@@ -129,13 +134,6 @@ def _memory(priced: Priced) -> Memory:
         error_share=job.stack.memory.error_share,
         moments=tuple(MomentMemory(name=name, bytes=size) for name, size in priced.ledger.over_time().items()),
     )
-
-
-def _margin(memory: Memory) -> str:
-    """How close the verdict is: tight where an error of the model could turn it."""
-    if memory.headroom_bytes < 0:
-        return "over"
-    return "tight" if memory.headroom_bytes < memory.error_share * memory.peak_bytes else "headroom"
 
 
 def _time(priced: Priced) -> Time:

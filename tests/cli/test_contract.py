@@ -32,12 +32,16 @@ CONTRACT: dict[str, set[str]] = {
         "advice", "warnings", "sources",
     },
     "scenario": {"origin"},
-    "verdict": {"fits", "meets_limits", "reasons", "limits"},
+    "verdict": {"fits", "meets_limits", "margin", "reasons", "limits"},
     "verdict.reasons": {"code", "message", "fix"},
     "verdict.limits": {"name", "limit", "value", "ok"},
     "gpus": {"count", "nodes", "gpus_per_node", "minimum_that_fits"},
     "layout": {"tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "recompute", "offload"},
-    "memory": {"peak_bytes", "usable_bytes", "headroom_bytes", "phase", "components"},
+    "memory": {
+        "peak_bytes", "usable_bytes", "headroom_bytes", "phase", "components", "host_bytes", "host_available_bytes",
+        "allocated_bytes", "reserved_bytes", "device_bytes", "error_share", "moments",
+    },
+    "memory.moments": {"name", "bytes"},
     "memory.components": {"name", "bytes", "formula", "source"},
     "time": {
         "step_s", "components", "modules", "steps", "total_s", "tokens_per_s_per_gpu", "samples_per_s", "mfu", "hfu",
@@ -139,6 +143,23 @@ def test_the_verdict_agrees_with_the_figures(answer: dict[str, Any]) -> None:
     assert verdict["fits"] is (memory["headroom_bytes"] >= 0 and host_fits)
     assert verdict["meets_limits"] is all(limit["ok"] for limit in verdict["limits"])
     assert bool(verdict["reasons"]) is not (verdict["fits"] and verdict["meets_limits"])
+
+
+def test_the_margin_agrees_with_the_figures(answer: dict[str, Any]) -> None:
+    memory = answer["memory"]
+    headroom, error = memory["headroom_bytes"], memory["error_share"] * memory["peak_bytes"]
+    assert answer["verdict"]["margin"] == ("over" if headroom < 0 else "tight" if headroom < error else "headroom")
+    assert 0 < memory["error_share"] < 1
+
+
+def test_memory_over_the_step_and_on_the_instruments(answer: dict[str, Any]) -> None:
+    memory = answer["memory"]
+    moments = {moment["name"]: moment["bytes"] for moment in memory["moments"]}
+    assert moments[memory["phase"]] == max(moments.values()) == pytest.approx(memory["peak_bytes"], rel=1e-9)
+    assert list(moments)[0] == "end of forward"
+    assert list(moments)[-1] == "optimizer step"
+    shown = [memory[name] for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "peak_bytes")]
+    assert 0 < shown[0] < shown[1] < shown[2] <= shown[3]
 
 
 def test_every_key_of_the_file_is_marked_as_from_the_file(cli: Cli) -> None:

@@ -52,12 +52,13 @@ def test_json_is_the_contract(cli: Cli, records: Path) -> None:
 
 
 def test_without_a_file_the_shipped_evidence_is_predicted(cli: Cli) -> None:
-    ran = cli("validate", "--worst", "2")
+    ran = cli("validate", "--worst", "2", "--only", "step_time")
     assert ran.code == 0
     assert ran.err == ""
     assert "Time of a step" in ran.out
     assert "stack:nemo" in ran.out
-    assert ran.out.count("dell-table-9") == 2
+    shipped = ("dell-table-9-", "opt-alpaca-", "llama-pretraining-")
+    assert sum(line.startswith(shipped) for line in ran.out.splitlines()) == 2
 
 
 def test_the_table_says_what_was_assumed_and_skipped(cli: Cli, records: Path) -> None:

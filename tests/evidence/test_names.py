@@ -42,7 +42,8 @@ def test_hardware_and_families_exist() -> None:
 def test_every_rule_ends_in_a_stack_that_loads() -> None:
     rules = stack_rules()
     for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
-        found = choose_stack(record(rule.stack, " ".join(rule.framework), fused_kernels=rule.fused or None))
+        conditions = {"fused_kernels": rule.fused or None, "weights": next(iter(rule.weights), None)}
+        found = choose_stack(record(rule.stack, " ".join(rule.framework), **conditions))
         assert load_stack(found.name)
         assert found.assumed, rule.stack
 
@@ -64,6 +65,11 @@ def test_stacks_by_name_and_framework(stack: str | None, framework: str | None, 
     assert found.name == priced_as
     plain = (stack or "").lower().replace("_", "-")
     assert bool(found.assumed) == (plain != priced_as)
+
+
+def test_the_format_of_the_weights_decides() -> None:
+    assert choose_stack(record("hf-trainer", weights="bf16")).name == "hf-bf16"
+    assert choose_stack(record("hf-trainer", weights="nf4")).name == "hf-trainer"
 
 
 def test_a_layout_that_the_stack_lacks_is_added_and_said() -> None:

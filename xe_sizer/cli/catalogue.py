@@ -9,8 +9,9 @@ from typing import Any
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.report.document import Column, Document, Fact, Facts, Table
+from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Table
 from xe_sizer.report.format import clean, count, given
 from xe_sizer.stacks.stack import FOLDER as STACKS
 from xe_sizer.stacks.stack import load_stack, stack_names
@@ -30,6 +31,8 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "model": ("family", "parameters.total", "parameters.active", "layers", "hidden", "max_positions"),
     "stack": ("parent", "describes"),
 }
+_ASSUMED = "scale_out.assumed"
+_NETWORK = "NICs x Gbit/s"
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
@@ -49,7 +52,20 @@ def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> tuple[Entr
     if not found:
         known = [name for kind in kinds for name in names(registry, kind)]
         raise InputError(Problem(f"no profile has '{part}' in its name", hint=did_you_mean(part, known)))
-    return tuple(Entry(kind, name, _figures(kind, path_of(registry, kind, name))) for kind, name in found)
+    return tuple(_entry(registry, kind, name) for kind, name in found)
+
+
+def _entry(registry: Registry, kind: str, name: str) -> Entry:
+    value = load_yaml(path_of(registry, kind, name)).value
+    figures = {key: _at(value, key) for key in _FIGURES[kind]}
+    if kind != "server":
+        return Entry(kind, name, figures)
+    assumed = figures["scale_out.gbit_per_s"] is None
+    if assumed:
+        gpu = registry.accelerator(figures["gpu"])
+        usual = usual_scale_out(gpu, figures["gpus"], figures["scale_up.kind"])
+        figures |= {"scale_out.nics": usual.nics, "scale_out.gbit_per_s": usual.gbit_per_s}
+    return Entry(kind, name, figures | {"scale_out.nics": figures["scale_out.nics"] or 1, _ASSUMED: assumed})
 
 
 def names(registry: Registry, kind: str) -> tuple[str, ...]:
@@ -58,11 +74,6 @@ def names(registry: Registry, kind: str) -> tuple[str, ...]:
 
 def path_of(registry: Registry, kind: str, name: str) -> Path:
     return STACKS / f"{name}.yaml" if kind == "stack" else registry.path(kind, name)  # type: ignore[arg-type]
-
-
-def _figures(kind: str, path: Path) -> dict[str, Any]:
-    value = load_yaml(path).value
-    return {key: _at(value, key) for key in _FIGURES[kind]}
 
 
 def _at(value: Any, key: str) -> Any:
@@ -80,11 +91,24 @@ def list_document(found: tuple[Entry, ...]) -> Document:
 
 
 def _table(kind: str, found: list[Entry]) -> Table:
-    keys = _FIGURES[kind]
-    numeric = {key: any(isinstance(entry.figures[key], int | float) for entry in found) for key in keys}
+    shown = [_shown(entry) for entry in found]
+    keys = list(shown[0])
+    numeric = {key: any(isinstance(figures[key], int | float) for figures in shown) for key in keys}
     columns = (Column("name"), *(Column(key.replace(".", " "), numeric[key]) for key in keys))
-    rows = tuple((entry.name, *(_figure(entry.figures[key]) for key in keys)) for entry in found)
-    return Table(kind, columns, rows)
+    rows = tuple(
+        (entry.name, *(_figure(figures[key]) for key in keys)) for entry, figures in zip(found, shown, strict=True)
+    )
+    marked = any(entry.figures.get(_ASSUMED) for entry in found)
+    return Table(kind, columns, rows, note="* assumed: what is usual for such a node" if marked else "")
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    """Figures as a table shows them: the network of a server in one column, marked where it is assumed."""
+    figures = dict(entry.figures)
+    if entry.kind == "server":
+        nics, rate = figures.pop("scale_out.nics"), figures.pop("scale_out.gbit_per_s")
+        figures[_NETWORK] = f"{nics} x {rate:g}{'*' if figures.pop(_ASSUMED) else ''}"
+    return figures
 
 
 def _figure(value: Any) -> str:
@@ -115,24 +139,42 @@ def show_document(kind: str, path: Path) -> Document:
     """Every figure of a profile with where it comes from."""
     value = load_yaml(path).value
     assert isinstance(value, dict)
-    facts = tuple(_facts(value, value, ()))
+    notes = _Footnotes()
+    facts = tuple(_facts(value, value, (), notes))
+    blocks: list[Block] = [Facts("Figures", facts)]
     sources = tuple(Fact(key, text) for key, text in _leaves(value.get("source"), ()))
-    return Document(path.stem, True, f"{kind} profile {path}", (), (Facts("Figures", facts), Facts("Source", sources)))
+    if sources:
+        blocks.append(Facts("Source, where no other is marked", sources))
+    if notes.texts:
+        blocks.append(Facts("Other sources", tuple(Fact(mark, text) for text, mark in notes.texts.items())))
+    return Document(path.stem, True, f"{kind} profile {path}", (), tuple(blocks))
 
 
-def _facts(root: Mapping[str, Any], group: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Fact]:
-    """Figures below `group`; the origin is the figure's own source, else that of its group."""
+class _Footnotes:
+    """Texts, each with the mark that stands for it."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def mark(self, text: str) -> str:
+        return self.texts.setdefault(text, f"[{len(self.texts) + 1}]") if text else ""
+
+
+def _facts(
+    root: Mapping[str, Any], group: Mapping[str, Any], path: tuple[str, ...], notes: _Footnotes
+) -> Iterator[Fact]:
+    """Figures below `group`; the origin marks the figure's own source, else that of its group."""
     for key, item in group.items():
         here = (*path, key)
         dotted = ".".join(here)
         if key in _PROVENANCE or (key == "name" and not path):
             continue
         if isinstance(item, Mapping):
-            yield from _facts(root, item, here)
+            yield from _facts(root, item, here, notes)
             continue
         assumed = "assumed" if {dotted, here[0]} & set(root.get("assumed") or ()) else ""
         own = (root.get("sources") or {}).get(dotted) or (group.get("source") if path else "")
-        origin = "; ".join(part for part in (assumed, _text(own)) if part)
+        origin = " ".join(part for part in (notes.mark(_text(own)), assumed) if part)
         yield Fact(clean(dotted), _text(item), origin)
 
 

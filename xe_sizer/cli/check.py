@@ -37,7 +37,7 @@ Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 i
 def check_command(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE...", help="Scenario files, or folders of *.yaml files."),
+        typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml files."),
     ] = None,
     profiles: ProfilesOption = None,
     format_: BatchFormatOption = None,

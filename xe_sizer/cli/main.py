@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from xe_sizer.cli.failures import Invocation, exit_code_of
-from xe_sizer.cli.text import as_text
+from xe_sizer.cli.text import TextGroup
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
 COMMANDS = ("estimate", "check", "profiles", "validate", "render")
@@ -24,7 +23,7 @@ _HELP = "Sizes GPU infrastructure for large language models: does it fit, how ma
 _EPILOG = "Exit codes: 0 fits and meets every limit, 1 does not, 2 bad input, 3 a defect of xe-sizer."
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(TextGroup):
     """A group whose commands live in modules of the same name, each with a typer app called `app`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -37,10 +36,6 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
-
-    def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
-        return as_text(option) if option else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -76,7 +71,7 @@ def _group(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
-    ctx.obj.debug = debug
+    ctx.obj.debug = bool(debug)
 
 
 def main(arguments: Sequence[str]) -> int:

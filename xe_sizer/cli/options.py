@@ -44,7 +44,7 @@ _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
 _LONGEST_METAVAR = 24
 _START_HINT = "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8"
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
-_OR_BY_ENDING = "Default: what the ending of FILE says, else table."
+_OR_BY_ENDING = "Default: by the ending of FILE (.json, .csv, .md, .html, .xml), else table."
 
 FormatOption = Annotated[
     str | None,
@@ -68,13 +68,7 @@ BatchFormatOption = Annotated[
 ]
 FileOption = Annotated[
     str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write to FILE, all at once; .json, .csv, .md, .html and .xml choose the format.",
-        rich_help_panel="Output",
-    ),
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"),
 ]
 ColorOption = Annotated[
     str,

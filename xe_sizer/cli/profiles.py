@@ -15,7 +15,7 @@ from xe_sizer.cli import catalogue
 from xe_sizer.cli.failures import print_problems
 from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption, profile_folders
 from xe_sizer.cli.output import Output, check_choice, output_from
-from xe_sizer.cli.text import TextCommand
+from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.document import Document
@@ -23,7 +23,7 @@ from xe_sizer.report.format import plural
 from xe_sizer.result import SCHEMA_VERSION
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="List, show and validate profiles; print JSON Schemas."
+    cls=TextGroup, add_completion=False, no_args_is_help=True, help="List, show and validate profiles; print JSON Schemas."
 )
 _SCHEMAS = ("scenario", "result", "gpu", "server", "model", "stack")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -96,7 +96,7 @@ def show_command(
 @app.command("validate", cls=TextCommand, help="Check profile files as an estimate would read them.")
 def validate_command(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE...|all", help="Files, or all that are known.")
+        list[str] | None, typer.Argument(metavar="FILE|all", help="Files, or all that are known.")
     ] = None,
     profiles: ProfilesOption = None,
 ) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 
 def as_text(parameter: Any) -> Any:
@@ -32,6 +32,19 @@ def _value_word(parameter: Any) -> str | None:
     if getattr(parameter, "is_flag", False) or parameter.param_type_name == "argument":
         return None
     return str(parameter.metavar or "VALUE")
+
+
+class TextGroup(TyperGroup):
+    """A group of commands whose own options all arrive as text, flags or lists."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            as_text(parameter)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        return as_text(option) if option else None
 
 
 class TextCommand(TyperCommand):

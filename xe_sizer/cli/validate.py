@@ -32,12 +32,12 @@ DEFAULT_WORST = 10
 def validate_command(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE...]", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
+        typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
     ] = None,
     format_: Annotated[
-        str,
+        str | None,
         typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
-    ] = "table",
+    ] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     only: Annotated[
@@ -49,7 +49,7 @@ def validate_command(
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_accuracy_format(format_)
+    known_accuracy_format(target.format)
     if only is not None:
         check_choice("--only", only, QUANTITIES)
     shown = _count(worst)
@@ -58,7 +58,7 @@ def validate_command(
     from xe_sizer.evidence.validate import validate
 
     accuracy = validate(records, QUANTITIES if only is None else (only,))
-    target.write(render_accuracy(accuracy, format_, target.options(), shown))
+    target.write(render_accuracy(accuracy, target.format, target.options(), shown))
     return EXIT_OK
 
 

@@ -156,10 +156,15 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     width = model.qk_head_dim + model.v_head_dim
     # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
     operands = rank.batch * query * (heads + kept_kv) * width * inputs.element_bytes
-    if inputs.fused_qkv and model.position == "rope":
+    if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
         # The values are a view into the fused projection: it stays whole beside the rotated queries and keys.
         operands = operands + rank.batch * query * (heads + kv_heads) * model.qk_head_dim * inputs.element_bytes
     statistics = rank.batch * heads * query * FLOAT32
+    if inputs.kernels.attention == "sdpa" and window is not None:
+        # Past the window sdpa is given a mask: one a layer, and keys and values repeated for every head.
+        masked = (rank.sequence > window) * inputs.element_bytes
+        operands = operands + masked * rank.batch * query * (heads - kept_kv) * width
+        statistics = statistics + masked * query * rank.sequence
     if inputs.kernels.attention == "eager":
         statistics = rank.batch * heads * query * rank.sequence * _score_bytes(inputs)
     return Attention(

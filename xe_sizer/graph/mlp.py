@@ -68,10 +68,13 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     routed = tokens * rank.expert_tp / rank.tp * experts.per_token
     yield from linear(block, "router", ("router",), tokens / rank.tp, inputs.hidden_bytes)
     permuted = routed * model.hidden * e
-    yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES, permuted)
+    kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
+    yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES, kept)
     there = (("all_to_all", permuted),)
     yield exchange(block, "expert dispatch", "experts", "ep", there, there)
-    yield from _grouped(block, experts, routed * inputs.kernels.expert_imbalance)
+    # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
+    imbalance = np.where(rank.ep > 1, inputs.kernels.expert_imbalance, 1.0)
+    yield from _grouped(block, experts, routed * imbalance)
     yield exchange(block, "expert combine", "experts", "ep", there, there)
     yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES, permuted)
     yield from _shared(block, experts, tokens)

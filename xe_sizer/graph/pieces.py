@@ -20,8 +20,9 @@ NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "eager": (5.0, 9.0)}
 PLAIN_PASSES = (2.0, 3.0)
-# 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps four of their results beside x.
-WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 5.0, (8.0, 16.0)
+# 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
+WRITTEN_OUT_WIDENED = 3.0  # under autocast the power makes three of the four float32
+WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
 RESIDUAL_PASSES = (3.0, 2.0)
 ADAPTER_ADD_PASSES = 3.0  # scale, and add to the frozen output
 
@@ -125,7 +126,10 @@ def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> I
             adapter=True,
         )
     output_bytes = tokens * n * inputs.element_bytes
-    yield memory_bound(block, f"{name} adapter add", module, output_bytes, (ADAPTER_ADD_PASSES, 1.0), (2.0, 2.0))
+    passes = (ADAPTER_ADD_PASSES, 1.0)
+    # Wide adapters make their output, its scaled copy and the sum before the cast in float32.
+    temporaries = 5.0 if inputs.wide_adapters and not inputs.autocast else 2.0
+    yield memory_bound(block, f"{name} adapter add", module, output_bytes, passes, (2.0, 2.0), None, temporaries)
 
 
 def memory_bound(
@@ -166,6 +170,8 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     elements = tokens * width
     size = inputs.element_bytes if inner else inputs.residual_element_bytes
     kept = size if kind == "fused" else FLOAT32 + size * float(inputs.learning.base)
+    if kind == "fused" and inputs.autocast:
+        kept = FLOAT32  # autocast runs layer norms in float32, on a copy where the hidden state is narrower
     tensor_bytes = elements * size
     return memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
 
@@ -193,7 +199,8 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     steps = 2.0 if gated and kind == "eager" else 1.0
     launches = (steps, 1.5 * steps)
     if inputs.model.activation == "gelu-new" and kind == "eager":
-        passes, tensors, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES
+        passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
+        tensors = WRITTEN_OUT_KEPT + (WRITTEN_OUT_WIDENED if inputs.autocast else 0.0)
     tensor_bytes = elements * inputs.element_bytes
     temporaries = 3.0 if gated else 2.0
     return memory_bound(block, name, module, tensor_bytes, passes, launches, tensors * tensor_bytes, temporaries)

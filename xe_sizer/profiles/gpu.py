@@ -23,8 +23,14 @@ from xe_sizer.hardware import Accelerator, Laws, Link
 from xe_sizer.profiles.source import Document, convert, load_yaml
 from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
 
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
+# The upper ends are far above any real part; they find a wrong unit or a slip of the keyboard.
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
+MemoryGib = Annotated[float, Meta(gt=0, le=1e5)]
+GbPerS = Annotated[float, Meta(gt=0, le=1e6)]
+Tflops = Annotated[float, Meta(gt=0, le=1e6)]
+Watt = Annotated[float, Meta(gt=0, le=1e5)]
+Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
@@ -52,17 +58,17 @@ class Pcie(Struct, frozen=True, forbid_unknown_fields=True):
 
 class LinkProfile(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
-    one_way_gb_per_s: Positive
+    one_way_gb_per_s: GbPerS
 
 
 class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """What a profile leaves out of a law is taken from the accelerator that lends its laws."""
 
-    floor_us: NotNegative | None = None
+    floor_us: Microseconds | None = None
     flops_efficiency: Fraction | None = None
     sustained_flops_efficiency: Fraction | None = None
     memory_efficiency: Fraction | None = None
-    sharpness: Annotated[float, Meta(ge=1)] | None = None
+    sharpness: Annotated[float, Meta(ge=1, le=1000)] | None = None
     cast_bytes_per_element: NotNegative | None = None
     median_error: Error | None = None
     p90_error: Error | None = None
@@ -70,7 +76,7 @@ class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AttentionProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    floor_us: NotNegative
+    floor_us: Microseconds
     flops_efficiency: Fraction
     backward_flops_efficiency: Fraction
     memory_efficiency: Fraction
@@ -84,9 +90,9 @@ class CollectiveProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """Lists have one entry per entry of `ranks`."""
 
     ranks: tuple[Annotated[int, Meta(ge=2)], ...]
-    alpha_us: tuple[NotNegative, ...]
-    bus_gb_per_s: tuple[Positive, ...]
-    root_us_per_sqrt_mb: tuple[NotNegative, ...] | None = None
+    alpha_us: tuple[Microseconds, ...]
+    bus_gb_per_s: tuple[GbPerS, ...]
+    root_us_per_sqrt_mb: tuple[Microseconds, ...] | None = None
     median_error: Error | None = None
     p90_error: Error | None = None
     source: str = ""
@@ -94,7 +100,7 @@ class CollectiveProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 class MemoryBoundProfile(Struct, frozen=True, forbid_unknown_fields=True):
     efficiency: Fraction
-    floor_us: NotNegative | None = None
+    floor_us: Microseconds | None = None
     source: str = ""
 
 
@@ -111,15 +117,15 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     vendor: str
     generation: str
-    memory_gib: Positive
-    memory_bandwidth_gb_per_s: Positive
-    peak_tflops: dict[str, Positive]
+    memory_gib: MemoryGib
+    memory_bandwidth_gb_per_s: GbPerS
+    peak_tflops: dict[str, Tflops]
     source: Source
     title: str | None = None
-    streaming_multiprocessors: Annotated[int, Meta(gt=0)] | None = None
-    tdp_w: Positive | None = None
+    streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
+    tdp_w: Watt | None = None
     pcie: Pcie | None = None
-    pcie_gb_per_s: Positive | None = None
+    pcie_gb_per_s: GbPerS | None = None
     link: LinkProfile | None = None
     laws: LawsProfile = LawsProfile()
     assumed: tuple[str, ...] = ()

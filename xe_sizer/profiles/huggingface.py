@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ LLAMA_KEYS = (
     "rms_norm_eps",
 )  # fmt: skip
 WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
+SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 ATTENTION = WINDOWED | {"full_attention"}
 
 
@@ -50,9 +52,19 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     _check(config, values)
     if config.problems:
         raise InputError(config.problems)
-    name = path.parent.resolve().name if path.name == "config.json" else path.stem
-    shape = ModelShape(name=name or "config", family=kind, **values)
+    shape = ModelShape(name=_name(path, config), family=kind, **values)
     return _with_prediction(shape), tuple(config.assumptions)
+
+
+def _name(path: Path, config: Config) -> str:
+    """The file's name; that of its folder for `config.json`; in a download cache, whose folders are named by
+    hashes, the last part of the name that the model was saved under."""
+    if path.name != "config.json":
+        return path.stem
+    folder, saved = path.parent.resolve().name, config.data.get("_name_or_path")
+    if isinstance(saved, str) and saved.strip("/") and (not folder or SNAPSHOT.fullmatch(folder)):
+        return saved.strip("/").rpartition("/")[2]
+    return folder or "config"
 
 
 def _text_model(config: Config) -> tuple[Config, str]:

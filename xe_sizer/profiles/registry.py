@@ -118,7 +118,7 @@ class Registry:
         ------
         InputError    no such profile (with the nearest names), a name with characters that no profile has
         """
-        if _is_path(name):
+        if is_path(name):
             return _existing_file(name, kind, where)
         plain = name.strip().lower()
         if ".." in plain or not _NAME.fullmatch(plain):
@@ -156,5 +156,6 @@ def _existing_file(name: str, kind: Kind, where: Location | None) -> Path:
     return path
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Whether a profile is named by the path of its file."""
     return "/" in name or "\\" in name or name.lower().endswith((".yaml", ".yml", ".json"))

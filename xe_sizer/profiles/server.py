@@ -19,7 +19,7 @@ from xe_sizer.cost.collectives import (
 from xe_sizer.cost.collectives import CollectiveLaw as Law
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.hardware import Accelerator, Server
-from xe_sizer.profiles.gpu import Pcie, Positive, Source, name_problems, pcie_bytes_per_s
+from xe_sizer.profiles.gpu import GbPerS, Pcie, Positive, Source, name_problems, pcie_bytes_per_s
 from xe_sizer.profiles.source import Document, convert, load_yaml
 from xe_sizer.units import BITS_PER_BYTE, GIGA
 
@@ -74,14 +74,14 @@ class ScaleUp(Struct, frozen=True, forbid_unknown_fields=True):
     """Fabric inside the node; the rate is one direction, all lanes of one accelerator together."""
 
     kind: ScaleUpKind
-    one_way_gb_per_s: Positive | None = None
+    one_way_gb_per_s: GbPerS | None = None
 
 
 class ScaleOut(Struct, frozen=True, forbid_unknown_fields=True):
     """Network of the node: `nics` of `gbit_per_s` each, one direction."""
 
-    gbit_per_s: Positive
-    nics: Annotated[int, Meta(gt=0)] = 1
+    gbit_per_s: GbPerS
+    nics: Annotated[int, Meta(gt=0, le=10_000)] = 1
     fabric: Fabric | None = None
 
 
@@ -89,7 +89,7 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     memory_gb: Positive | None = None
     max_memory_gb: Positive | None = None
     cpu: str | None = None
-    vcpus: Annotated[int, Meta(gt=0)] | None = None
+    vcpus: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,7 +105,7 @@ class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     vendor: str
     gpu: str
-    gpus: Annotated[int, Meta(gt=0)]
+    gpus: Annotated[int, Meta(gt=0, le=100_000)]
     scale_up: ScaleUp
     source: Source
     scale_out: ScaleOut | None = None

@@ -9,7 +9,7 @@ import msgspec
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OK, Problem
 from xe_sizer.report.document import Block, Column, Document, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, plural
-from xe_sizer.report.verdict import headline, missing_memory, reason_text, verdict_word
+from xe_sizer.report.verdict import caution, headline, is_tight, missing_memory, reason_text, verdict_word
 from xe_sizer.result import SCHEMA_VERSION, Result
 
 
@@ -31,6 +31,11 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def passed(self) -> int:
         return sum(outcome.ok for outcome in self.outcomes)
+
+    @property
+    def tight(self) -> int:
+        """How many of those that passed did so by less than the model may be wrong."""
+        return sum(outcome.ok and is_tight(outcome.result) for outcome in self.outcomes if outcome.result)
 
     @property
     def invalid(self) -> int:
@@ -81,7 +86,7 @@ def problem_json(problem: Problem) -> dict[str, Any]:
 
 
 def batch_document(batch: Batch) -> Document:
-    """Pass/fail table, then what is wrong with each scenario that did not pass."""
+    """Pass/fail table, what is wrong with each scenario that did not pass, and which passed narrowly."""
     total = len(batch.outcomes)
     ok = batch.passed == total
     columns = (
@@ -98,7 +103,15 @@ def batch_document(batch: Batch) -> Document:
     details = tuple(f"{clean(outcome.file)}: {worst_reason(outcome)}" for outcome in batch.outcomes if not outcome.ok)
     if details:
         blocks.append(Notes("What is wrong", details))
-    counts = f"{batch.passed} passed, {batch.failed} failed, {batch.invalid} with bad input"
+    cautions = tuple(
+        f"{clean(outcome.file)}: {text}"
+        for outcome in batch.outcomes
+        if outcome.result and (text := caution(outcome.result))
+    )
+    if cautions:
+        blocks.append(Notes("Tight", cautions))
+    tight = f" ({batch.tight} tight)" if batch.tight else ""
+    counts = f"{batch.passed} passed{tight}, {batch.failed} failed, {batch.invalid} with bad input"
     return Document("PASS" if ok else "FAIL", ok, f"{plural(total, 'scenario')}: {counts}", (), tuple(blocks))
 
 

@@ -33,14 +33,15 @@ from xe_sizer.report.format import (
     value_range,
     whole,
 )
+from xe_sizer.report.names import component_name
 from xe_sizer.report.options import Options
-from xe_sizer.report.verdict import headline, reasons_beyond, verdict_word
-from xe_sizer.result import Cost, Result
+from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
+from xe_sizer.result import Cost, Memory, Result
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET_WHEN_ONE = frozenset({"vpp", "cp", "ep"})
-_SHOWN_ELSEWHERE = frozenset({"origin", "gpus", "nodes", "layout", "limits"})
+_SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
 
 
 def document(result: Result, options: Options) -> Document:
@@ -51,12 +52,15 @@ def document(result: Result, options: Options) -> Document:
         headline=headline(result),
         reasons=reasons_beyond(result),
         blocks=tuple(_blocks(result, options)),
+        caution=caution(result),
     )
 
 
 def _blocks(result: Result, options: Options) -> Iterator[Block]:
     yield FactsPair(_job(result.scenario), _hardware(result))
     yield memory_table(result)
+    if result.memory.host_bytes:
+        yield host_table(result)
     yield time_table(result)
     if result.time.modules:
         yield module_table(result)
@@ -126,20 +130,48 @@ def memory_table(result: Result) -> Table:
     memory = result.memory
     usable = memory.usable_bytes
     ledger = sorted(memory.components, key=lambda part: -part.bytes)
-    parts = [(part.name, part.bytes) for part in ledger if part.bytes]
+    parts = [(component_name(result, part.name), part.bytes) for part in ledger if part.bytes]
     sums = [("peak", memory.peak_bytes), ("usable", usable), ("headroom", memory.headroom_bytes)]
     lines = [(name, value, value / usable if usable else None) for name, value in parts + sums]
     rows = tuple(
         (clean(name), gib(value), NOT_A_NUMBER if share is None else percent(share)) for name, value, share in lines
     )
-    host = f"; host memory {gib(memory.host_bytes)} GiB per node" if memory.host_bytes else ""
     return Table(
-        title=f"Memory of the worst GPU ({clean(memory.gpu)}, {clean(memory.phase)}{host})",
+        title=f"Memory of the worst GPU ({clean(memory.gpu)}, {clean(memory.phase)})",
         columns=(Column("component"), Column("GiB", True), Column("of usable", True)),
         rows=rows,
         shares=(*(share for _, _, share in lines[: len(parts) + 1]), None, None),
         totals=len(sums),
+        note=_typical(memory),
     )
+
+
+def _typical(memory: Memory) -> str:
+    """What the usual instruments show; a result saved by an older version does not have it."""
+    if not memory.device_bytes:
+        return ""
+    return (
+        f"A run usually shows {gib(memory.allocated_bytes)} GiB allocated, {gib(memory.reserved_bytes)} reserved, "
+        f"{gib(memory.device_bytes)} in nvidia-smi. The verdict uses the cautious peak, {gib(memory.peak_bytes)}."
+    )
+
+
+def host_table(result: Result) -> Table:
+    """Host memory that offloading takes in one node, against what the node has."""
+    needed, available = result.memory.host_bytes, result.memory.host_available_bytes
+    columns = (Column("offloading"), Column("GiB", True), Column("of available", True))
+    title = "Host memory of a node"
+    if not available:
+        unknown = ("available", "unknown", "")
+        note = "How much a node has is not known: the verdict leaves host memory out."
+        return Table(title, columns, (("needed", gib(needed), ""), unknown), totals=1, note=note)
+    share = needed / available
+    rows = (
+        ("needed", gib(needed), percent(share)),
+        ("available", gib(available), percent(1.0)),
+        ("headroom", gib(available - needed), percent(1.0 - share)),
+    )
+    return Table(title, columns, rows, shares=(share, None, None), totals=2)
 
 
 def time_table(result: Result) -> Table:

@@ -6,6 +6,9 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Tone = Literal["yes", "caution", "no"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,10 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of text; `shares` (0 to 1 a row, None for none) become bars; the last `totals` rows are sums."""
+    """Rows of text; `shares` (0 to 1 a row, None for none) become bars; the last `totals` rows are sums.
+
+    `mark` makes the bars a chart: drawn to the scale of the longest, with a line where the share is 1.
+    """
 
     title: str
     columns: tuple[Column, ...]
@@ -48,6 +54,12 @@ class Table:
     totals: int = 0
     note: str = ""
     detail: bool = False
+    mark: bool = False
+
+    @property
+    def bar_scale(self) -> float:
+        """Share that fills a bar."""
+        return max([1.0, *(share for share in self.shares if share is not None)]) if self.mark else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +88,26 @@ Block = Facts | FactsPair | Table | Notes | Steps
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no."""
+    """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no.
+
+    `caution` is what a reader must know although the answer may be yes.
+    """
 
     verdict: str
     ok: bool
     headline: str
     reasons: tuple[str, ...]
     blocks: tuple[Block, ...]
+    caution: str = ""
+
+    @property
+    def tone(self) -> Tone:
+        """How the verdict looks: yes, a yes with a caution, or no."""
+        if not self.ok:
+            return "no"
+        return "caution" if self.caution else "yes"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What stands below the headline: reasons, then the caution."""
+        return (*self.reasons, self.caution) if self.caution else self.reasons

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from xe_sizer.report.document import Block, Column, Table
-from xe_sizer.report.format import clean, count, duration, gib, number, percent
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
+from xe_sizer.report.names import component_name
 from xe_sizer.result import Result
 
 
@@ -13,30 +14,76 @@ def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:
     """One section per topic (see `options.EXPLAINABLE`), in the order of the report, each once."""
     for topic, section in _SECTIONS.items():
         if topic in topics:
-            yield section(result)
+            yield from section(result)
 
 
-def _memory(result: Result) -> Table:
+def _memory(result: Result) -> Iterator[Table]:
+    yield _ledger(result)
+    if result.memory.moments:
+        yield _over_the_step(result)
+    if result.memory.device_bytes:
+        yield _instruments(result)
+
+
+def _ledger(result: Result) -> Table:
     memory = result.memory
     rows = tuple(
-        (clean(part.name), gib(part.bytes), clean(part.formula), clean(part.source)) for part in memory.components
+        (component_name(result, part.name), gib(part.bytes), clean(part.formula), clean(part.source))
+        for part in memory.components
     )
     columns = (Column("component"), Column("GiB", True), Column("formula"), Column("source"))
     total = ("peak", gib(memory.peak_bytes), "sum of the components", "")
     return Table("How the memory adds up", columns, (*rows, total), totals=1)
 
 
-def _time(result: Result) -> Table:
+def _over_the_step(result: Result) -> Table:
+    """Memory at each moment as a chart, with the usable memory as its mark."""
+    usable = result.memory.usable_bytes
+    points = [*((moment.name, moment.bytes) for moment in result.memory.moments), ("usable", usable)]
+    shares = [size / usable if usable else None for _, size in points]
+    rows = tuple(
+        (clean(name), gib(size), NOT_A_NUMBER if share is None else percent(share))
+        for (name, size), share in zip(points, shares, strict=True)
+    )
+    return Table(
+        title=f"Memory over the step ({clean(result.memory.gpu)}, cautious)",
+        columns=(Column("moment"), Column("GiB", True), Column("of usable", True)),
+        rows=rows,
+        shares=(*shares[:-1], None),
+        totals=1,
+        mark=usable > 0,
+    )
+
+
+def _instruments(result: Result) -> Table:
+    """The same memory as a run's own instruments show it, and as the verdict takes it."""
+    memory = result.memory
+    rows = (
+        ("allocated", gib(memory.allocated_bytes), "live tensors at their peak: torch.cuda.max_memory_allocated()"),
+        ("reserved", gib(memory.reserved_bytes), "what the allocator holds: torch.cuda.max_memory_reserved()"),
+        ("nvidia-smi", gib(memory.device_bytes), "the whole card: also contexts and communication buffers"),
+        ("cautious peak", gib(memory.peak_bytes), "what the verdict uses: every part at its high end"),
+        (
+            "error of the model",
+            gib(memory.error_share * memory.peak_bytes),
+            f"{percent(memory.error_share)} of the peak; less headroom than that is tight",
+        ),
+    )
+    columns = (Column("figure"), Column("GiB", True), Column("meaning"))
+    return Table("Memory as instruments usually show it", columns, rows, detail=True)
+
+
+def _time(result: Result) -> Iterator[Table]:
     time = result.time
     rows = tuple(
         (clean(part.name), duration(part.seconds), clean(part.formula), clean(part.source)) for part in time.components
     )
     columns = (Column("part"), Column("time", True), Column("formula"), Column("source"))
     total = ("step", duration(time.step_s.expected), "sum of the parts", "")
-    return Table("How the time adds up", columns, (*rows, total), totals=1)
+    yield Table("How the time adds up", columns, (*rows, total), totals=1)
 
 
-def _data(result: Result) -> Table:
+def _data(result: Result) -> Iterator[Table]:
     data = result.data
     inflation = data.processed_tokens / data.real_tokens if data.real_tokens else float("nan")
     rows = (
@@ -49,15 +96,15 @@ def _data(result: Result) -> Table:
         ("padding share", percent(data.padding_share), "1 - real tokens / processed tokens"),
         ("processed per real token", number(inflation), "processed tokens / real tokens"),
     )
-    return Table("How the data adds up", (Column("quantity"), Column("value", True), Column("meaning")), rows)
+    yield Table("How the data adds up", (Column("quantity"), Column("value", True), Column("meaning")), rows)
 
 
-def _sources(result: Result) -> Table:
+def _sources(result: Result) -> Iterator[Table]:
     rows = tuple((clean(source.name), clean(source.source)) for source in result.sources)
-    return Table("Sources", (Column("figure"), Column("source")), rows)
+    yield Table("Sources", (Column("figure"), Column("source")), rows)
 
 
-_SECTIONS: dict[str, Callable[[Result], Table]] = {
+_SECTIONS: dict[str, Callable[[Result], Iterator[Table]]] = {
     "memory": _memory,
     "time": _time,
     "data": _data,

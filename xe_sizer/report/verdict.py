@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from xe_sizer.report.format import byte_size, clean, duration, duration_range, gib, number
+import math
+
+from xe_sizer.report.format import byte_size, clean, duration, duration_range, gib, number, percent
+from xe_sizer.report.names import profile_name
 from xe_sizer.result import Limit, Reason, Result
+from xe_sizer.units import GIB
 
 _JOBS = {
     "lora": "LoRA",
@@ -17,20 +21,44 @@ _JOBS = {
 def verdict_word(result: Result) -> str:
     if not result.verdict.fits:
         return "DOES NOT FIT"
-    return "FITS" if result.verdict.meets_limits else "MISSES LIMITS"
+    if not result.verdict.meets_limits:
+        return "MISSES LIMITS"
+    return "FITS, TIGHT" if is_tight(result) else "FITS"
+
+
+def is_tight(result: Result) -> bool:
+    """Whether it fits by less than the model may be wrong."""
+    return result.verdict.fits and result.verdict.margin == "tight"
+
+
+def caution(result: Result) -> str:
+    """What tight means here and how to rule it out; empty where there is room."""
+    if not is_tight(result):
+        return ""
+    memory = result.memory
+    error_bytes = memory.error_share * memory.peak_bytes
+    text = (
+        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is inside the error of the model, {gib(error_bytes)} GiB "
+        f"({percent(memory.error_share)} of the peak), so a run may still run out of memory"
+    )
+    asked = max((limit.limit for limit in result.verdict.limits if limit.name == "min_headroom_gib"), default=0.0)
+    if asked * GIB >= error_bytes:
+        return text
+    room = f"{math.ceil(10 * error_bytes / GIB) / 10:.1f}"
+    return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) makes that room a limit"
 
 
 def subject(result: Result) -> str:
     """What was sized: `LoRA of llama-2-70b on 16 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
     job = str(result.scenario.get("job", "training"))
-    model = clean(result.scenario.get("model", "the model"))
+    model = profile_name(result, "model") or "the model"
     return f"{_JOBS.get(job, clean(job))} of {model} on {hardware(result)}"
 
 
 def hardware(result: Result) -> str:
-    gpu, server = result.scenario.get("gpu"), result.scenario.get("server")
-    accelerators = f"{result.gpus.count} x {clean(gpu) if gpu else 'GPU'}"
-    return f"{accelerators} ({result.gpus.nodes} x {clean(server)})" if server else accelerators
+    gpu, server = profile_name(result, "gpu"), profile_name(result, "server")
+    accelerators = f"{result.gpus.count} x {gpu or 'GPU'}"
+    return f"{accelerators} ({result.gpus.nodes} x {server})" if server else accelerators
 
 
 def headline(result: Result) -> str:
@@ -69,10 +97,6 @@ def _shortage(result: Result) -> str:
             f"needs {gib(memory.peak_bytes)} GiB per GPU, {gib(memory.usable_bytes)} GiB available, "
             f"{gib(-memory.headroom_bytes)} GiB missing {where}"
         )
-    available = memory.host_available_bytes
-    if available is not None and memory.host_bytes > available:
-        needs = byte_size(memory.host_bytes)
-        return f"needs {needs} of host memory per node, {byte_size(available)} available"
     return clean(result.verdict.reasons[0].message) if result.verdict.reasons else "no layout fits"
 
 

@@ -60,6 +60,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "offload": "layout.offload",
     "optimizer": "optimizer",
     "attention": "attention",
+    "loss": "loss",
     "lora-rank": "lora.rank",
     "lora-targets": "lora.targets",
     "flops-efficiency": "efficiency.flops",

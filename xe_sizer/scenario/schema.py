@@ -9,6 +9,7 @@ Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 Optimizer = Literal["adamw", "adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
+Loss = Literal["eager", "vocab-parallel", "fused"]
 Padding = Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
@@ -138,6 +139,7 @@ class ScenarioFile(Section, frozen=True):
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
     optimizer: Annotated[Optimizer | None, Meta(description="Optimizer")] = None
     attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None
+    loss: Annotated[Loss | None, Meta(description="Cross-entropy kernel; fused never holds float32 logits")] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)
     layout: LayoutSection = field(default_factory=LayoutSection)

@@ -18,10 +18,15 @@ from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
 from xe_sizer.units import MICRO, MILLI
 
+# The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NonNegative = Annotated[float, msgspec.Meta(ge=0)]
-AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Factor = Annotated[float, msgspec.Meta(gt=0, le=1.5)]
+SomeBytes = Annotated[float, msgspec.Meta(gt=0, le=64)]
+Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
 
@@ -54,25 +59,25 @@ class States(_Part, frozen=True):
     where gradient buffers are allocated once and not freed between optimizer steps.
     """
 
-    trained_weight_bytes: Positive
-    gradient_bytes: Positive
-    master_bytes: NonNegative
-    moment_bytes: dict[str, NonNegative]
-    frozen_bytes: Positive
-    adapter_weight_bytes: Positive
+    trained_weight_bytes: SomeBytes
+    gradient_bytes: SomeBytes
+    master_bytes: Bytes
+    moment_bytes: dict[str, Bytes]
+    frozen_bytes: SomeBytes
+    adapter_weight_bytes: SomeBytes
     autocast: bool
     frozen_gradients: bool
     gradients_persist: bool
-    gather_bytes: Positive
-    reduce_bytes: Positive
+    gather_bytes: SomeBytes
+    reduce_bytes: SomeBytes
 
 
 class Host(_Part, frozen=True):
-    forward_launch_us: NonNegative
-    backward_launch_us: NonNegative
-    step_overhead_ms: NonNegative
-    micro_batch_overhead_ms: NonNegative
-    cpu_adam_gb_per_s_per_node: Positive
+    forward_launch_us: Duration
+    backward_launch_us: Duration
+    step_overhead_ms: Duration
+    micro_batch_overhead_ms: Duration
+    cpu_adam_gb_per_s_per_node: Rate
 
 
 class Overlap(_Part, frozen=True):
@@ -89,17 +94,24 @@ class Overlap(_Part, frozen=True):
 class Efficiency(_Part, frozen=True):
     """Factors on the accelerator's laws; 1 means as measured."""
 
-    matmul: Positive
-    attention: Positive
-    memory_bound: Positive
-    collectives: Positive
+    matmul: Factor
+    attention: Factor
+    memory_bound: Factor
+    collectives: Factor
 
 
 class TypicalCautious(_Part, frozen=True):
-    """A figure that varies between runs: what is usual, and what a verdict must reckon with."""
+    """A size [GiB] that varies between runs: what is usual, and what a verdict must reckon with."""
 
-    typical: NonNegative
-    cautious: NonNegative
+    typical: Gib
+    cautious: Gib
+
+
+class TypicalCautiousShare(_Part, frozen=True):
+    """The same for a share."""
+
+    typical: Share
+    cautious: Share
 
 
 class MemoryAround(_Part, frozen=True):
@@ -109,9 +121,9 @@ class MemoryAround(_Part, frozen=True):
     context_gib: TypicalCautious
     communicator_gib: TypicalCautious
     workspace_gib: TypicalCautious
-    slack_share: TypicalCautious
+    slack_share: TypicalCautiousShare
     error_share: Share
-    bucket_gib: NonNegative
+    bucket_gib: Gib
     optimizer_transient: Literal["multi-tensor", "fused"]
 
 
@@ -151,8 +163,8 @@ class Stack(_Part, frozen=True):
     memory: MemoryAround
     defaults: Defaults
     supports: Supports
-    uncertainty: Positive
-    expert_imbalance: Annotated[float, msgspec.Meta(ge=1)]
+    uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
+    expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     parent: str | None = None
 
     @property

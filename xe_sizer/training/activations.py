@@ -116,7 +116,9 @@ def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, ke
     return Activations(
         kept=np.select([full, partial], [checkpoint, selective], everything),
         checkpoint=np.where(full, checkpoint, 0.0),
-        backward_peak=np.max(np.broadcast_arrays(*walks), axis=0),
+        # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
+        # after still holds two more of its size (traced).
+        backward_peak=np.max(np.broadcast_arrays(*walks), axis=0) + np.where(full, 3.0, 1.0) * inputs.residual_bytes,
         ends=saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs)),
         before_learning=np.where(full, 0.0, _before_learning(kinds[0][1], inputs)),
         loss_kept=logits * (LOSS_KEPT_BYTES[loss] + capped),

@@ -262,6 +262,7 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
     cast = (
         _spread((held.linear + held.experts) * casts) * ALL_ACTIVATIONS
         + _spread(held.whole_layer * casts) * FIRST_LAYER
+        + _spread(held.head * casts) * (FORWARD + LOSS)
     )
     size = job.element_bytes if job.method.quantised else states.gather_bytes * job.element_bytes / 2.0
     quantised = float(job.method.quantised)

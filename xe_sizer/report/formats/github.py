@@ -8,7 +8,7 @@ from xe_sizer.errors import Problem
 from xe_sizer.report.batch import Batch
 from xe_sizer.report.format import clean
 from xe_sizer.report.options import Options
-from xe_sizer.report.verdict import headline, reasons_beyond, subject, verdict_word
+from xe_sizer.report.verdict import caution, headline, reasons_beyond, subject, verdict_word
 from xe_sizer.result import Result
 
 
@@ -27,11 +27,10 @@ def render_batch(batch: Batch, options: Options) -> str:
 
 def _annotations(result: Result, file: str | None) -> Iterator[str]:
     title = f"xe-sizer: {verdict_word(result).lower()}"
-    if result.verdict.ok:
-        yield _command("notice", title, headline(result), file)
-    else:
-        message = "\n".join([headline(result), *reasons_beyond(result)])
-        yield _command("error", title, message, file)
+    narrow = caution(result)
+    message = "\n".join([headline(result), *reasons_beyond(result), *([narrow] if narrow else [])])
+    level = "error" if not result.verdict.ok else "warning" if narrow else "notice"
+    yield _command(level, title, message, file)
     for warning in result.warnings:
         yield _command("warning", "xe-sizer", f"{subject(result)}: {warning}", file)
 

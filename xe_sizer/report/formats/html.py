@@ -12,12 +12,13 @@ from xe_sizer.result import Result
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1c20; --soft: #5d6470; --line: #d8dce3; --page: #fff;
-  --bar: #2f6fb5; --yes: #17753a; --no: #b3261e; --code: #f2f4f7; }
+  --bar: #2f6fb5; --yes: #17753a; --caution: #8a5a00; --no: #b3261e; --code: #f2f4f7; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8ec; --soft: #9aa3b0; --line: #363c46;
-  --page: #16181c; --bar: #6aa5e6; --yes: #57c27d; --no: #f28b82; --code: #22262d; } }
+  --page: #16181c; --bar: #6aa5e6; --yes: #57c27d; --caution: #e3b341; --no: #f28b82; --code: #22262d; } }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page);
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h1.yes { color: var(--yes); } h1.no { color: var(--no); }
+h1 { font-size: 1.5rem; margin: 0 0 .3rem; }
+h1.yes { color: var(--yes); } h1.caution { color: var(--caution); } h1.no { color: var(--no); }
 h2 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
 .lead { font-size: 1.1rem; margin: 0 0 1rem; }
 .wide { overflow-x: auto; }
@@ -29,6 +30,8 @@ thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--
 .origin, .note { color: var(--soft); font-size: .85em; }
 .pair { display: flex; flex-wrap: wrap; gap: 0 3rem; }
 .bar { width: 12rem; } .bar i { display: block; height: .75rem; margin-top: .35rem; background: var(--bar); }
+.chart { position: relative; min-height: 1.4rem; }
+.chart b { position: absolute; top: 0; bottom: 0; border-left: 2px solid var(--ink); }
 pre { background: var(--code); padding: .5rem .8rem; overflow-x: auto; }
 @media print { body { margin: 0; max-width: none; } pre { white-space: pre-wrap; } h2 { break-after: avoid; }
   tr { break-inside: avoid; } .bar i { print-color-adjust: exact; } }
@@ -44,7 +47,7 @@ def render_batch(batch: Batch, options: Options) -> str:
 
 
 def _page(content: Document) -> str:
-    reasons = _list(content.reasons) if content.reasons else ""
+    remarks = _list(content.remarks) if content.remarks else ""
     body = "\n".join(_block(block) for block in content.blocks)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -55,9 +58,9 @@ def _page(content: Document) -> str:
 <style>{_STYLE}</style>
 </head>
 <body>
-<h1 class="{"yes" if content.ok else "no"}">{escape(content.verdict)}</h1>
+<h1 class="{content.tone}">{escape(content.verdict)}</h1>
 <p class="lead">{escape(content.headline)}</p>
-{reasons}
+{remarks}
 {body}
 </body>
 </html>
@@ -113,15 +116,17 @@ def _row(table: Table, place: int) -> str:
         for column, cell in zip(table.columns, table.rows[place], strict=True)
     )
     if table.shares:
-        cells += f'<td class="bar">{_bar(table.shares[place])}</td>'
+        cells += f'<td class="bar">{_bar(table, place)}</td>'
     return f"<tr{kind}>{cells}</tr>"
 
 
-def _bar(share: float | None) -> str:
-    if share is None:
-        return ""
-    color = ";background:var(--no)" if share > 1 else ""
-    return f'<i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%{color}"></i>'
+def _bar(table: Table, place: int) -> str:
+    share, scale = table.shares[place], table.bar_scale
+    bar = ""
+    if share is not None:
+        color = ";background:var(--no)" if share > 1 else ""
+        bar = f'<i style="width:{100 * min(max(share / scale, 0.0), 1.0):.1f}%{color}"></i>'
+    return f'<div class="chart">{bar}<b style="left:{100 / scale:.1f}%"></b></div>' if table.mark else bar
 
 
 def _steps(block: Steps) -> str:

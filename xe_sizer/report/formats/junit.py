@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 from xe_sizer.report.batch import Batch, Outcome, problem_text
 from xe_sizer.report.options import Options
-from xe_sizer.report.verdict import headline, limit_text, outcome, reason_text, subject
+from xe_sizer.report.verdict import caution, headline, limit_text, outcome, reason_text, subject
 from xe_sizer.result import Limit, Result
 
 # What XML 1.0 cannot hold, not even escaped (section 2.2, production Char).
@@ -56,7 +56,9 @@ def _fit_case(suite: ET.Element, each: Outcome, result: Result) -> None:
     if not result.verdict.fits:
         failure = ET.SubElement(case, "failure", message=_legal(outcome(result)), type="does-not-fit")
         failure.text = _legal("\n".join(reason_text(reason) for reason in result.verdict.reasons))
-    ET.SubElement(case, "system-out").text = _legal(headline(result))
+    narrow = caution(result)
+    said = f"{headline(result)}\n{narrow}" if narrow else headline(result)
+    ET.SubElement(case, "system-out").text = _legal(said)
 
 
 def _limit_case(suite: ET.Element, each: Outcome, limit: Limit) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 
+from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.content import document
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
 from xe_sizer.result import Result
 
 MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
 _CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"
 _LONG_TABLE = 12
+_BAR_CELLS = 24
+_SIGNS: dict[Tone, str] = {"yes": "✅", "caution": "⚠️", "no": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
 
@@ -25,9 +28,9 @@ def render_batch(batch: Batch, options: Options) -> str:
 
 
 def render_document(content: Document, options: Options) -> str:
-    parts = [f"### {'✅' if content.ok else '❌'} {content.verdict}\n\n{_escape(content.headline)}\n"]
-    if content.reasons:
-        parts.append("".join(f"- {_escape(reason)}\n" for reason in content.reasons))
+    parts = [f"### {_SIGNS[content.tone]} {content.verdict}\n\n{_escape(content.headline)}\n"]
+    if content.remarks:
+        parts.append("".join(f"- {_escape(remark)}\n" for remark in content.remarks))
     parts.extend(_block(block) for block in content.blocks)
     return _capped(parts)
 
@@ -64,15 +67,23 @@ def _folded_facts(facts: Facts) -> str:
 
 
 def _table(table: Table) -> str:
-    names = " | ".join(_escape(column.name) for column in table.columns)
-    rules = " | ".join("---:" if column.numeric else "---" for column in table.columns)
-    rows = "\n".join(f"| {' | '.join(_escape(cell) for cell in row)} |" for row in table.rows)
-    body = f"| {names} |\n| {rules} |\n{rows}"
+    names = [_escape(column.name) for column in table.columns]
+    rules = ["---:" if column.numeric else "---" for column in table.columns]
+    rows = [[_escape(cell) for cell in row] for row in table.rows]
+    if table.mark:
+        names, rules = [*names, ""], [*rules, "---"]
+        rows = [[*row, _chart_bar(table, place)] for place, row in enumerate(rows)]
+    body = "\n".join(f"| {' | '.join(cells)} |" for cells in (names, rules, *rows))
     if table.note:
         body += f"\n\n{_escape(table.note)}"
     if table.shares or table.detail or len(table.rows) > _LONG_TABLE:
         return _folded(table.title, body)
     return f"**{_escape(table.title)}**\n\n{body}\n"
+
+
+def _chart_bar(table: Table, place: int) -> str:
+    """A bar as code, its empty cells drawn: renderers collapse spaces."""
+    return f"`{bar_text(table, place, _BAR_CELLS).ljust(_BAR_CELLS + 1).replace(' ', '░')}`"
 
 
 def _folded(title: str, body: str) -> str:

@@ -10,18 +10,20 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.content import document
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
 from xe_sizer.result import Result
 
 _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
 _NARROW = 76  # columns below which bars are short
+_STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
 _TO_ASCII = str.maketrans(
     {
-        "█": "#", "▌": "+", "─": "-", "━": "=", "×": "x", "·": "*", "–": "-", "—": "-", "…": "...",
+        "█": "#", "▌": "+", "│": "|", "─": "-", "━": "=", "×": "x", "·": "*", "–": "-", "—": "-", "…": "...",
         "≤": "<=", "≥": ">=", "²": "^2", "√": "sqrt", "µ": "u", "μ": "u", "‘": "'", "’": "'", "“": '"',
         "”": '"',
     }
@@ -78,9 +80,9 @@ def _encodable(text: str, encoding: str) -> str:
 
 
 def _verdict(console: Console, content: Document) -> None:
-    style = "bold green" if content.ok else "bold red"
+    style = _STYLES[content.tone]
     console.print(Text.assemble((content.verdict, style), "  ", content.headline))
-    for reason in content.reasons:
+    for reason in content.remarks:
         console.print(Padding(Text.assemble(("- ", style), reason), (0, 0, 0, 2), expand=False))
 
 
@@ -157,7 +159,7 @@ def _table(console: Console, table: Table, options: Options) -> None:
     for place, row in enumerate(table.rows):
         cells = [Text(cell) for cell in row]
         if table.shares:
-            cells.append(_bar(table.shares[place], options))
+            cells.append(_bar(table, place, options))
         last = place == first_total - 1 and table.totals > 0
         grid.add_row(*cells, style="bold" if place >= first_total else "", end_section=last)
     console.print(grid)
@@ -165,10 +167,8 @@ def _table(console: Console, table: Table, options: Options) -> None:
         console.print(Text(table.note, style="dim"))
 
 
-def _bar(share: float | None, options: Options) -> Text:
-    """A bar of whole and half cells; what exceeds the usable memory is red."""
-    if share is None:
-        return Text()
+def _bar(table: Table, place: int, options: Options) -> Text:
+    """A bar; what exceeds the usable memory is red."""
+    share = table.shares[place]
     cells = 10 if options.width is not None and options.width < _NARROW else 24
-    halves = round(2 * cells * min(max(share, 0.0), 1.0))
-    return Text("█" * (halves // 2) + "▌" * (halves % 2), style="red" if share > 1 else "cyan")
+    return Text(bar_text(table, place, cells), style="red" if share is not None and share > 1 else "cyan")

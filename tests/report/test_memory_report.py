@@ -1,0 +1,147 @@
+"""How close a job is to its limits of memory, and how the memory goes over the step."""
+
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import msgspec
+import pytest
+
+from xe_sizer.report.batch import Batch, Outcome
+from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.registry import render, render_batch
+from xe_sizer.result import Limit, Reason, Result
+
+GIB = 1024**3
+# 0.04 x 74 GiB of error against 1 GiB of headroom
+TIGHT = "tight: 1.00 GiB of headroom is inside the error of the model, 2.96 GiB (4.0 % of the peak)"
+
+
+def with_memory(result: Result, **changes: Any) -> Result:
+    return msgspec.structs.replace(result, memory=msgspec.structs.replace(result.memory, **changes))
+
+
+@pytest.fixture
+def tight(lora: Result) -> Result:
+    """The LoRA job with 74 of 75 GiB used."""
+    verdict = msgspec.structs.replace(lora.verdict, margin="tight")
+    changed = msgspec.structs.replace(lora, verdict=verdict)
+    return with_memory(changed, peak_bytes=74.0 * GIB, usable_bytes=75.0 * GIB, headroom_bytes=1.0 * GIB)
+
+
+def with_limit(result: Result, gib: float, ok: bool) -> Result:
+    limit = Limit(name="min_headroom_gib", limit=gib, value=1.0, ok=ok)
+    verdict = msgspec.structs.replace(result.verdict, limits=(limit,), meets_limits=ok)
+    return msgspec.structs.replace(result, verdict=verdict)
+
+
+def test_tight_has_its_word_its_reason_and_its_remedy(tight: Result) -> None:
+    first, second = render(tight, "table", Options()).splitlines()[:2]
+    assert first.startswith("FITS, TIGHT  LoRA of llama-2-70b")
+    assert second.startswith(f"  - {TIGHT}, so a run may still run out of memory")
+    assert second.endswith("'min_headroom_gib: 3.0' under 'limits' (--min-headroom-gib 3.0) makes that room a limit")
+
+
+def test_tight_has_its_colour(tight: Result, lora: Result, too_big: Result) -> None:
+    words = [render(result, "table", Options(color=True)).split("  ")[0] for result in (lora, tight, too_big)]
+    assert words == ["\x1b[1;32mFITS\x1b[0m", "\x1b[1;33mFITS, TIGHT\x1b[0m", "\x1b[1;31mDOES NOT FIT\x1b[0m"]
+
+
+def test_a_limit_that_covers_the_error_is_not_proposed_again(tight: Result) -> None:
+    assert "--min-headroom-gib 3.0" in render(with_limit(tight, 0.5, ok=True), "table", Options())
+    missed = render(with_limit(tight, 3.0, ok=False), "table", Options())
+    assert missed.startswith("MISSES LIMITS  ")
+    assert TIGHT in missed
+    assert "--min-headroom-gib" not in missed
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("markdown", "### ⚠️ FITS, TIGHT\n"),
+        ("html", '<h1 class="caution">FITS, TIGHT</h1>'),
+        ("github", "::warning title=xe-sizer%3A fits%2C tight::LoRA of llama-2-70b"),
+        ("junit", "tight: 1.00 GiB of headroom"),
+        ("csv", "verdict,margin,tight,\n"),
+    ],
+)
+def test_every_format_says_tight(tight: Result, name: str, shown: str) -> None:
+    text = render(tight, name, Options())
+    assert shown in text
+    assert name == "csv" or "2.96 GiB" in text
+
+
+def test_tight_passes_a_check_and_is_named(tight: Result, lora: Result) -> None:
+    batch = Batch((Outcome("roomy.yaml", lora), Outcome("narrow.yaml", tight)))
+    assert batch.exit_code == 0
+    text = render_batch(batch, "table", Options())
+    assert text.startswith("PASS  2 scenarios: 2 passed (1 tight), 0 failed, 0 with bad input\n")
+    assert re.search(r"^narrow\.yaml +FITS, TIGHT ", text, re.MULTILINE)
+    assert f"- narrow.yaml: {TIGHT}" in text
+    assert "roomy.yaml: tight" not in text
+    assert ET.fromstring(render_batch(batch, "junit", Options())).get("failures") == "0"
+
+
+def test_what_a_run_shows_stands_below_the_ledger(lora: Result) -> None:
+    said = (
+        "A run usually shows 17.5 GiB allocated, 18.2 reserved, 19.1 in nvidia-smi. "
+        "The verdict uses the cautious peak, 19.9."
+    )
+    assert said in render(lora, "table", Options())
+    assert said in render(lora, "html", Options())
+    older = with_memory(lora, allocated_bytes=0.0, reserved_bytes=0.0, device_bytes=0.0, moments=())
+    text = render(older, "table", Options(explain=EXPLAINABLE))
+    assert "usually" not in text
+    assert "Memory over the step" not in text
+
+
+def bars(result: Result, encoding: str = "utf-8") -> dict[str, str]:
+    """The chart's bars by moment."""
+    text = render(result, "table", Options(explain=("memory",), encoding=encoding))
+    chart = text.split("Memory over the step")[1].split("Memory as instruments")[0]
+    return dict(re.findall(r"^(\S.*?)  +[\d.]+ +[\d.]+ %   (.*)$", chart, re.MULTILINE))
+
+
+def test_memory_over_the_step_is_a_chart_with_a_mark(lora: Result, too_big: Result) -> None:
+    drawn = bars(lora)
+    assert list(drawn) == [*(moment.name for moment in lora.memory.moments), "usable"]
+    # 19.94 of 75.19 GiB are 0.265 of 24 cells: 6.36, thus 6 and a half
+    assert drawn["loss"] == f"{'█' * 6}▌{' ' * 17}│"
+    assert drawn["usable"] == f"{' ' * 24}│"
+    # 155.2 GiB fill 24 cells, so the 75.2 that are usable end after 11.6
+    assert bars(too_big)["optimizer step"] == f"{'█' * 12}│{'█' * 12}"
+    assert bars(lora, "ascii")["loss"] == f"{'#' * 6}+{' ' * 17}|"
+
+
+def test_the_chart_survives_markdown_and_html(too_big: Result) -> None:
+    options = Options(explain=("memory",))
+    chart = render(too_big, "markdown", options).split("Memory over the step")[1]
+    assert f"| optimizer step | 155.2 | 206 % | `{'█' * 12}│{'█' * 12}` |" in chart
+    assert f"| usable | 75.2 | 100 % | `{'░' * 12}│{'░' * 12}` |" in chart
+    page = render(too_big, "html", options)
+    assert page.count('<b style="left:48.4%"></b>') == len(too_big.memory.moments) + 1
+    assert '<i style="width:100.0%;background:var(--no)"></i><b' in page
+
+
+def test_host_memory_is_shown_where_offloading_needs_it(lora: Result, too_big: Result) -> None:
+    assert "Host memory" not in render(lora, "table", Options())
+    text = render(too_big, "table", Options())
+    block = text.split("Host memory of a node\n")[1].split("Time of a step")[0]
+    assert re.search(r"needed +64\.0 +3\.1 % ", block)
+    assert re.search(r"available +2,048\.0 +100 %", block)
+    unknown = render(with_memory(too_big, host_available_bytes=None), "table", Options())
+    assert re.search(r"available +unknown", unknown)
+    assert "the verdict leaves host memory out" in unknown
+
+
+def test_a_node_without_enough_memory_is_the_headline(lora: Result) -> None:
+    message = "offloading needs 3000 GiB of host memory a node, 2048 GiB available"
+    reason = Reason(code="out-of-host-memory", message=message, fix="use 2 nodes")
+    verdict = msgspec.structs.replace(lora.verdict, fits=False, reasons=(reason,))
+    result = with_memory(lora, host_bytes=3000.0 * GIB, host_available_bytes=2048.0 * GIB)
+    text = render(msgspec.structs.replace(result, verdict=verdict), "table", Options())
+    lines = text.splitlines()
+    assert lines[0].startswith("DOES NOT FIT  LoRA of llama-2-70b")
+    assert lines[0].endswith(f": {message}")
+    assert lines[1:3] == ["  - Fix: use 2 nodes", ""]
+    assert re.search(r"headroom +-952\.0 +-46 %", text)

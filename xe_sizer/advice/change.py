@@ -1,0 +1,82 @@
+"""A change of a question: the keys that it sets, the question with them set, and the command that asks it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from xe_sizer.scenario.scenario import OPTIONS, Given, read_scenario
+
+OPTION_OF = {key: option for option, key in OPTIONS.items()}
+# A flag of ours takes the place of the user's flag that says the same in another way.
+REPLACED_BY = {"server": "gpu", "nodes": "gpus"}
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Scenario keys to set and how to say so; `cost` orders what a user would rather do first."""
+
+    words: str
+    values: Mapping[str, object]
+    cost: int
+
+    def contradicts(self, other: Change) -> bool:
+        """Whether the two set one key to different values."""
+        shared = self.values.keys() & other.values.keys()
+        return any(self.values[key] != other.values[key] for key in shared)
+
+
+def together(changes: list[Change]) -> Change:
+    """All of the changes as one, which asks a little more than the one that asks most."""
+    *most, last = (change.words for change in changes)
+    words = f"{', '.join(most)} and {last}" if most else last
+    values = {key: value for change in changes for key, value in change.values.items()}
+    return Change(words, values, max(change.cost for change in changes) + min(len(most), 1))
+
+
+def changed(given: Given, values: Mapping[str, object]) -> Given:
+    """The same question with some keys set as flags would set them. Raises InputError."""
+    return read_scenario(given.path, {**_kept(given.flags, values), **values}, given.environment)
+
+
+def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = ()) -> str:
+    """The command line that asks the question with the keys set; `folders` hold the user's own profiles."""
+    words = ["xe-sizer", "estimate"]
+    if given.path is not None:
+        words.append(str(given.path))
+    asked = {**_kept(_from_environment(given), values), **_kept(given.flags, values), **values}
+    for key, value in asked.items():
+        option = f"--{OPTION_OF[key]}"
+        if value is True:
+            words.append(option)
+        elif value is not False:
+            words += [option, _text(value)]
+    for folder in folders:
+        words += ["--profiles", str(folder)]
+    return shlex.join(words)
+
+
+def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+    """The flags that stay beside the keys that are set."""
+    return {key: value for key, value in flags.items() if value is not None and REPLACED_BY.get(key, key) not in values}
+
+
+def _text(value: object) -> str:
+    """A value as a flag takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _from_environment(given: Given) -> dict[str, object]:
+    """Values that came from XE_SIZER_* variables: the printed command says them itself."""
+    found = {}
+    for key, origin in given.origin.items():
+        if origin == "env":
+            value: object = given.values
+            for part in key.split("."):
+                value = getattr(value, part)
+            found[key] = value
+    return found

@@ -1,0 +1,113 @@
+"""Changes tried: each is estimated again, once, and kept only where it mends the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from xe_sizer.advice.change import Change, changed, together
+from xe_sizer.errors import InputError
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.question import resolve
+from xe_sizer.sizing import Priced, price
+from xe_sizer.units import HOUR_S
+
+ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
+MOST_TRIALS = 60  # estimates spent on one piece of advice: a bound on the time to answer
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """A change that mends the job, with what it comes to."""
+
+    change: Change
+    after: Priced
+
+
+@dataclass(eq=False)
+class Trials:
+    """Estimates of changes to one question; the same values are priced once."""
+
+    before: Priced
+    registry: Registry
+    priced: dict[str, Priced | None] = field(default_factory=dict)
+
+    def estimate(self, change: Change) -> Priced | None:
+        """The changed question priced; None where the change is not legal, or enough has been tried."""
+        key = repr(sorted(change.values.items()))
+        if key not in self.priced:
+            if len(self.priced) >= MOST_TRIALS:
+                return None
+            self.priced[key] = self._price(change)
+        return self.priced[key]
+
+    def _price(self, change: Change) -> Priced | None:
+        try:
+            question = resolve(changed(self.before.question.given, change.values), self.registry)
+            return price(question, look_for_minimum=False)
+        except InputError:
+            return None
+
+    def mends(self, after: Priced) -> bool:
+        """Whether the answer is yes with a little room; where another server's memory is unknown, in that of ours."""
+        host, asked = after.question.job.server, self.before.question.job.server
+        if host.host_memory_bytes is None and asked.host_memory_bytes is not None and self.host_bytes(after):
+            return False
+        return meets(after) and after.peak_bytes <= after.usable_bytes * (1.0 - ROOM)
+
+    def host_bytes(self, priced: Priced) -> float:
+        return float(priced.ledger.host_bytes[0])
+
+    def first(self, changes: Iterable[Change], only_with_headroom: bool = False) -> list[Option]:
+        """The mildest of one lever's changes that mends with headroom, else (where allowed) the mildest that mends."""
+        tight: list[Option] = []
+        for change in changes:
+            after = self.estimate(change)
+            if after is not None and self.mends(after):
+                if after.margin == "headroom":
+                    return [Option(change, after)]
+                tight.append(Option(change, after))
+        return [] if only_with_headroom else tight[:1]
+
+    def combination(self, changes: Iterable[Change]) -> list[Option]:
+        """The changes taken one after the other, those that help, until they mend; then without those not needed."""
+        taken: list[Change] = []
+        shortfall = _shortfall(self.before)
+        for change in changes:
+            if any(change.contradicts(other) for other in taken):
+                continue
+            after = self.estimate(together([*taken, change]))
+            if after is None or _shortfall(after) >= shortfall:
+                continue
+            taken, shortfall = [*taken, change], _shortfall(after)
+            if self.mends(after):
+                return self._needed(taken)
+        return []
+
+    def _needed(self, taken: list[Change]) -> list[Option]:
+        """The heaviest changes are dropped first, where the others mend without them."""
+        for change in reversed(taken):
+            rest = [other for other in taken if other is not change]
+            after = self.estimate(together(rest)) if rest else None
+            if after is not None and self.mends(after):
+                taken = rest
+        whole = together(taken)
+        after = self.estimate(whole)
+        return [Option(whole, after)] if after is not None else []
+
+
+def _shortfall(priced: Priced) -> float:
+    """Memory needed over memory there, of the card or the host, whichever lacks more [-]."""
+    job, host = priced.question.job, priced.question.job.server.host_memory_bytes
+    on_host = float(priced.ledger.host_bytes[0]) / host if host else 0.0
+    return max((priced.peak_bytes + priced.question.min_headroom_bytes) / job.server.accelerator.memory_bytes, on_host)
+
+
+def meets(priced: Priced) -> bool:
+    """Whether the job fits, with the headroom asked for, and meets every limit."""
+    limits = priced.question.given.values.limits
+    hours, rate = priced.total_s / HOUR_S, priced.question.price_per_gpu_hour
+    in_time = limits.max_hours is None or hours <= limits.max_hours
+    in_budget = limits.max_cost is None or (rate is not None and hours * priced.gpus * rate <= limits.max_cost)
+    in_number = limits.max_gpus is None or priced.gpus <= limits.max_gpus
+    return priced.choice.fits and in_time and in_budget and in_number

@@ -1,0 +1,19 @@
+"""Bars of text."""
+
+from __future__ import annotations
+
+from xe_sizer.report.document import Table
+
+MARK = "│"
+
+
+def bar_text(table: Table, place: int, cells: int) -> str:
+    """The bar of the row at `place`: whole and half cells, and the mark of a chart at the share 1."""
+    share, scale = table.shares[place], table.bar_scale
+    halves = 0 if share is None else round(2 * cells * min(max(share / scale, 0.0), 1.0))
+    bar = "█" * (halves // 2) + "▌" * (halves % 2)
+    if not table.mark:
+        return bar
+    limit = round(cells / scale)
+    bar = bar.ljust(cells)
+    return f"{bar[:limit]}{MARK}{bar[limit:]}".rstrip()
