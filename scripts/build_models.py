@@ -24,9 +24,9 @@ WIDTH = 100
 PARALLEL = {"gptj", "gpt-neox", "pythia", "stablelm-alpha", "falcon", "phi", "command-r"}
 # How the transformers classes are written: one matrix for several projections, GELU step by step, dropout.
 FUSED = {
-    **dict.fromkeys(("gpt2", "cerebras-gpt", "gpt-neox", "pythia", "falcon", "bloom", "mpt", "starcoder"), ["qkv"]),
-    **dict.fromkeys(("gpt3", "qwen", "internlm2", "baichuan", "santacoder"), ["qkv"]),
-    **dict.fromkeys(("phi-3", "phi-4", "chatglm"), ["qkv", "gate_up"]),
+    **{key: ["qkv"] for key in ("gpt2", "cerebras-gpt", "gpt-neox", "pythia", "falcon", "bloom", "mpt", "starcoder")},
+    **{key: ["qkv"] for key in ("gpt3", "qwen", "internlm2", "baichuan", "santacoder")},
+    **{key: ["qkv", "gate_up"] for key in ("phi-3", "phi-4", "chatglm")},
 }
 STEP_BY_STEP_GELU = {"gpt2", "phi", "gptj"}
 ALL_DROPOUT = ["embedding", "attention", "hidden"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,85 @@ MISSES = {
         "--samples 40000 --mean-tokens 400"
     ),
 }
-FAILING = {**TOO_BIG, **MISSES}
+# Jobs that one lever mends, the flags of that lever, and whether it is what a user would rather do first.
+LEVERS = {
+    "chunked loss": (
+        f"--model llama-3.2-1b {H100} --gpus 1 --stack hf-trainer --recompute full --micro-batch 6 --global-batch 48 "
+        "--seq-len 8192",
+        "--loss fused",
+        True,
+    ),
+    "micro-batch": (
+        f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 3 --recompute none --micro-batch 8 --loss fused",
+        "--micro-batch 2",
+        True,
+    ),
+    "recomputation": (
+        f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 1 "
+        "--seq-len 8192 --loss fused",
+        "--recompute full",
+        True,
+    ),
+    "ZeRO": (f"--model llama-2-13b {H100} --gpus 4 --stack deepspeed --zero 1", "--zero 2", True),
+    "tensor parallel": (
+        f"--model llama-2-13b {SERVER} --gpus 8 --stack megatron-lm --tp 1 --pp 1 --dp 8 --recompute full "
+        "--micro-batch 1",
+        "--tp 2 --dp 4",
+        True,
+    ),
+    "pipeline stages": (
+        "--model gpt3-175b --gpu a100-sxm-80gb --gpus 64 --job pretrain --stack megatron-lm --tp 8 --pp 1 "
+        "--tokens 3e11 --global-batch 1536 --seq-len 2048",
+        "--pp 4",
+        False,
+    ),
+    "8-bit optimizer": (
+        "--model llama-3.1-8b --gpu a100-sxm-40gb --gpus 4 --stack deepspeed --zero 3 --recompute full --micro-batch 1",
+        "--optimizer adamw-8bit",
+        True,
+    ),
+    "offload of the optimizer": (
+        "--model llama-2-13b --gpu a100-sxm-80gb --gpus 1 --stack deepspeed --recompute full --micro-batch 1",
+        "--offload optimizer",
+        True,
+    ),
+    "offload of parameters": (
+        "--model llama-3.1-8b --gpu rtx-4090 --gpus 8 --stack deepspeed --zero 1",
+        "--offload params --zero 3",
+        True,
+    ),
+    "more GPUs": (f"--model llama-2-7b {H100} --gpus 1", "--gpus 2", False),
+    "a larger GPU": (f"--model llama-2-7b {H100} --gpus 1", "--gpu h200-sxm-141gb", False),
+    "LoRA": (f"--model llama-2-7b {H100} --gpus 1", "--job lora", False),
+    "QLoRA": ("--model llama-2-13b --gpu l4 --gpus 1 --job lora --stack hf-trainer", "--job qlora", False),
+    "shorter sequences": (
+        f"--model llama-3.1-8b {H100} --gpus 8 --seq-len 131072 --stack hf-trainer --zero 3",
+        "--seq-len 16384",
+        False,
+    ),
+}
+# Jobs whose offloaded states are too much for the server's own memory, and a lever that mends that.
+TOO_BIG_FOR_THE_HOST = {
+    "more nodes": (
+        f"--model llama-3.1-405b {SERVER} --gpus 8 --stack deepspeed --zero 3 --offload params",
+        "--gpus 32",
+    ),
+    "less offload": (
+        "--model llama-2-70b --server aws-p4d.24xlarge --gpus 8 --stack deepspeed --zero 3 --offload params",
+        "--offload optimizer",
+    ),
+    "ZeRO": (
+        "--model phi-3-mini-4k --server aws-g5.12xlarge --gpus 4 --stack deepspeed --zero 0 --offload optimizer",
+        "--zero 1",
+    ),
+}
+FAILING = {
+    **TOO_BIG,
+    **MISSES,
+    **{f"lever {name}": command for name, (command, *_) in LEVERS.items()},
+    **{f"host {name}": command for name, (command, _) in TOO_BIG_FOR_THE_HOST.items()},
+}
+TIGHT = f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 2 --micro-batch 2 --recompute none"
 
 
 def ask(cli: Cli, command: str) -> tuple[int, dict[str, Any]]:
@@ -94,6 +173,18 @@ def ask(cli: Cli, command: str) -> tuple[int, dict[str, Any]]:
     ran = cli("estimate", *words, "--format", "json")
     assert ran.err == ""
     return ran.code, json.loads(ran.out)
+
+
+def options_of(command: str) -> dict[str, str]:
+    """Option and value pairs of a command line, without the program's name."""
+    words = [word for word in shlex.split(command) if word not in ("xe-sizer", "estimate")]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def with_flags(result: dict[str, Any], flags: str) -> list[dict[str, str]]:
+    """The pieces of advice whose command sets all of the flags to these values."""
+    wanted = options_of(flags).items()
+    return [advice for advice in result["advice"] if wanted <= options_of(advice["command"]).items()]
 
 
 def follow(cli: Cli, advice: dict[str, str]) -> int:
@@ -164,3 +255,101 @@ def test_a_faster_layout_is_advised_to_a_job_that_fits(cli: Cli) -> None:
 def test_a_count_that_only_the_given_layout_divides_gets_no_advice_and_no_error(cli: Cli) -> None:
     code, _ = ask(cli, f"--model llama-2-7b {H100} --gpus 24 --cp 3 --seq-len 6144")
     assert code == 0
+
+
+@pytest.mark.parametrize(("command", "flags", "is_first"), LEVERS.values(), ids=LEVERS)
+def test_every_lever_is_advised_where_it_mends(cli: Cli, command: str, flags: str, is_first: bool) -> None:
+    _, result = ask(cli, command)
+    found = with_flags(result, flags)
+    assert found
+    assert is_first <= (result["advice"][0] in found)
+
+
+@pytest.mark.parametrize("name", ["chunked loss", "tensor parallel", "offload of the optimizer", "more GPUs"])
+def test_the_effect_is_what_the_command_answers(cli: Cli, name: str) -> None:
+    """Memory, and the price in time against the job as it was asked, from two runs of the command line."""
+    command, flags, _ = LEVERS[name]
+    _, before = ask(cli, command)
+    advice = with_flags(before, flags)[0]
+    _, after = ask(cli, shlex.join(shlex.split(advice["command"])[2:]))
+    memory, ratio = after["memory"], total_s(after) / total_s(before)
+    assert f"{memory['peak_bytes'] / 2**30:.1f} of {memory['usable_bytes'] / 2**30:.1f} GiB" in advice["effect"]
+    stated = re.search(r"\(([+-]\d+) % time", advice["effect"])
+    assert stated
+    assert int(stated[1]) == pytest.approx(100 * (ratio - 1), abs=0.51)
+
+
+def total_s(result: dict[str, Any]) -> float:
+    return float(result["time"]["total_s"]["expected"])
+
+
+@pytest.mark.parametrize(("command", "flags"), TOO_BIG_FOR_THE_HOST.values(), ids=TOO_BIG_FOR_THE_HOST)
+def test_a_host_that_is_too_small_gets_advice_of_its_own(cli: Cli, command: str, flags: str) -> None:
+    code, result = ask(cli, command)
+    assert code == 1
+    assert [reason["code"] for reason in result["verdict"]["reasons"]] == ["out-of-host-memory"]
+    assert with_flags(result, flags)[0] == result["advice"][0]
+    _, after = ask(cli, shlex.join(shlex.split(result["advice"][0]["command"])[2:]))
+    assert 0 < after["memory"]["host_bytes"] <= after["memory"]["host_available_bytes"]
+    assert not any("--gpu" in options_of(a["command"]) and "--offload" in a["command"] for a in result["advice"])
+
+
+def test_a_tight_job_gets_one_or_two_ways_to_headroom(cli: Cli) -> None:
+    code, result = ask(cli, TIGHT)
+    assert (code, result["verdict"]["margin"]) == (0, "tight")
+    assert 1 <= len(result["advice"]) <= 2
+    for advice in result["advice"]:
+        _, after = ask(cli, shlex.join(shlex.split(advice["command"])[2:]))
+        assert after["verdict"]["margin"] == "headroom"
+        assert after["memory"]["headroom_bytes"] > result["memory"]["headroom_bytes"]
+
+
+def test_levers_that_only_together_mend_are_advised_together(cli: Cli) -> None:
+    _, result = ask(cli, TOO_BIG["qlora of long sequences"])
+    both = with_flags(result, "--loss fused --micro-batch 1")
+    assert both
+    for name, value in (("--loss", "fused"), ("--micro-batch", "1")):
+        code, _ = ask(cli, f"{TOO_BIG['qlora of long sequences']} {name} {value}")
+        assert code == 1
+
+
+def test_no_advice_is_given_twice_and_other_training_comes_last(cli: Cli) -> None:
+    for name, job in (("float32", "lora"), ("two nodes", "lora"), ("lora 13b on l4", "qlora")):
+        _, result = ask(cli, TOO_BIG[name])
+        commands = [advice["command"] for advice in result["advice"]]
+        assert len(set(commands)) == len(commands)
+        assert options_of(commands[-1])["--job"] == job
+
+
+def test_weights_in_4_bit_are_not_sent_to_the_host(cli: Cli) -> None:
+    _, result = ask(cli, TOO_BIG["qlora 70b on a gaming card"])
+    assert result["advice"]
+    assert not with_flags(result, "--offload params")
+
+
+def test_an_offloaded_optimizer_stays_32_bit(cli: Cli) -> None:
+    _, result = ask(cli, TOO_BIG_FOR_THE_HOST["less offload"][0])
+    assert not with_flags(result, "--optimizer adamw-8bit")
+
+
+def test_states_come_back_from_the_host_where_offloading_is_too_slow(cli: Cli) -> None:
+    command = f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 3 --offload params --steps 1000"
+    _, result = ask(cli, f"{command} --max-hours 2")
+    assert with_flags(result, "--offload none")[0] == result["advice"][0]
+    assert follow(cli, result["advice"][0]) == 0
+
+
+@pytest.mark.parametrize("stack", ["hf-trainer", "megatron-lm"])
+def test_the_loss_is_a_choice_with_the_stack_s_as_default(cli: Cli, stack: str) -> None:
+    """Bytes alive around the loss: a chunked kernel holds less than any that makes float32 logits."""
+    command = f"--model llama-3.2-1b {H100} --gpus 1 --stack {stack} --recompute full --micro-batch 4 --seq-len 8192"
+    _, default = ask(cli, command)
+    assert default["scenario"]["origin"]["loss"] == "stack"
+    peaks = {}
+    for loss in ("eager", "vocab-parallel", "fused"):
+        _, result = ask(cli, f"{command} --loss {loss}")
+        assert result["scenario"]["loss"] == loss
+        assert result["scenario"]["origin"]["loss"] == "flag"
+        peaks[loss] = result["memory"]["peak_bytes"]
+    assert peaks["fused"] < peaks["vocab-parallel"] < peaks["eager"]
+    assert default["memory"]["peak_bytes"] == peaks[default["scenario"]["loss"]]

@@ -156,7 +156,7 @@ def test_memory_over_the_step_and_on_the_instruments(answer: dict[str, Any]) -> 
     memory = answer["memory"]
     moments = {moment["name"]: moment["bytes"] for moment in memory["moments"]}
     assert moments[memory["phase"]] == max(moments.values()) == pytest.approx(memory["peak_bytes"], rel=1e-9)
-    assert list(moments)[0] == "end of forward"
+    assert next(iter(moments)) == "end of forward"
     assert list(moments)[-1] == "optimizer step"
     shown = [memory[name] for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "peak_bytes")]
     assert 0 < shown[0] < shown[1] < shown[2] <= shown[3]

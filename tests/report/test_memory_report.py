@@ -84,21 +84,21 @@ def test_tight_passes_a_check_and_is_named(tight: Result, lora: Result) -> None:
 
 def test_what_a_run_shows_stands_below_the_ledger(lora: Result) -> None:
     said = (
-        "A run usually shows 17.5 GiB allocated, 18.2 reserved, 19.1 in nvidia-smi. "
+        "Typical readings of a run: 17.5 GiB allocated, 18.2 reserved, 19.1 in nvidia-smi. "
         "The verdict uses the cautious peak, 19.9."
     )
     assert said in render(lora, "table", Options())
     assert said in render(lora, "html", Options())
     older = with_memory(lora, allocated_bytes=0.0, reserved_bytes=0.0, device_bytes=0.0, moments=())
     text = render(older, "table", Options(explain=EXPLAINABLE))
-    assert "usually" not in text
+    assert "eadings" not in text
     assert "Memory over the step" not in text
 
 
 def bars(result: Result, encoding: str = "utf-8") -> dict[str, str]:
     """The chart's bars by moment."""
     text = render(result, "table", Options(explain=("memory",), encoding=encoding))
-    chart = text.split("Memory over the step")[1].split("Memory as instruments")[0]
+    chart = text.split("Memory over the step")[1].split("Memory as a run")[0]
     return dict(re.findall(r"^(\S.*?)  +[\d.]+ +[\d.]+ %   (.*)$", chart, re.MULTILINE))
 
 

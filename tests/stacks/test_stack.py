@@ -53,7 +53,7 @@ def test_a_grandchild_inherits_through_its_parent() -> None:
 
 def test_the_graph_sees_the_jobs_attention() -> None:
     kernels = load_stack("hf-trainer").graph_kernels("eager")
-    assert (kernels.attention, kernels.norm, kernels.fused_qkv, kernels.repeats_kv) == ("eager", "eager", False, True)
+    assert (kernels.attention, kernels.norm, kernels.fused_qkv, kernels.repeats_kv) == ("eager", "eager", False, False)
     assert kernels.expert_imbalance == load_stack("hf-trainer").expert_imbalance
 
 

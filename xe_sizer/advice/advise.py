@@ -66,11 +66,17 @@ def _made_to_fit(trials: Trials) -> list[Option]:
     strongest = [change for lever in same_job for change in list(lever(before, registry))[-1:]]
     found = _up_to(MOST_ADVICE, [], _pull(trials, same_job))
     if len(found) < MOST_ADVICE:
-        found += _another_layout(trials)
+        found = _with(found, _another_layout(trials))
     found = found or trials.combination(strongest)
     found = _up_to(MOST_ADVICE, found, _pull(trials, OTHER_JOB))
     heaviest = [change for lever in OTHER_JOB for change in list(lever(before, registry))[-1:]]
-    return found or trials.combination([*strongest, *heaviest])
+    return found if len(found) > 1 else _with(found, trials.combination([*strongest, *heaviest]))
+
+
+def _with(found: list[Option], more: list[Option]) -> list[Option]:
+    """Both, but for changes that come to the same as one that was found."""
+    known = [option.change.values for option in found]
+    return [*found, *(option for option in more if option.change.values not in known)]
 
 
 def _up_to(most: int, found: list[Option], more: Iterator[Option]) -> list[Option]:
@@ -138,8 +144,9 @@ def _value(name: str, code: int) -> object:
 def _effect(before: Priced, after: Priced) -> str:
     """Memory and time that the change leads to, with the price in time against the job as it was asked."""
     words = f"{after.peak_bytes / GIB:.1f} of {after.usable_bytes / GIB:.1f} GiB per GPU"
+    words += " (tight)" if after.margin == "tight" else ""
     host, has = float(after.ledger.host_bytes[0]), after.question.job.server.host_memory_bytes
-    if host:
+    if host >= GIB:
         words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory a node"
     if before.question.gpus is None and after.gpus != before.gpus:
         words += f", on {after.gpus} instead of {before.gpus} GPUs"

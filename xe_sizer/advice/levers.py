@@ -76,16 +76,21 @@ def _fewer_replicas(priced: Priced, times: int) -> dict[str, object]:
 
 
 def small_optimizer(priced: Priced, _: Registry) -> Iterator[Change]:
-    job = priced.question.job
-    if job.optimizer == "adamw" and "adamw-8bit" in job.stack.states.moment_bytes:
+    """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
+    job, on_card = priced.question.job, int(priced.layouts.offload[0]) == OFFLOAD.index("none")
+    if on_card and job.optimizer == "adamw" and "adamw-8bit" in job.stack.states.moment_bytes:
         yield Change("8-bit AdamW", {"optimizer": "adamw-8bit"}, 3)
 
 
 def more_offload(priced: Priced, _: Registry) -> Iterator[Change]:
-    """States to the host; the equations say what it needs there, and whether the server has it."""
-    layouts, supports = priced.layouts, priced.question.job.stack.supports
+    """States to the host; the equations say what it needs there, and whether the server has it.
+
+    Weights in 4 bit stay on the card: what ZeRO-Infinity streams is 16 bit (arXiv:2104.07857).
+    """
+    job, layouts = priced.question.job, priced.layouts
     for code, name in enumerate(OFFLOAD):
-        if code > int(layouts.offload[0]) and name in supports.offload:
+        streams = name != "params" or not job.method.quantised
+        if code > int(layouts.offload[0]) and name in job.stack.supports.offload and streams:
             sharded = name == "params" and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
             zero: dict[str, object] = {"layout.zero": 3} if sharded and int(layouts.zero[0]) < 3 else {}
             words = f"ZeRO stage 3 with {OFFLOADED[name]}" if zero else OFFLOADED[name]
@@ -94,10 +99,9 @@ def more_offload(priced: Priced, _: Registry) -> Iterator[Change]:
 
 def less_offload(priced: Priced, _: Registry) -> Iterator[Change]:
     """States back to the card: for a host that is too small, or a run that is too slow."""
-    offload = int(priced.layouts.offload[0])
-    for name in reversed(OFFLOAD[:offload]):
-        words = "no offload" if name == "none" else f"offload of the {name} alone"
-        yield Change(f"{words} instead of offloaded {OFFLOAD[offload]}", {"layout.offload": name}, 2)
+    for name in reversed(OFFLOAD[: int(priced.layouts.offload[0])]):
+        words = "no offload" if name == "none" else f"only {OFFLOADED[name]}"
+        yield Change(words, {"layout.offload": name}, 2)
 
 
 def more_gpus(priced: Priced, _: Registry) -> Iterator[Change]:

@@ -14,16 +14,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import msgspec
 import typer
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.convert import fields_of
+from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.scenario import (
     OPTIONS,
-    BadScenario,
+    BadScenarioError,
     Given,
     ScenarioFile,
     read_scenario,
@@ -158,7 +158,7 @@ def given_scenario(
             problems += [Problem(problem.message, place, problem.hint) for problem in error.problems]
     try:
         given = read_scenario(path, values, environment)
-    except BadScenario as error:
+    except BadScenarioError as error:
         problems += error.problems
         given = error.rest
     except InputError as error:
@@ -226,7 +226,7 @@ def _schema_of(key: str) -> tuple[type, tuple[Any, ...], str]:
     type_: Any = ScenarioFile
     description = ""
     for part in key.split("."):
-        type_ = next(field.type for field in msgspec.structs.fields(type_) if field.encode_name == part)
+        type_ = fields_of(type_)[part].type
     while True:
         origin = get_origin(type_)
         if origin is Annotated:

@@ -23,7 +23,10 @@ from xe_sizer.report.format import plural
 from xe_sizer.result import SCHEMA_VERSION
 
 app = typer.Typer(
-    cls=TextGroup, add_completion=False, no_args_is_help=True, help="List, show and validate profiles; print JSON Schemas."
+    cls=TextGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, show and validate profiles; print JSON Schemas.",
 )
 _SCHEMAS = ("scenario", "result", "gpu", "server", "model", "stack")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -95,9 +98,7 @@ def show_command(
 
 @app.command("validate", cls=TextCommand, help="Check profile files as an estimate would read them.")
 def validate_command(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE|all", help="Files, or all that are known.")
-    ] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE|all", help="Files, or all that are known.")] = None,
     profiles: ProfilesOption = None,
 ) -> int:
     if not files:

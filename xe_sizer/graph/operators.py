@@ -66,7 +66,7 @@ class RankShape:
 class Kernels:
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
 
-    norm, rotary, activation : fused or eager
+    norm, rotary, activation : fused or eager; an activation may be native: PyTorch's own kernel, its gate apart
     attention : flash, sdpa or eager
     loss : eager (float32 copies), vocab-parallel (float32, in place) or fused (chunked, no copies)
     fused_qkv, fused_gate_up : one matrix product instead of three or two

@@ -18,7 +18,7 @@ MASK = 1.0  # bytes of a dropout mask's element
 NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
 NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
-GATED_PASSES = {"fused": (3.0, 5.0), "eager": (5.0, 9.0)}
+GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
 PLAIN_PASSES = (2.0, 3.0)
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power makes three of the four float32
@@ -196,7 +196,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     tensors = (2.0 if kind == "fused" else 3.0) if gated else 1.0
     if inputs.model.activation == "relu" and inputs.learning.base:
         tensors = 0.0
-    steps = 2.0 if gated and kind == "eager" else 1.0
+    steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
     if inputs.model.activation == "gelu-new" and kind == "eager":
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES

@@ -83,7 +83,9 @@ class _Failed:
 _FAILED = _Failed()
 
 
-class _Field(msgspec.Struct, frozen=True):
+class Field(msgspec.Struct, frozen=True):
+    """A key that a Struct has, the attribute that it fills, and its type."""
+
     key: str
     name: str
     type: Any
@@ -135,7 +137,7 @@ class _Converter:
     def struct(self, value: object, base: Any, path: KeyPath) -> object:
         if not isinstance(value, Mapping):
             return self.mismatch(value, (base,), path)
-        fields = _fields(base)
+        fields = fields_of(base)
         found: dict[str, object] = {}
         for key, item in value.items():
             field = fields.get(key)
@@ -159,12 +161,12 @@ class _Converter:
     def rest(self, base: Any, found: Mapping[str, object], *, is_root: bool) -> object:
         """The struct of what was found without a problem; only the root may lack what it requires."""
         right = {name: item for name, item in found.items() if item is not _FAILED}
-        lacking = [field.name for field in _fields(base).values() if field.required and field.name not in right]
+        lacking = [field.name for field in fields_of(base).values() if field.required and field.name not in right]
         if lacking and not is_root:
             return _FAILED
         return base(**dict.fromkeys(lacking), **right)
 
-    def unknown(self, key: str, fields: Mapping[str, _Field], path: KeyPath) -> None:
+    def unknown(self, key: str, fields: Mapping[str, Field], path: KeyPath) -> None:
         inside = f" in {_label(path)}" if path else ""
         plain = str(key).lower().replace("-", "_")
         homes = [home for home, known in _homes(self.root) if known == plain]
@@ -326,16 +328,17 @@ def _is_struct(base: Any) -> bool:
 
 
 @cache
-def _fields(struct: Any) -> dict[str, _Field]:
+def fields_of(struct: Any) -> dict[str, Field]:
+    """Fields of a Struct by the key that files have; msgspec reads all annotations anew at every call."""
     fields = msgspec.structs.fields(struct)
-    return {f.encode_name: _Field(f.encode_name, f.name, f.type, f.required) for f in fields}
+    return {f.encode_name: Field(f.encode_name, f.name, f.type, f.required) for f in fields}
 
 
 def _homes(type_: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every known key with the sections above it, to say where a misplaced key belongs."""
     base = _strip(type_)[0]
     if _is_struct(base) and depth < 4:
-        for field in _fields(base).values():
+        for field in fields_of(base).values():
             yield path, field.key
             for arm in get_args(field.type) or (field.type,):
                 yield from _homes(arm, (*path, field.key), depth + 1)

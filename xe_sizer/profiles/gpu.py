@@ -1,7 +1,5 @@
 """Accelerator profiles: what a YAML file may hold, and how it becomes an `Accelerator` in SI units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What a model profile may say: the schema of `model_profiles/<name>.yaml`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct

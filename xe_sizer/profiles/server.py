@@ -1,7 +1,5 @@
 """Server profiles: what a YAML file may hold, how it becomes a `Server`, and what its ranks talk over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args

@@ -151,8 +151,9 @@ def _typical(memory: Memory) -> str:
     if not memory.device_bytes:
         return ""
     return (
-        f"A run usually shows {gib(memory.allocated_bytes)} GiB allocated, {gib(memory.reserved_bytes)} reserved, "
-        f"{gib(memory.device_bytes)} in nvidia-smi. The verdict uses the cautious peak, {gib(memory.peak_bytes)}."
+        f"Typical readings of a run: {gib(memory.allocated_bytes)} GiB allocated, "
+        f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in nvidia-smi. "
+        f"The verdict uses the cautious peak, {gib(memory.peak_bytes)}."
     )
 
 

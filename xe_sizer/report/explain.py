@@ -56,12 +56,20 @@ def _over_the_step(result: Result) -> Table:
 
 
 def _instruments(result: Result) -> Table:
-    """The same memory as a run's own instruments show it, and as the verdict takes it."""
+    """The same memory as a run reads it, typically, and as the verdict takes it."""
     memory = result.memory
     rows = (
-        ("allocated", gib(memory.allocated_bytes), "live tensors at their peak: torch.cuda.max_memory_allocated()"),
-        ("reserved", gib(memory.reserved_bytes), "what the allocator holds: torch.cuda.max_memory_reserved()"),
-        ("nvidia-smi", gib(memory.device_bytes), "the whole card: also contexts and communication buffers"),
+        (
+            "allocated",
+            gib(memory.allocated_bytes),
+            "typical: live tensors at their peak, torch.cuda.max_memory_allocated()",
+        ),
+        ("reserved", gib(memory.reserved_bytes), "typical: what the allocator holds, torch.cuda.max_memory_reserved()"),
+        (
+            "nvidia-smi",
+            gib(memory.device_bytes),
+            "typical: the whole card, contexts and communication buffers included",
+        ),
         ("cautious peak", gib(memory.peak_bytes), "what the verdict uses: every part at its high end"),
         (
             "error of the model",
@@ -70,7 +78,7 @@ def _instruments(result: Result) -> Table:
         ),
     )
     columns = (Column("figure"), Column("GiB", True), Column("meaning"))
-    return Table("Memory as instruments usually show it", columns, rows, detail=True)
+    return Table("Memory as a run's instruments read it", columns, rows, detail=True)
 
 
 def _time(result: Result) -> Iterator[Table]:

@@ -10,17 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
-import msgspec
-
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.profiles.convert import convert_what_is_right, file_order
+from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_order
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
 __all__ = [
     "OPTIONS",
-    "BadScenario",
+    "BadScenarioError",
     "Given",
     "ScenarioFile",
     "read_scenario",
@@ -125,7 +123,7 @@ class Given:
         return self.folder if self.origin.get(key) == "file" else None
 
 
-class BadScenario(InputError):
+class BadScenarioError(InputError):
     """A scenario with problems in its keys; `rest` is what could be read of it, to look for further problems."""
 
     def __init__(self, problems: Iterable[Problem], rest: Given) -> None:
@@ -144,7 +142,7 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
 
     Raises
     ------
-    BadScenario    with every problem of the keys in the file, the variables and the flags
+    BadScenarioError    with every problem of the keys in the file, the variables and the flags
     InputError     with every problem of the file's syntax
     """
     problems: list[Problem] = []
@@ -176,7 +174,7 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     values = convert_what_is_right(merged, ScenarioFile, locate)
     unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
     rest = Given(values, MappingProxyType(origin), locate, path, flags, environment, unread)
-    raise BadScenario(sorted(problems, key=file_order), rest)
+    raise BadScenarioError(sorted(problems, key=file_order), rest)
 
 
 def _at(values: object, key: str) -> object:
@@ -249,8 +247,7 @@ def _kind(key: str) -> type:
     """Whether a key holds text (str), a list (tuple) or a number or bool (object)."""
     type_: Any = ScenarioFile
     for part in key.split("."):
-        field = next(field for field in msgspec.structs.fields(type_) if field.encode_name == part)
-        type_ = field.type
+        type_ = fields_of(type_)[part].type
     while get_args(type_) and get_origin(type_) not in (Literal, tuple):
         type_ = type_.__origin__ if get_origin(type_) is Annotated else get_args(type_)[0]
     if get_origin(type_) is Literal:

@@ -3,8 +3,6 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,7 +37,7 @@ class KernelChoice(_Part, frozen=True):
 
     norm: Literal["fused", "eager"]
     rotary: Literal["fused", "eager"]
-    activation: Literal["fused", "eager"]
+    activation: Literal["fused", "native", "eager"]
     loss: Literal["fused", "vocab-parallel", "eager"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]

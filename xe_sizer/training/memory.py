@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.sharding import Census, census, layers_per_stage
 from xe_sizer.units import GIB
 
@@ -259,9 +259,10 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
     states, base = job.stack.states, float(job.method.learning.base)
     sharded = (layouts.zero == 3).astype(float)
     casts = job.element_bytes * (1.0 - sharded) * float(job.casts_weights)
+    kept = (layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
     cast = (
-        _spread((held.linear + held.experts) * casts) * ALL_ACTIVATIONS
-        + _spread(held.whole_layer * casts) * FIRST_LAYER
+        _spread((held.linear + held.experts) * casts * kept) * ALL_ACTIVATIONS
+        + _spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
         + _spread(held.head * casts) * (FORWARD + LOSS)
     )
     size = job.element_bytes if job.method.quantised else states.gather_bytes * job.element_bytes / 2.0
