@@ -8,6 +8,7 @@ from cases import REGISTRY, ask
 from xe_sizer.errors import InputError
 from xe_sizer.question import resolve
 from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.stacks.stack import load_stack, stack_names
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 
 BASE: dict[str, object] = {"model": "llama-2-7b"}
@@ -103,6 +104,22 @@ def test_all_problems_come_at_once() -> None:
     unknown = problems({"model": "lama-2-7b", "server": "dell-xe9680-h101", "stack": "nemmo"})
     assert len(unknown) == 3
     assert all("did you mean" in problem for problem in unknown)
+
+
+def test_ways_that_a_stack_lacks_name_those_that_have_them() -> None:
+    with pytest.raises(InputError) as caught:
+        ask({**BASE, "stack": "hf-trainer", "layout.pp": 2})
+    (problem,) = caught.value.problems
+    named = (problem.hint or "").removeprefix("stacks with it: ").split(", ")
+    assert set(named) == {name for name in stack_names() if load_stack(name).supports.pipeline_parallel}
+
+
+def test_nodes_that_a_layout_or_a_limit_does_not_allow() -> None:
+    found = problems({"nodes": 3, "layout.tp": 2, "layout.dp": 8, "limits.max_gpus": 16})
+    assert [problem.split("\n")[0] for problem in found] == [
+        "--nodes: 24 GPUs cannot hold a layout of tp x pp x cp x dp = 16",
+        "--max-gpus: 24 GPUs are asked for, but at most 16 allowed",
+    ]
 
 
 def test_no_hardware_is_an_error_with_a_hint() -> None:

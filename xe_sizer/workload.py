@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -56,11 +57,19 @@ def load_dataset(given: Given) -> DatasetProfile:
         if not path.is_file():
             where = given.locate(("data", "profile"))
             raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
-    else:
-        path = DATASETS / f"{name}.yaml"
-        if name not in dataset_names():
-            hint = did_you_mean(name, dataset_names()) or "shipped: " + ", ".join(dataset_names())
-            raise InputError(Problem(f"no data set is called '{name}'", given.locate(("data", "profile")), hint))
+        return _read(path)
+    if name not in dataset_names():
+        hint = did_you_mean(name, dataset_names()) or "shipped: " + ", ".join(dataset_names())
+        raise InputError(Problem(f"no data set is called '{name}'", given.locate(("data", "profile")), hint))
+    return _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> DatasetProfile:
+    return _read(DATASETS / f"{name}.yaml")
+
+
+def _read(path: Path) -> DatasetProfile:
     document = load_yaml(path)
     return convert(document.value, DatasetProfile, document.locate)
 

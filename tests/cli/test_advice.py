@@ -101,12 +101,16 @@ LEVERS = {
         True,
     ),
     "recomputation": (
-        f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 1 "
+        f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 2 "
         "--seq-len 8192 --loss fused",
         "--recompute full",
         True,
     ),
-    "ZeRO": (f"--model llama-2-13b {H100} --gpus 4 --stack deepspeed --zero 1", "--zero 2", True),
+    "ZeRO": (
+        "--model llama-3.1-8b --gpu a100-sxm-40gb --gpus 8 --stack deepspeed --zero 1 --loss fused --seq-len 2048",
+        "--zero 2",
+        True,
+    ),
     "tensor parallel": (
         f"--model llama-2-13b {SERVER} --gpus 8 --stack megatron-lm --tp 1 --pp 1 --dp 8 --recompute full "
         "--micro-batch 1",

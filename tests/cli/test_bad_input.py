@@ -227,6 +227,54 @@ def test_all_mistakes_of_a_file_are_told_at_once(cli: Cli) -> None:
         refused(ran, f"job.yaml:{place}")
 
 
+ALL_AT_ONCE = {
+    "a key, a model and a split that needs the model": (
+        "model: lama-2-7b\ngpu: h100-sxm-80gb\ngpus: 8\nlayuot: {tp: 3}\nlayout: {tp: 8, pp: 3}\n",
+        ["1:8 unknown model", "3:7 'gpus' (8) is not a multiple", "4:1 unknown key 'layuot'"],
+    ),
+    "a limit, a server and a split of a good model": (
+        "model: llama-2-7b\nserver: dell-xe9680-h10\nlimits: {max_hours: -3}\nlayout: {pp: 5}\n",
+        ["2:9 unknown server", "3:21 'max_hours' must be greater", "4:14 pp 5 does not divide"],
+    ),
+    "a batch, a precision, a stack's ways and a target": (
+        "job: lora\nlora: {targets: [qvk]}\nmodel: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n"
+        "stack: hf-trainer\nlayout: {tp: 2}\ntrain: {micro_batch: none}\n",
+        ["2:17 'qvk' is not", "5:12 a100-sxm-80gb has no fp8", "7:14 hf-trainer has no tp", "8:22 'micro_batch'"],
+    ),
+    "a key that may name the hardware": (
+        "model: llama-2-7b\nsrver: dell-xe9680-h100\nlayout: {tp: 3}\n",
+        ["2:1 unknown key 'srver'", "3:14 tp 3 does not divide"],
+    ),
+    "no hardware and a bad number": (
+        "model: llama-2-7b\nlayout: {tp: 0}\ndata: {profile: alpacca}\n",
+        ["1:1 no hardware named", "2:14 'tp' must be", "3:17 no data set is called"],
+    ),
+    "a place with two problems": (
+        "model: llama-2-7b\ngpu: b200\ngpus: 8\nlayout: {dp: 8, tp: 0}\ntrain: {global_batch: 12}\n",
+        ["4:21 'tp' must be", "5:23 'global_batch' (12) is not a multiple"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), ALL_AT_ONCE.values(), ids=ALL_AT_ONCE)
+def test_keys_names_model_and_hardware_are_told_in_one_list(cli: Cli, text: str, expected: list[str]) -> None:
+    Path("job.yaml").write_text(text)
+    ran = cli("estimate", "job.yaml")
+    told = [line.removeprefix("job.yaml:") for line in ran.err.splitlines() if not line.startswith("  hint")]
+    assert ran.code == 2
+    assert len(told) == len(expected), ran.err
+    for line, start in zip(told, expected, strict=True):
+        place, _, words = start.partition(" ")
+        assert line.startswith(f"{place}: {words}")
+
+
+def test_a_flag_that_is_no_number_does_not_hide_the_file(cli: Cli) -> None:
+    Path("job.yaml").write_text("model: llama-2-7b\nserver: dell-xe9680-h10\n")
+    ran = cli("estimate", "job.yaml", "--tp", "010", "--stack", "nemmo")
+    told = [line.split(": ")[0] for line in ran.err.splitlines() if not line.startswith("  hint")]
+    assert told == ["--tp", "--stack", "job.yaml:2:9"]
+
+
 def test_all_unknown_names_are_told_at_once(cli: Cli) -> None:
     Path("job.yaml").write_text("model: lama\ngpu: h10\nstack: nmo\ndata: {profile: alpca}\n")
     ran = cli("estimate", "job.yaml")

@@ -52,6 +52,10 @@ GPU_SLIPS = {
     "precision": Slip("bf16: 989", "bf61: 989", "6:25", "unknown precision 'bf61'", "'bf16'"),
     "no 16-bit peak": Slip("bf16: 989, fp16: 989", "fp8: 9", "6:1", "neither bf16 nor fp16", "peak"),
     "another name": Slip("name: mine", "name: other", "1:7", "the file is 'mine.yaml'", "same name"),
+    "bytes for GiB": Slip("79.1", "84934656000", "4:13", "must be at most 100000"),
+    "bytes for GB": Slip("3350", "3350000000000", "5:28", "must be at most 1000000"),
+    "FLOP/s for TFLOP/s": Slip("bf16: 989", "bf16: 9.89e14", "6:31", "must be at most 1000000"),
+    "bytes on the link": Slip("450", "4.5e11", "9:41", "must be at most 1000000"),
     "not YAML": Slip("{fp32: 67", "{fp32: 67:", "6:", "", None),
 }
 SERVER_PROFILE = """\
@@ -70,6 +74,7 @@ SERVER_SLIPS = {
     "no GPUs": Slip("gpus: 8", "gpus: 0", "4:7", "must be greater than 0"),
     "fabric": Slip("nvswitch", "nvswich", "5:18", "must be one of", "'nvswitch'"),
     "negative memory": Slip("2048", "-2048", "7:19", "must be greater than 0"),
+    "bit/s for Gbit/s": Slip("400", "400000000000", "6:34", "must be at most 1000000"),
 }
 MODEL = """\
 name: mine
@@ -103,6 +108,12 @@ STACK_SLIPS = {
     "parent path": Slip("generic", "../mine", "2:9", "must be a shipped stack", "known stacks"),
     "padding": Slip("pad_to_multiple: 8", "padding: longest", "5:21", "must be one of", "'longest-in-micro-batch'"),
     "multiple": Slip("pad_to_multiple: 8", "pad_to_multiple: 0", "5:29", "must be at least 1, not 0"),
+    "efficiency in per cent": Slip(
+        "defaults: {pad_to_multiple: 8}", "efficiency: {matmul: 95}", "5:22", "must be at most 1.5, not 95"
+    ),
+    "memory in bytes": Slip(
+        "defaults: {pad_to_multiple: 8}", "memory: {bucket_gib: 536870912}", "5:22", "must be at most 100000"
+    ),
     "optimizer": Slip("pad_to_multiple: 8", "optimizer: adma", "5:23", "has no 'moment_bytes'", "'adamw'"),
     "ZeRO": Slip("defaults: {pad_to_multiple: 8}", "supports: {zero: [0, 1]}", "1:1", "ZeRO stage 3"),
 }

@@ -53,6 +53,29 @@ def test_a_file_named_twice_is_checked_once(cli: Cli, estimator: Estimator, jobs
     assert len(estimator.given) == 2
 
 
+def test_the_ending_of_the_output_file_chooses_the_format(cli: Cli, estimator: Estimator, jobs: Path) -> None:
+    assert cli("check", jobs / "a-good.yaml", "-o", jobs / "answer.xml").code == 0
+    assert (jobs / "answer.xml").read_text().startswith("<?xml")
+    ran = cli("check", jobs / "a-good.yaml", "-o", jobs / "answer.csv")
+    assert (ran.code, (jobs / "answer.csv").exists()) == (2, False)
+    assert "there is no format 'csv' here" in ran.err
+
+
+def test_a_job_that_does_not_fit_has_a_reason_and_no_time(cli: Cli, estimator: Estimator, jobs: Path) -> None:
+    lines = cli("check", jobs).out.splitlines()
+    good, big = (next(line for line in lines if f"{name}.yaml " in line).split() for name in ("a-good", "b-big"))
+    assert good[-4:] == ["2.6", "h", "limits", "met"]
+    assert big[-4:] == ["-", "80.0", "GiB", "missing"]
+
+
+def test_all_problems_of_a_scenario_are_told_in_one_pass(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("model: llama-2-7b\nserver: dell-xe9680-h10\nlimits: {max_hours: -3}\nlayout: {pp: 5}\n")
+    ran = cli("check", file)
+    places = [line.split(": ")[0] for line in ran.err.splitlines() if not line.startswith("  hint")]
+    assert places == [f"{file}:2:9", f"{file}:3:21", f"{file}:4:14"]
+
+
 def test_an_empty_folder_is_bad_input(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:
     ran = cli("check", tmp_path)
     assert ran.code == 2

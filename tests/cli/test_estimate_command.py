@@ -52,7 +52,7 @@ def test_all_problems_of_the_flags_are_reported_at_once(cli: Cli, estimator: Est
     assert ran.code == 2
     assert ran.out == ""
     places = [line.split(":")[0] for line in ran.err.splitlines() if line.startswith("--")]
-    assert sorted(places) == ["--padding", "--pp", "--samples", "--tp"]
+    assert sorted(places) == ["--model", "--padding", "--pp", "--samples", "--tp"]
     assert "Traceback" not in ran.err
     assert estimator.given == []
 
@@ -62,7 +62,7 @@ def test_a_bad_file_names_its_line(cli: Cli, estimator: Estimator, tmp_path: Pat
     file.write_text("model: m\nlayuot: {tp: 2}\n")
     ran = cli("estimate", file)
     assert ran.code == 2
-    assert ran.err.startswith(f"{file}:2:1: ")
+    assert f"{file}:2:1: unknown key 'layuot'" in ran.err
     assert "'layout'" in ran.err
 
 
@@ -96,6 +96,26 @@ def test_color_on_request_only(cli: Cli, estimator: Estimator, monkeypatch: pyte
     assert "\x1b[" in cli("estimate", "--model", "m", "--color", "always").out
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[" in cli("estimate", "--model", "m", "--color", "always").out
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "start"),
+    [
+        ("answer.json", [], '{"schema_version":1'),
+        ("answer.csv", [], "section,name,value,unit"),
+        ("answer.md", [], "### "),
+        ("ANSWER.HTML", [], "<!DOCTYPE html>"),
+        ("answer.xml", [], "<?xml"),
+        ("answer.txt", [], "FITS  "),
+        ("answer.json", ["--format", "csv"], "section,name,value,unit"),
+    ],
+)
+def test_the_ending_of_the_output_file_chooses_the_format(
+    cli: Cli, estimator: Estimator, tmp_path: Path, name: str, arguments: list[str], start: str
+) -> None:
+    file = tmp_path / name
+    assert cli("estimate", "--model", "m", "-o", file, *arguments).code == 0
+    assert "".join(file.read_text().split()).startswith("".join(start.split()))
 
 
 def test_output_file_is_replaced_whole(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:

@@ -8,6 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
+from xe_sizer.cli.catalogue import show_document
+from xe_sizer.report.formats.table import render_document
+from xe_sizer.report.options import Options
+
 from .conftest import FIXTURES, Ran
 
 Cli = Callable[..., Ran]
@@ -43,7 +47,46 @@ def test_show_tells_figures_and_their_sources(cli: Cli) -> None:
     out = cli("profiles", "show", "H100-SXM-80GB").out
     assert out.startswith("h100-sxm-80gb  gpu profile")
     line = next(line for line in out.splitlines() if line.startswith("laws.matmul.bf16.floor_us"))
-    assert "aiconfigurator" in line
+    mark = line.split()[-1]
+    assert mark.startswith("[")
+    source = [line for line in out.splitlines() if line.startswith(f"{mark} ")]
+    assert len(source) == 1
+    assert "aiconfigurator" in source[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("gpu", "gpu_profiles/h100-sxm-80gb.yaml"),
+        ("gpu", "gpu_profiles/mi300x.yaml"),
+        ("server", "gpu_profiles/servers/dell-xe9680-h100.yaml"),
+        ("model", "model_profiles/deepseek-v3.yaml"),
+        ("stack", "xe_sizer/stacks/nemo.yaml"),
+    ],
+)
+def test_show_says_each_source_once_and_fits_a_terminal(kind: str, file: str) -> None:
+    text = render_document(show_document(kind, ROOT / file), Options(width=80))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    marks = [line.split()[0] for line in text.splitlines() if line.startswith("[")]
+    assert marks == [f"[{number}]" for number in range(1, len(marks) + 1)]
+    assert all(text.count(mark) > 1 for mark in marks)
+
+
+def test_a_server_without_a_network_shows_the_assumed_one_marked(cli: Cli) -> None:
+    out = cli("profiles", "list", "server", "xe9680").out
+    network = {line.split()[0]: line.split()[-3:] for line in out.splitlines() if line.startswith("dell-")}
+    assert network["dell-xe9680-h100"] == ["8", "x", "400"]
+    assert network["dell-xe9680-h200"] == ["8", "x", "400*"]
+    assert "* assumed" in out
+    rows = json.loads(cli("profiles", "list", "server", "xe9680", "--format", "json").out)["profiles"]
+    assumed = {row["name"]: (row["scale_out_nics"], row["scale_out_assumed"]) for row in rows}
+    assert (assumed["dell-xe9680-h100"], assumed["dell-xe9680-h200"]) == ((8, False), (8, True))
+
+
+def test_the_ending_of_the_output_file_chooses_the_format(cli: Cli, tmp_path: Path) -> None:
+    assert cli("profiles", "list", "gpu", "h100", "-o", tmp_path / "gpus.json").code == 0
+    assert json.loads((tmp_path / "gpus.json").read_text())["schema_version"] == 1
+    assert "'html' is not a choice" in cli("profiles", "list", "-o", tmp_path / "gpus.html").err
 
 
 def test_show_as_yaml_is_the_file(cli: Cli) -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Meta
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.convert import convert_what_is_right
 from xe_sizer.profiles.source import convert, load_yaml
 
 
@@ -163,3 +164,11 @@ def test_the_description_of_a_missing_key_is_its_hint() -> None:
 def test_convert_takes_plain_containers() -> None:
     assert convert({"a": 1, "b": 2.5}, dict[str, float], located) == {"a": 1.0, "b": 2.5}
     assert convert([1, 2], list[int], located) == [1, 2]
+
+
+def test_what_is_right_of_bad_data() -> None:
+    data = {"count": 3, "flag": True, "size": 7, "kind": "rng", "knd": 1, "parts": [{"name": "a", "rate": 500}]}
+    rest = convert_what_is_right(data, Whole, located)
+    assert (rest.flag, rest.size) == (True, 7)
+    assert (rest.count, rest.kind, rest.parts) == (None, "ring", (Part(name_="a"),))
+    assert convert_what_is_right({"count": 4, "parts": [{"rate": 5}]}, Whole, located) == Whole(count=4)

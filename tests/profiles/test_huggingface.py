@@ -442,6 +442,15 @@ def shape_and_notes(name: str, folder: Path, **changes: object) -> tuple[Any, tu
     return model_from_config(write(folder, CONFIGS[name][0] | changes))
 
 
+def test_name_in_a_download_cache_is_that_of_the_model(tmp_path: Path) -> None:
+    folder = tmp_path / ("0123456789abcdef" * 3)[:40]
+    folder.mkdir()
+    shape, _ = shape_and_notes("llama-3.1-8b", folder, _name_or_path="meta-llama/Llama-3.1-8B")
+    assert shape.name == "Llama-3.1-8B"
+    assert shape_and_notes("llama-3.1-8b", folder)[0].name == folder.name
+    assert shape_and_notes("llama-3.1-8b", tmp_path, _name_or_path="a/b")[0].name == tmp_path.name
+
+
 def test_name_is_the_folder_of_the_config(tmp_path: Path) -> None:
     shape, notes = shape_and_notes("llama-3.1-8b", tmp_path)
     assert (shape.name, shape.family, notes) == (tmp_path.name, "llama", ())

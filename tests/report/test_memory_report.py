@@ -95,6 +95,14 @@ def test_what_a_run_shows_stands_below_the_ledger(lora: Result) -> None:
     assert "Memory over the step" not in text
 
 
+@pytest.mark.parametrize(("vendor", "monitor"), [("AMD", "rocm-smi"), ("Intel", "the vendor's monitor")])
+def test_other_vendors_have_other_monitors(lora: Result, vendor: str, monitor: str) -> None:
+    result = msgspec.structs.replace(lora, scenario=lora.scenario | {"names": {"vendor": vendor}})
+    text = render(result, "table", Options(explain=("memory",)))
+    assert f"19.1 in {monitor}. The verdict" in text
+    assert "nvidia-smi" not in text
+
+
 def bars(result: Result, encoding: str = "utf-8") -> dict[str, str]:
     """The chart's bars by moment."""
     text = render(result, "table", Options(explain=("memory",), encoding=encoding))

@@ -59,18 +59,22 @@ def _pull(trials: Trials, levers: Iterable[Lever]) -> Iterator[Option]:
 
 def _made_to_fit(trials: Trials) -> list[Option]:
     """What brings memory down: one lever, else several together; other hardware; a smaller job."""
-    before, registry = trials.before, trials.registry
+    before = trials.before
     host = before.question.job.server.host_memory_bytes
-    short_of_host = host is not None and trials.host_bytes(before) > host
+    short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
     same_job = ((less_offload,) if short_of_host else ()) + SAME_JOB
-    strongest = [change for lever in same_job for change in list(lever(before, registry))[-1:]]
     found = _up_to(MOST_ADVICE, [], _pull(trials, same_job))
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))
-    found = found or trials.combination(strongest)
+    found = found or trials.combination(_strongest(trials, same_job))
     found = _up_to(MOST_ADVICE, found, _pull(trials, OTHER_JOB))
-    heaviest = [change for lever in OTHER_JOB for change in list(lever(before, registry))[-1:]]
-    return found if len(found) > 1 else _with(found, trials.combination([*strongest, *heaviest]))
+    all_levers = same_job + (FOR_LIMITS if before.question.given.values.limits.max_hours else OTHER_JOB)
+    return found if len(found) > 1 else _with(found, trials.combination(_strongest(trials, all_levers)))
+
+
+def _strongest(trials: Trials, levers: Iterable[Lever]) -> list[Change]:
+    """The strongest change of each lever, to be combined."""
+    return [change for lever in levers for change in list(lever(trials.before, trials.registry))[-1:]]
 
 
 def _with(found: list[Option], more: list[Option]) -> list[Option]:
@@ -98,7 +102,8 @@ def _given_headroom(trials: Trials) -> list[Option]:
 def _made_to_meet_limits(trials: Trials) -> list[Option]:
     """What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job."""
     faster = [option for option in _faster(trials.before) if trials.mends(option.after)]
-    return _up_to(MOST_ADVICE, faster, _pull(trials, FOR_LIMITS))
+    found = _up_to(MOST_ADVICE, faster, _pull(trials, FOR_LIMITS))
+    return found or trials.combination(_strongest(trials, FOR_LIMITS))
 
 
 def _faster(priced: Priced) -> list[Option]:

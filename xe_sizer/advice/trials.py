@@ -49,14 +49,12 @@ class Trials:
             return None
 
     def mends(self, after: Priced) -> bool:
-        """Whether the answer is yes with a little room; where another server's memory is unknown, in that of ours."""
-        host, asked = after.question.job.server, self.before.question.job.server
-        if host.host_memory_bytes is None and asked.host_memory_bytes is not None and self.host_bytes(after):
+        """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
+        asked_bytes = self.before.question.job.server.host_memory_bytes
+        host_bytes = after.question.job.server.host_memory_bytes or asked_bytes
+        if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
             return False
         return meets(after) and after.peak_bytes <= after.usable_bytes * (1.0 - ROOM)
-
-    def host_bytes(self, priced: Priced) -> float:
-        return float(priced.ledger.host_bytes[0])
 
     def first(self, changes: Iterable[Change], only_with_headroom: bool = False) -> list[Option]:
         """The mildest of one lever's changes that mends with headroom, else (where allowed) the mildest that mends."""
@@ -97,10 +95,17 @@ class Trials:
 
 
 def _shortfall(priced: Priced) -> float:
-    """Memory needed over memory there, of the card or the host, whichever lacks more [-]."""
-    job, host = priced.question.job, priced.question.job.server.host_memory_bytes
-    on_host = float(priced.ledger.host_bytes[0]) / host if host else 0.0
-    return max((priced.peak_bytes + priced.question.min_headroom_bytes) / job.server.accelerator.memory_bytes, on_host)
+    """Needed over allowed, of whatever lacks most: memory of the card or the host, hours or price [-]."""
+    limits, rate = priced.question.given.values.limits, priced.question.price_per_gpu_hour
+    host, hours = priced.question.job.server.host_memory_bytes, priced.total_s / HOUR_S
+    shares = [(priced.peak_bytes + priced.question.min_headroom_bytes) / priced.usable_bytes]
+    if host:
+        shares.append(float(priced.ledger.host_bytes[0]) / host)
+    if limits.max_hours:
+        shares.append(hours / limits.max_hours)
+    if limits.max_cost and rate is not None:
+        shares.append(hours * priced.gpus * rate / limits.max_cost)
+    return max(shares)
 
 
 def meets(priced: Priced) -> bool:

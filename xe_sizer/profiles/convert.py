@@ -250,13 +250,13 @@ def _broken_rule(value: Any, meta: msgspec.Meta) -> str | None:
     shown = f"{value:.12g}" if isinstance(value, float) else show(value)
     unit = "characters" if isinstance(value, str) else "items"
     if meta.gt is not None and not value > meta.gt:
-        return f"be greater than {meta.gt}, not {shown}"
+        return f"be greater than {meta.gt:.12g}, not {shown}"
     if meta.ge is not None and not value >= meta.ge:
-        return f"be at least {meta.ge}, not {shown}"
+        return f"be at least {meta.ge:.12g}, not {shown}"
     if meta.lt is not None and not value < meta.lt:
-        return f"be less than {meta.lt}, not {shown}"
+        return f"be less than {meta.lt:.12g}, not {shown}"
     if meta.le is not None and not value <= meta.le:
-        return f"be at most {meta.le}, not {shown}"
+        return f"be at most {meta.le:.12g}, not {shown}"
     if meta.multiple_of is not None and value % meta.multiple_of:
         return f"be a multiple of {meta.multiple_of}, not {shown}"
     if meta.min_length is not None and len(value) < meta.min_length:

@@ -72,16 +72,20 @@ class Registry:
         self.user_folders = tuple(extra)
         # Advice and searches ask for the same few profiles many times.
         self._gpus: dict[Path, GpuProfile] = {}
+        self._accelerators: dict[Path, Accelerator] = {}
         self._servers: dict[str, Server] = {}
         self._models: dict[str, ModelShape] = {}
 
     def accelerator(self, name: str, where: Location | None = None) -> Accelerator:
         """The accelerator of a profile name or path. Raises InputError."""
         path = self.path("gpu", name, where)
+        if path in self._accelerators:
+            return self._accelerators[path]
         profile = self._gpu(path)
         catalogue = built_in_folder() / FOLDERS["gpu"]
         donors = [catalogue / f"{donor}.yaml" for donor in donors_of(profile)]
-        return accelerator(profile, [self._gpu(donor) for donor in donors if donor != path])
+        made = accelerator(profile, [self._gpu(donor) for donor in donors if donor != path])
+        return self._accelerators.setdefault(path, made)
 
     def _gpu(self, path: Path) -> GpuProfile:
         if path not in self._gpus:

@@ -76,7 +76,7 @@ _SYNTAX = (  # words of the parser's message, what is wrong, what to do
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Document:
     """A YAML file: its plain data (dict, list, str, int, float, bool, None) and where each piece stands.
 

@@ -33,10 +33,10 @@ from xe_sizer.report.format import (
     value_range,
     whole,
 )
-from xe_sizer.report.names import component_name
+from xe_sizer.report.names import component_name, monitor_name
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
-from xe_sizer.result import Cost, Memory, Result
+from xe_sizer.result import Cost, Result
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
@@ -142,17 +142,18 @@ def memory_table(result: Result) -> Table:
         rows=rows,
         shares=(*(share for _, _, share in lines[: len(parts) + 1]), None, None),
         totals=len(sums),
-        note=_typical(memory),
+        note=_typical(result),
     )
 
 
-def _typical(memory: Memory) -> str:
+def _typical(result: Result) -> str:
     """What the usual instruments show; a result saved by an older version does not have it."""
+    memory = result.memory
     if not memory.device_bytes:
         return ""
     return (
         f"Typical readings of a run: {gib(memory.allocated_bytes)} GiB allocated, "
-        f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in nvidia-smi. "
+        f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in {monitor_name(result)}. "
         f"The verdict uses the cautious peak, {gib(memory.peak_bytes)}."
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from xe_sizer.report.document import Block, Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
-from xe_sizer.report.names import component_name
+from xe_sizer.report.names import component_name, monitor_name
 from xe_sizer.result import Result
 
 
@@ -62,11 +62,11 @@ def _instruments(result: Result) -> Table:
         (
             "allocated",
             gib(memory.allocated_bytes),
-            "typical: live tensors at their peak, torch.cuda.max_memory_allocated()",
+            "typical: live tensors at their peak, PyTorch's max_memory_allocated()",
         ),
-        ("reserved", gib(memory.reserved_bytes), "typical: what the allocator holds, torch.cuda.max_memory_reserved()"),
+        ("reserved", gib(memory.reserved_bytes), "typical: what the allocator holds, PyTorch's max_memory_reserved()"),
         (
-            "nvidia-smi",
+            monitor_name(result),
             gib(memory.device_bytes),
             "typical: the whole card, contexts and communication buffers included",
         ),

@@ -6,6 +6,7 @@ from xe_sizer.report.format import clean
 from xe_sizer.result import Result
 
 # The ledger speaks of NVIDIA's software; other vendors have the same parts under other names.
+_MONITORS = {"NVIDIA": "nvidia-smi", "AMD": "rocm-smi"}
 _WITHOUT_VENDOR = {"CUDA context": "device context", "NCCL buffers": "collective library buffers"}
 
 
@@ -19,3 +20,9 @@ def component_name(result: Result, name: str) -> str:
     """A component of the memory ledger; results that do not know the vendor keep the ledger's word."""
     names = result.scenario.get("names") or {}
     return clean(name if names.get("vendor", "NVIDIA") == "NVIDIA" else _WITHOUT_VENDOR.get(name, name))
+
+
+def monitor_name(result: Result) -> str:
+    """What shows the memory of the whole card."""
+    names = result.scenario.get("names") or {}
+    return _MONITORS.get(str(names.get("vendor", "NVIDIA")), "the vendor's monitor")

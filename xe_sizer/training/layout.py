@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 IntArray = NDArray[np.int64]
 
 RECOMPUTE = ("none", "selective", "full")
+SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))
 OFFLOAD = ("none", "optimizer", "params")
 
 

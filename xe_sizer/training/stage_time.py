@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from xe_sizer.cost.collectives import collective_time_s
 from xe_sizer.cost.host import exposed_launch_time_s
-from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, Operator, as_array
+from xe_sizer.graph.operators import Array, Attention, Collective, Operator, as_array
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.pricing import OperatorTime, launch_counts, price
+from xe_sizer.training.flops import needed_flops, recomputed_flops
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import RECOMPUTE, Layouts
+from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
 
 PART_NAMES = (
@@ -106,17 +108,6 @@ def _hidden_share(job: Job, group: str) -> float:
     return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
 
 
-def _flops(operators: Iterable[Operator]) -> Array:
-    """FLOPs of forward and backward; attention's backward counts twice its forward."""
-    total: Array = np.zeros(1)
-    for op in operators:
-        if isinstance(op, Matmul):
-            total = total + op.layers * (op.forward_flops + op.backward_flops)
-        elif isinstance(op, Attention):
-            total = total + op.layers * 3.0 * op.forward_flops
-    return total
-
-
 def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[int, ...]) -> Array:
     """Forward seconds that run again in the backward: all of a layer, or its attention core."""
     everything, attention = np.zeros(shape), np.zeros(shape)
@@ -124,25 +115,34 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[in
         everything = everything + time.forward_s
         if isinstance(time.operator, Attention):
             attention = attention + time.forward_s
-    return np.select(
-        [layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")],
-        [everything, attention],
-        0.0,
-    )
+    return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, attention], 0.0)
 
 
-def _modules(groups: Iterable[tuple[Array, Iterable[OperatorTime], Array]]) -> dict[str, tuple[Array, Array]]:
-    """Seconds by module; `groups` are (share on each stage, operator times, recomputed share of their forward)."""
+def _modules(groups: Iterable[tuple[Array, Iterable[OperatorTime], ArrayLike]]) -> dict[str, tuple[Array, Array]]:
+    """Seconds by module; `groups` are (share on each stage, operator times, recomputation of their forward)."""
     modules: dict[str, tuple[Array, Array]] = {}
-    for share, times, again in groups:
+    for share, times, recompute in groups:
+        mode = np.asarray(recompute)
         for time in times:
             forward, backward = modules.get(time.operator.module, (0.0 * share, 0.0 * share))
             attention = isinstance(time.operator, Attention)
-            redone = np.where((again == 1) | ((again == 2) & attention), time.forward_s, 0.0)
+            redone = np.where((mode == FULL) | ((mode == SELECTIVE) & attention), time.forward_s, 0.0)
             modules[time.operator.module] = (
                 forward + share * time.forward_s, backward + share * (time.backward_s + redone),
             )  # fmt: skip
     return modules
+
+
+def _exchanged(
+    job: Job, layouts: Layouts, stages: _Stages, operators: Iterable[Operator]
+) -> dict[str, tuple[Array, Array]]:
+    """Seconds of the collectives that the stack does not hide, by part, forward and backward with recomputation."""
+    again = (layouts.recompute == FULL).astype(float)
+    shown = {}
+    for group, (there, back) in _exchanges(operators, job, layouts).items():
+        share = stages.layers * (1.0 - _hidden_share(job, group))
+        shown[GROUP_PART[group]] = share * there, share * (back + again * there)
+    return shown
 
 
 def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
@@ -153,68 +153,42 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
     """
     shape = (len(layouts),)
     stages = _Stages.of(job, layouts)
-    layer_ops, embedding_ops, head_ops = (
-        layer_operators(inputs),
-        embedding_operators(inputs),
-        head_operators(inputs),
-    )
-    layers, embedding, head = (price(ops, job.device) for ops in (layer_ops, embedding_ops, head_ops))
+    operators = (layer_operators(inputs), embedding_operators(inputs), head_operators(inputs))
+    layers, embedding, head = (price(ops, job.device) for ops in operators)
     sums = [_sums(times, shape) for times in (layers, embedding, head)]
     forward, backward = (stages.total(*(part[side] for part in sums)) for side in (0, 1))
     recompute = stages.layers * _recomputed(layers, layouts, shape)
-    again = (layouts.recompute == RECOMPUTE.index("full")).astype(float)
+    exchanged = _exchanged(job, layouts, stages, operators[0])
+    forward_s = forward + sum(there for there, _ in exchanged.values())
+    backward_s = backward + recompute + sum(back for _, back in exchanged.values())
+    forward_gap_s, backward_gap_s = _waiting_for_host(job, layouts, stages, operators, forward_s, backward_s)
     parts = {"forward": forward, "backward": backward, "recompute": recompute}
-    exchanged = [np.zeros((3, *shape)), np.zeros((3, *shape))]
-    for group, (there, back) in _exchanges(layer_ops, job, layouts).items():
-        shown = 1.0 - _hidden_share(job, group)
-        sides = stages.layers * there * shown, stages.layers * (back + again * there) * shown
-        parts[GROUP_PART[group]] = sides[0] + sides[1]
-        exchanged = [exchanged[0] + sides[0], exchanged[1] + sides[1]]
-    forward_s, backward_s = forward + exchanged[0], backward + recompute + exchanged[1]
-    forward_gap_s, backward_gap_s = _waiting_for_host(
-        job, stages, (layer_ops, embedding_ops, head_ops), again, forward_s, backward_s
-    )
+    parts |= {name: there + back for name, (there, back) in exchanged.items()}
     parts["host"] = forward_gap_s + backward_gap_s + job.stack.micro_batch_overhead_s
-    mode = np.select(
-        [layouts.recompute == RECOMPUTE.index("full"), layouts.recompute == RECOMPUTE.index("selective")],
-        [1, 2],
-        0,
-    )
-    never = np.zeros_like(mode)
-    modules = _modules(
-        ((stages.layers, layers, mode), (stages.embedding, embedding, never), (stages.head, head, never))
-    )
-    attention = np.asarray(
-        sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Attention)), np.zeros(1))
-    )
-    forward_flops = np.asarray(
-        sum((op.layers * op.forward_flops for op in layer_ops if isinstance(op, Matmul)), attention)
-    )
-    redone = np.select([mode == 1, mode == 2], [forward_flops, attention * np.ones(shape)], 0.0)
-    flops = _flops(layer_ops) + _flops(head_ops)
+    groups = ((stages.layers, layers, layouts.recompute), (stages.embedding, embedding, 0), (stages.head, head, 0))
     return StageTime(
-        {name: parts[name] for name in PART_NAMES},
-        modules,
+        parts={name: parts[name] for name in PART_NAMES},
+        modules=_modules(groups),
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
-        forward_s + forward_gap_s,
-        backward_s + backward_gap_s,
-        flops / layouts.pp,
-        redone / layouts.pp,
+        forward_s=forward_s + forward_gap_s,
+        backward_s=backward_s + backward_gap_s,
+        flops=(needed_flops(operators[0]) + needed_flops(operators[2])) / layouts.pp,
+        recompute_flops=recomputed_flops(operators[0], layouts) / layouts.pp,
     )
 
 
 def _waiting_for_host(
     job: Job,
+    layouts: Layouts,
     stages: _Stages,
     operators: tuple[tuple[Operator, ...], ...],
-    again: Array,
     forward_s: Array,
     backward_s: Array,
 ) -> tuple[Array, Array]:
     """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
     counts = [launch_counts(ops) for ops in operators]
     forward, backward = (stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
-    recomputed = again * stages.layers * counts[0][0]
+    recomputed = (layouts.recompute == FULL) * stages.layers * counts[0][0]
     forward_gap_s = exposed_launch_time_s(forward, job.stack.forward_launch_s, forward_s)
     redo_s = recomputed * job.stack.forward_launch_s
     backward_launch_s = backward * job.stack.backward_launch_s + redo_s

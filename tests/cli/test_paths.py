@@ -1,0 +1,38 @@
+"""Profiles that a path names: reports use the profile's own name, the resolved scenario keeps the path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Ran
+from .test_bad_profiles import CONFIG, GPU, SERVER_PROFILE
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my-model").mkdir()
+    Path("my-model/config.json").write_text(CONFIG)
+    Path("mine.yaml").write_text(GPU)
+    Path("box.yaml").write_text(SERVER_PROFILE.replace("name: mine", "name: box"))
+
+
+def test_model_and_gpu(cli: Cli) -> None:
+    flags = ("--model", "./my-model/config.json", "--gpu", "./mine.yaml", "--gpus", "8", "--job", "lora")
+    assert " of my-model on 8 x mine (1 x generic-8x-mine): " in cli("estimate", *flags).out.splitlines()[0]
+    scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
+    assert (scenario["model"], scenario["gpu"]) == ("./my-model/config.json", "./mine.yaml")
+    assert scenario["names"] == {"model": "my-model", "server": "generic-8x-mine", "gpu": "mine", "vendor": "NVIDIA"}
+
+
+def test_server(cli: Cli) -> None:
+    flags = ("--model", "llama-2-7b", "--server", "./box.yaml", "--gpus", "8", "--job", "lora")
+    assert " on 8 x h100-sxm-80gb (1 x box): " in cli("estimate", *flags).out.splitlines()[0]
+    scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
+    assert (scenario["server"], scenario["gpu"]) == ("./box.yaml", "h100-sxm-80gb")
