@@ -19,8 +19,8 @@ from xe_sizer.training.layout import RECOMPUTE, Layouts
 
 # Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
 # Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
-# float32 in place, and the 16-bit gradient. Fused: chunks of an eighth of the tokens in float32, with the head's product
-# inside (Liger-Kernel's fused linear cross-entropy).
+# float32 in place, and the 16-bit gradient. Fused: chunks of an eighth of the tokens in float32, the head's product
+# among them (Liger-Kernel's fused linear cross-entropy).
 LOSS_KEPT_BYTES = {"eager": 4.0, "vocab-parallel": 4.0, "fused": 0.0}
 LOSS_LIVE_BYTES = {"eager": 12.0, "vocab-parallel": 6.0, "fused": 0.5}
 # Eager attention, per score: gradient and result of the softmax's backward in float32, less what is gone by then.
