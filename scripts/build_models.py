@@ -33,6 +33,7 @@ ALL_DROPOUT = ["embedding", "attention", "hidden"]
 DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, "opt": ["hidden"]}
 SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
 NARROW_SOFTMAX = {"gpt2", "falcon"}
+MATH_ATTENTION = {"falcon"}
 KV_LAYERS = {"hunyuan-large": 32}
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
@@ -179,6 +180,7 @@ def _details(row: Row) -> dict[str, Any]:
         "dropout": DROPOUT.get(row["family"]),
         "soft_caps": SOFT_CAPS.get(row["family"]),
         "narrow_softmax": row["family"] in NARROW_SOFTMAX or None,
+        "math_attention": row["family"] in MATH_ATTENTION or None,
     }
 
 

@@ -137,13 +137,20 @@ def _indexer(block: Block, layers: float) -> Iterator[Attention]:
     )
 
 
-def _score_bytes(inputs: GraphInputs) -> float:
-    """What eager attention keeps per score: the softmax's result (float32 and cast, or in the compute type) and, with
-    dropout, a mask and the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes)."""
+def _score_bytes(inputs: GraphInputs) -> tuple[float, float]:
+    """What unfused attention keeps per score, and what its backward holds beside that [bytes].
+
+    Kept: the softmax's result, in float32 and cast, or in the compute type alone; a soft cap's; with dropout a mask and
+    the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes). The fallback of sdpa keeps float32 alone.
+    The backward of the softmax holds its two gradients in the type of the softmax; a cast copy is gone by then.
+    """
+    size = inputs.element_bytes
+    if inputs.kernels.attention == "sdpa":
+        return FLOAT32, 2.0 * FLOAT32
     wide = inputs.kernels.softmax == "float32" and not inputs.model.narrow_softmax
-    kept = inputs.element_bytes + (FLOAT32 if wide else 0.0)
-    kept += inputs.element_bytes * float("scores" in inputs.model.soft_caps)
-    return kept + inputs.drops("attention") * (MASK + inputs.element_bytes)
+    kept = size * (1.0 + float("scores" in inputs.model.soft_caps)) + (FLOAT32 if wide else 0.0)
+    kept += inputs.drops("attention") * (MASK + size)
+    return kept, 2.0 * FLOAT32 - size if wide else 2.0 * size
 
 
 def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:
@@ -165,8 +172,10 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         masked = (rank.sequence > window) * inputs.element_bytes
         operands = operands + masked * rank.batch * query * (heads - kept_kv) * width
         statistics = statistics + masked * query * rank.sequence
-    if inputs.kernels.attention == "eager":
-        statistics = rank.batch * heads * query * rank.sequence * _score_bytes(inputs)
+    kernel, temporary = inputs.kernels.attention, 0.0
+    if kernel == "eager" or (kernel == "sdpa" and model.math_attention):
+        kept, temporary = _score_bytes(inputs)
+        kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
     return Attention(
         name=name,
         module="attention",
@@ -180,6 +189,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         pairs=attended_positions(rank.sequence, rank.sequence, window) / rank.cp,
         qk_head_dim=model.qk_head_dim,
         v_head_dim=model.v_head_dim,
-        kernel=inputs.kernels.attention,
+        kernel=kernel,
         statistics_bytes=statistics,
+        score_temporary_bytes=temporary,
     )

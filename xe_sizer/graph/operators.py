@@ -129,6 +129,7 @@ class Attention(Operator):
     """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence.
 
     `statistics_bytes` is the part of `saved_bytes` that recomputing the core avoids: probabilities, log-sum-exp.
+    `score_temporary_bytes`: per score, what the backward of unfused attention holds beside what is saved.
     """
 
     batch: Array
@@ -141,6 +142,7 @@ class Attention(Operator):
     v_head_dim: int
     kernel: str
     statistics_bytes: Array
+    score_temporary_bytes: float = 0.0
 
     @property
     def forward_flops(self) -> Array:

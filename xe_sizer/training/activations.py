@@ -23,8 +23,6 @@ from xe_sizer.training.layout import RECOMPUTE, Layouts
 # among them (Liger-Kernel's fused linear cross-entropy).
 LOSS_KEPT_BYTES = {"eager": 4.0, "vocab-parallel": 4.0, "fused": 0.0}
 LOSS_LIVE_BYTES = {"eager": 12.0, "vocab-parallel": 6.0, "fused": 0.5}
-# Eager attention, per score: gradient and result of the softmax's backward in float32, less what is gone by then.
-EAGER_SCORE_TEMPORARY_BYTES = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +54,8 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     if isinstance(op, Matmul):
         return element_bytes * op.copies * op.m * (op.n + op.k)
     if isinstance(op, Attention):
-        scores = op.batch * op.heads * op.query * op.key * EAGER_SCORE_TEMPORARY_BYTES
-        operands = op.operand_elements * element_bytes
-        return operands + (scores if op.kernel == "eager" else 0.0)
+        scores = op.batch * op.heads * op.query * op.key
+        return op.operand_elements * element_bytes + scores * op.score_temporary_bytes
     return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)
 
 
