@@ -39,6 +39,7 @@ class Question:
     """What is asked, resolved but for the layout.
 
     fixed : layout fields that the user chose, coded as in `Layouts`
+    whole_nodes : the price is a server's, which is rented or owned as a whole
     resolved, origin : scenario keys with their values, and where each came from
     """
 
@@ -48,6 +49,7 @@ class Question:
     gpus: int | None
     min_headroom_bytes: float
     price_per_gpu_hour: float | None
+    whole_nodes: bool
     currency: str
     efficiency: Efficiency
     resolved: Mapping[str, Any]
@@ -108,7 +110,7 @@ def _server(given: Given, registry: Registry, choices: _Choices) -> Server | Non
     if values.gpu is not None:
         choices.settle("gpu", None)
         gpu = registry.accelerator(_relative(given, "gpu", values.gpu), given.locate(("gpu",)))
-        return bare_server(gpu, values.gpus or 8)
+        return bare_server(gpu)
     if any("." not in key for key in given.unread):
         return None
     hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"
@@ -193,7 +195,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Ques
     problems += conflicts(given, model, server, stack, precision, gpus)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
-    global_batch = choices.settle("train.global_batch", _default_global_batch(given))
+    global_batch = choices.settle("train.global_batch", _default_global_batch(given, gpus))
     seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
     padding = choices.settle("train.padding", default_padding, "stack")
@@ -246,6 +248,7 @@ def _question(
         gpus=gpus,
         min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
         price_per_gpu_hour=price,
+        whole_nodes=values.cost.price_per_gpu_hour is None,
         currency=values.cost.currency or server.price_currency,
         efficiency=efficiency,
         resolved=choices.values,
@@ -276,10 +279,19 @@ def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
     return msgspec.structs.replace(stack, host=host, overlap=Overlap(**hidden))
 
 
-def _default_global_batch(given: Given) -> int:
-    """The smallest batch at or above the usual one that the given micro-batch and replicas divide."""
-    step = (given.values.train.micro_batch or 1) * (given.values.layout.dp or 1)
-    return math.ceil(DEFAULT_GLOBAL_BATCH / step) * step
+def _default_global_batch(given: Given, gpus: int | None) -> int:
+    """The smallest batch at or above the usual one that the given micro-batch, replicas and GPUs divide.
+
+    GPUs: their odd factor must go into the batch or the model; powers of two find their place in any layout.
+    """
+    odd = gpus or 1
+    while odd % 2 == 0:
+        odd //= 2
+    share = int((given.values.train.micro_batch or 1) * (given.values.layout.dp or 1))
+    if share % odd == 0:
+        return math.ceil(DEFAULT_GLOBAL_BATCH / share) * share
+    step = math.lcm(share, odd)
+    return step << max(math.ceil(math.log2(DEFAULT_GLOBAL_BATCH / step)), 0)
 
 
 def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.question import Question
@@ -12,6 +12,7 @@ from xe_sizer.search.space import gpu_counts, legal_layouts
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import Ledger, fits
 from xe_sizer.training.step import Timeline
+from xe_sizer.units import HOUR_S
 
 LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 
@@ -51,6 +52,11 @@ class Priced:
         return self.question.job.server.accelerator.memory_bytes
 
     @property
+    def host_unknown(self) -> bool:
+        """Whether the job needs host memory of which nobody knows how much there is."""
+        return self.question.job.server.host_memory_bytes is None and float(self.ledger.host_bytes[0]) > 0
+
+    @property
     def margin(self) -> str:
         """How close the verdict is: over, tight where an error of the model could turn it, or headroom."""
         if not self.fits:
@@ -66,11 +72,55 @@ class Priced:
     def total_s(self) -> float:
         return self.step_s * self.question.job.steps
 
+    @property
+    def billed_gpus(self) -> int:
+        """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
+        node = self.question.job.server.accelerators
+        return -(-self.gpus // node) * node if self.question.whole_nodes else self.gpus
+
+    @property
+    def cost(self) -> float | None:
+        """Expected price of the run, None where no price is known."""
+        rate = self.question.price_per_gpu_hour
+        return None if rate is None else self.total_s / HOUR_S * self.billed_gpus * rate
+
 
 def _minimum(question: Question, counts: Iterable[int]) -> int | None:
     """The first of the ascending counts at which some layout fits."""
     layouts = legal_layouts(question.rules, counts, thrifty=True)
     return smallest_count(question.job, layouts, question.min_headroom_bytes) if len(layouts) else None
+
+
+def meets_limits(priced: Priced) -> bool:
+    """Whether the job fits, with the headroom asked for, and meets every limit."""
+    limits = priced.question.given.values.limits
+    in_time = limits.max_hours is None or priced.total_s / HOUR_S <= limits.max_hours
+    in_budget = limits.max_cost is None or (priced.cost is not None and priced.cost <= limits.max_cost)
+    in_number = limits.max_gpus is None or priced.gpus <= limits.max_gpus
+    return priced.choice.fits and in_time and in_budget and in_number
+
+
+def _priced(question: Question, gpus: int, minimum: int | None) -> Priced:
+    """The question on so many GPUs. Raises InputError where no layout is legal."""
+    layouts = legal_layouts(question.rules, (gpus,))
+    if not len(layouts):
+        raise InputError(_no_layout(question, gpus))
+    return Priced(question, gpus, minimum, choose(question.job, layouts, question.min_headroom_bytes))
+
+
+def _smallest_that_meets(question: Question, counts: tuple[int, ...]) -> Priced:
+    """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
+    minimum = _minimum(question, counts)
+    node = question.job.server.accelerators
+    first = _priced(question, minimum or max((count for count in counts if count <= node), default=1), minimum)
+    if minimum is None or meets_limits(first):
+        return first
+    for count in counts:
+        if count > minimum and len(legal_layouts(question.rules, (count,), thrifty=True)):
+            more = _priced(question, count, minimum)
+            if meets_limits(more):
+                return more
+    return first
 
 
 def price(question: Question, look_for_minimum: bool = True) -> Priced:
@@ -82,23 +132,15 @@ def price(question: Question, look_for_minimum: bool = True) -> Priced:
     ------
     InputError : no legal layout on the GPUs asked for
     """
-    limit = question.given.values.limits.max_gpus or LARGEST_SEARCH
-    counts = gpu_counts(question.job.server.accelerators, limit)
-    gpus, minimum = question.gpus, None
-    if gpus is None:
-        minimum = _minimum(question, counts)
-        node = question.job.server.accelerators
-        gpus = minimum or max((count for count in counts if count <= node), default=1)
-    layouts = legal_layouts(question.rules, (gpus,))
-    if not len(layouts):
-        raise InputError(_no_layout(question, gpus))
-    choice = choose(question.job, layouts, question.min_headroom_bytes)
-    if look_for_minimum and question.gpus is not None:
-        if choice.fits:
-            minimum = _minimum(question, (count for count in counts if count < gpus)) or gpus
-        else:
-            minimum = _minimum(question, (count for count in counts if count > gpus))
-    return Priced(question, gpus, minimum, choice)
+    most = question.given.values.limits.max_gpus or max(LARGEST_SEARCH, question.gpus or 0)
+    counts = gpu_counts(question.job.server.accelerators, most)
+    if question.gpus is None:
+        return _smallest_that_meets(question, counts)
+    asked = _priced(question, question.gpus, None)
+    if not look_for_minimum:
+        return asked
+    smallest = _minimum(question, counts)
+    return replace(asked, minimum=min(smallest or asked.gpus, asked.gpus) if asked.choice.fits else smallest)
 
 
 def _no_layout(question: Question, gpus: int) -> Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xe_sizer import __version__
@@ -41,6 +41,7 @@ KWH_J = 3.6e6
 # Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
 TRAINING_POWER_SHARE = 0.85
 NODE_OVERHEAD = 1.25
+MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
 def summarise(priced: Priced) -> Result:
@@ -72,7 +73,7 @@ def summarise(priced: Priced) -> Result:
         time=time,
         data=_data(priced),
         cost=cost,
-        warnings=question.warnings,
+        warnings=(*question.warnings, *_warnings(priced)),
         sources=_sources(question),
     )
 
@@ -199,20 +200,28 @@ def _data(priced: Priced) -> Data:
     )
 
 
+def _warnings(priced: Priced) -> Iterator[str]:
+    """What the answer itself gives reason to say."""
+    padding = float(priced.question.job.sequences(priced.layouts).padding_share[0])
+    if padding > MOST_PADDING:
+        yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
+    if priced.host_unknown:
+        needed = float(priced.ledger.host_bytes[0]) / GIB
+        yield f"offloading needs {needed:,.0f} GiB of host memory a node, and how much there is is not known"
+    if priced.cost is not None and priced.billed_gpus > priced.gpus:
+        yield f"the price counts whole servers: {priced.billed_gpus} GPUs are paid for, {priced.gpus} used"
+
+
 def _cost(priced: Priced, time: Time) -> Cost:
-    """GPU-hours of whole GPUs; energy from the design power; price where one is known."""
+    """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
     question, gpu = priced.question, priced.question.job.server.accelerator
     hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")})
     power_w = None if gpu.tdp_w is None else gpu.tdp_w * TRAINING_POWER_SHARE * NODE_OVERHEAD
-    rate = question.price_per_gpu_hour
     price = None
-    if rate is not None:
-        price = Price(
-            currency=question.currency,
-            low=hours.low * rate,
-            expected=hours.expected * rate,
-            high=hours.high * rate,
-        )
+    if priced.cost is not None:
+        per_hour = priced.cost / hours.expected
+        ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
+        price = Price(currency=question.currency, **ends)
     energy = None if power_w is None else hours.expected * HOUR_S * power_w / KWH_J
     return Cost(gpu_hours=hours, energy_kwh=energy, price=price)
 

@@ -133,6 +133,9 @@ def workload(given: Given, seq_len: int, global_batch: int, padding: str) -> Wor
     lengths, samples = _lengths(data, seq_len)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
-    if lengths.longest > seq_len and padding != "packed":
+    known = data.max_tokens is not None or data.histogram is not None
+    if data.mean_tokens is not None and not known:
+        warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
+    if lengths.longest > seq_len and padding != "packed" and known:
         warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
     return Workload(lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source)

@@ -72,11 +72,11 @@ MISSES = {
     "hours with few GPUs": f"--model llama-2-13b {SERVER} --max-gpus 16 --gpus 8 --steps 1000 --max-hours 2",
     "price": (
         f"--model llama-3.1-8b {H100} --gpus 16 --samples 50000 --mean-tokens 500 --epochs 3 "
-        "--price-per-gpu-hour 3 --max-cost 30"
+        "--price-per-gpu-hour 3 --max-cost 5"
     ),
     "price with a slow layout": (
         "--model qwen2.5-14b --gpu a100-sxm-80gb --gpus 8 --job lora --samples 20000 --mean-tokens 800 "
-        "--price-per-gpu-hour 2 --max-cost 15 --tp 8"
+        "--price-per-gpu-hour 2 --max-cost 3 --tp 8"
     ),
     "headroom": f"--model llama-2-7b {H100} --gpus 8 --tp 1 --pp 1 --zero 1 --min-headroom-gib 40",
     "headroom of lora": (

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from xe_sizer.advice.change import OPTION_OF, Change, command
 from xe_sizer.advice.levers import FOR_LIMITS, OTHER_JOB, SAME_JOB, Lever, less_offload
-from xe_sizer.advice.trials import Option, Trials, meets
+from xe_sizer.advice.trials import Option, Trials
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result import Advice
-from xe_sizer.sizing import Priced, price
+from xe_sizer.sizing import Priced, meets_limits, price
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.units import GIB, HOUR_S
 
@@ -39,7 +39,7 @@ def _options(trials: Trials) -> list[Option]:
     priced = trials.before
     if not priced.choice.fits:
         return _made_to_fit(trials)
-    if meets(priced):
+    if meets_limits(priced):
         faster = _faster(priced) if priced.question.fixed else []
         return [*faster, *_given_headroom(trials)] if priced.margin == "tight" else faster
     if priced.question.given.values.limits.max_cost is not None and priced.question.price_per_gpu_hour is None:

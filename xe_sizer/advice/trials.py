@@ -9,7 +9,7 @@ from xe_sizer.advice.change import Change, changed, together
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import resolve
-from xe_sizer.sizing import Priced, price
+from xe_sizer.sizing import Priced, meets_limits, price
 from xe_sizer.units import HOUR_S
 
 ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
@@ -54,7 +54,7 @@ class Trials:
         host_bytes = after.question.job.server.host_memory_bytes or asked_bytes
         if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
             return False
-        return meets(after) and after.peak_bytes <= after.usable_bytes * (1.0 - ROOM)
+        return meets_limits(after) and after.peak_bytes <= after.usable_bytes * (1.0 - ROOM)
 
     def first(self, changes: Iterable[Change], only_with_headroom: bool = False) -> list[Option]:
         """The mildest of one lever's changes that mends with headroom, else (where allowed) the mildest that mends."""
@@ -96,23 +96,13 @@ class Trials:
 
 def _shortfall(priced: Priced) -> float:
     """Needed over allowed, of whatever lacks most: memory of the card or the host, hours or price [-]."""
-    limits, rate = priced.question.given.values.limits, priced.question.price_per_gpu_hour
+    limits, cost = priced.question.given.values.limits, priced.cost
     host, hours = priced.question.job.server.host_memory_bytes, priced.total_s / HOUR_S
     shares = [(priced.peak_bytes + priced.question.min_headroom_bytes) / priced.usable_bytes]
     if host:
         shares.append(float(priced.ledger.host_bytes[0]) / host)
     if limits.max_hours:
         shares.append(hours / limits.max_hours)
-    if limits.max_cost and rate is not None:
-        shares.append(hours * priced.gpus * rate / limits.max_cost)
+    if limits.max_cost and cost is not None:
+        shares.append(cost / limits.max_cost)
     return max(shares)
-
-
-def meets(priced: Priced) -> bool:
-    """Whether the job fits, with the headroom asked for, and meets every limit."""
-    limits = priced.question.given.values.limits
-    hours, rate = priced.total_s / HOUR_S, priced.question.price_per_gpu_hour
-    in_time = limits.max_hours is None or hours <= limits.max_hours
-    in_budget = limits.max_cost is None or (rate is not None and hours * priced.gpus * rate <= limits.max_cost)
-    in_number = limits.max_gpus is None or priced.gpus <= limits.max_gpus
-    return priced.choice.fits and in_time and in_budget and in_number

@@ -182,15 +182,15 @@ def usual_scale_out(gpu: Accelerator, accelerators: int, scale_up: str) -> Scale
     return ScaleOut(gbit_per_s=gbit_per_s, nics=accelerators)
 
 
-def bare_server(gpu: Accelerator, count: int) -> Server:
+def bare_server(gpu: Accelerator, accelerators: int | None = None) -> Server:
     """A node around a bare accelerator, for scenarios that name a GPU and no server.
 
-    Parts with a native fabric (SXM, OAM and the like) come as the usual node of theirs, cards with up to
-    eight to a PCIe host; bridges between pairs of cards are not assumed.
+    Parts with a native fabric (SXM, OAM and the like) come as the usual node of theirs, cards eight to a
+    PCIe host, or as few as `accelerators` says; bridges between pairs of cards are not assumed.
     """
     scale_up, node = _usual_node(gpu)
-    if scale_up == "pcie":
-        node = min(max(count, 1), node)
+    if scale_up == "pcie" and accelerators is not None:
+        node = min(max(accelerators, 1), node)
     if node == 1:
         scale_up = "none"
     profile = ServerProfile(

@@ -68,6 +68,8 @@ def expert_options(rules: Rules, ranks: int) -> tuple[int, ...]:
 
 def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
     """ZeRO stages of the stack; 2 and 3 re-shard in every micro-batch and do not go with pipelines."""
+    if rules.fixed.get("offload") == OFFLOAD.index("params"):
+        return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
     if shards == 1:
         return rules.options("zero", (0,))
     allowed = [stage for stage in rules.stack.defaults.zero if pp == 1 or stage < 2]
@@ -141,7 +143,7 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
-    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3) | (layouts.dp * layouts.cp == 1)
+    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
     return np.asarray(whole & interleaved & grouped & staged & sharded & offloads)
 
 

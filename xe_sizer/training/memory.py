@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.training.activations import activations, micro_batches_in_flight
+from xe_sizer.training.element_bytes import ElementBytes
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.sharding import Census, census, layers_per_stage
 from xe_sizer.units import GIB
 
-STAGES = ("first", "last")
 MOMENTS = (
     "end of forward",
     "loss",
@@ -46,14 +46,17 @@ FORMULAS = {
         "stack states; ZeRO, arXiv:1910.02054",
     ),
     "cast weights": (
-        "learning elements x 2 bytes, kept by autograd until their backward",
+        "linear weights x 2 bytes, kept by autograd until their backward",
         "PyTorch autocast",
     ),
     "gathered layers": (
-        "(root unit + 2 layers) x gather bytes + 1 layer's gradient",
+        "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too",
         "PyTorch FSDP, DeepSpeed ZeRO-3",
     ),
-    "dequantised layer": ("one layer's quantised weights in the compute type", "bitsandbytes matmul_4bit"),
+    "dequantised layer": (
+        "half a layer's quantised weights in the compute type, its largest product",
+        "bitsandbytes matmul_4bit",
+    ),
     "adapters": ("r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685"),
     "gradients": ("learning elements x gradient bytes, over the ZeRO-2 group", "stack states"),
     "optimizer states": ("learning elements x (master + moments), over the ZeRO-1 group", "stack states"),
@@ -70,8 +73,8 @@ FORMULAS = {
         "temporaries of the multi-tensor update, one per learning element",
         "torch.optim foreach",
     ),
-    "communication buckets": ("two buckets of the data-parallel reduction, at most the gradients", "stack"),
-    "CUDA context": ("per process", "measured 0.47 to 0.92 GiB on A100"),
+    "communication buckets": ("bucket of the data-parallel reduction, at most the gradients", "stack"),
+    "CUDA context": ("per process", "measured 0.47 to 0.92 GiB on A100; typical and cautious values of the stack"),
     "NCCL buffers": ("per communicator that the layout needs", "measured 0.5 to 1.5 GiB a group"),
     "library workspaces": ("cuBLAS and cuBLASLt", "PyTorch defaults, 32 MiB on Hopper"),
     "allocator slack": (
@@ -177,7 +180,7 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     """Weights, gradients and optimizer states, with what ZeRO shards and offloading moves to the host."""
     states, method = job.stack.states, job.method
     base = float(method.learning.base)
-    sizes = _ElementBytes.of(job)
+    sizes = ElementBytes.of(job)
     frozen_linear = held.linear * sizes.frozen_linear + held.other * sizes.frozen
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen_linear * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
@@ -197,42 +200,6 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _ElementBytes:
-    """Storage per element at the job's precision [bytes]."""
-
-    weight: float
-    gradient: float
-    optimizer: float
-    frozen: float
-    frozen_linear: float
-    adapter_gradient: float
-    adapter_optimizer: float
-
-    @classmethod
-    def of(cls, job: Job) -> _ElementBytes:
-        states = job.stack.states
-        moments = states.moment_bytes[job.optimizer]
-        wide = job.element_bytes == FLOAT32
-        frozen = FLOAT32 if wide else states.frozen_bytes
-        linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
-        if wide:
-            return cls(FLOAT32, FLOAT32, moments, frozen, linear, FLOAT32, moments)
-        # Moments have the type of what they belong to, unless master copies make them float32.
-        adapter, weight = states.adapter_weight_bytes, states.trained_weight_bytes
-        adapter_moments = moments if states.master_bytes else moments * adapter / weight
-        adapter_master = states.master_bytes if adapter < FLOAT32 else 0.0
-        return cls(
-            weight=weight,
-            gradient=states.gradient_bytes,
-            optimizer=states.master_bytes + moments,
-            frozen=frozen,
-            frozen_linear=linear,
-            adapter_gradient=max(adapter, states.gradient_bytes),
-            adapter_optimizer=adapter_master + adapter_moments,
-        )
-
-
 def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
     """1 where the backward creates gradients, 0 where it adds them to buffers that exist already."""
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
@@ -241,7 +208,7 @@ def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
 
 def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array) -> Array:
     """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there."""
-    size = _ElementBytes.of(job).gradient
+    size = ElementBytes.of(job).gradient
     base = float(job.method.learning.base)
     sharded = np.where(layouts.zero >= 2, as_array(layouts.dp * layouts.cp), 1.0)
     tables = held.embedding * float(not job.model.tied_embeddings)
@@ -256,7 +223,7 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
 
 def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[str, Array]:
     """What exists beside the states only while a micro-batch runs, or while the optimizer does."""
-    states, base = job.stack.states, float(job.method.learning.base)
+    base = float(job.method.learning.base)
     sharded = (layouts.zero == 3).astype(float)
     casts = job.element_bytes * (1.0 - sharded) * float(job.casts_weights)
     kept = (layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
@@ -265,14 +232,15 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
         + _spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
         + _spread(held.head * casts) * (FORWARD + LOSS)
     )
-    size = job.element_bytes if job.method.quantised else states.gather_bytes * job.element_bytes / 2.0
+    sizes = ElementBytes.of(job)
+    size = job.element_bytes if job.method.quantised else sizes.gather
     quantised = float(job.method.quantised)
     per_weight = (job.method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
     units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
     learning = held.base * base + held.adapters
     multi_tensor = float(job.stack.memory.optimizer_transient == "multi-tensor")
     moved_away = layouts.offload >= OFFLOAD.index("optimizer")
-    workspace = np.where(moved_away, 0.0, learning / shards.optimizer * multi_tensor * _ElementBytes.of(job).weight)
+    workspace = np.where(moved_away, 0.0, learning / shards.optimizer * multi_tensor * sizes.weight)
     return {
         "cast weights": cast,
         "gathered layers": _spread(units * sharded) * PASSES
@@ -288,7 +256,7 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
     Every stage holds the micro-batches in flight; all but the one in its backward stay whole.
     """
     inputs = job.graph(layouts, longest_tokens)
-    gradient_bytes = _ElementBytes.of(job).gradient
+    gradient_bytes = ElementBytes.of(job).gradient
     one = activations(inputs, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
     layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
     has_head = np.stack([layouts.pp == 1, np.ones_like(layouts.pp, dtype=bool)]).astype(float)
@@ -314,7 +282,7 @@ def _around(job: Job, layouts: Layouts, held: Census, tensors: Array, level: str
     groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
     communicators = sum(np.asarray(group, dtype=float) for group in groups)
     learning = held.base * float(job.method.learning.base) + held.adapters
-    bucket = np.minimum(around.bucket_gib * GIB, learning * job.stack.states.reduce_bytes)
+    bucket = np.minimum(around.bucket_gib * GIB, learning * ElementBytes.of(job).reduce)
     return {
         "communication buckets": _spread(bucket)
         * (layouts.dp * layouts.cp > 1)
@@ -334,7 +302,7 @@ def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
         (held.linear + held.other) * base + held.adapters, held.experts * base, shards.optimizer, shards
     )
     optimizer = learning * (states.master_bytes + states.moment_bytes[job.optimizer] + FLOAT32)
-    weights = _sharded(held.linear + held.other, held.experts, shards.weights, shards) * states.gather_bytes
+    weights = _sharded(held.linear + held.other, held.experts, shards.weights, shards) * ElementBytes.of(job).gather
     offload = layouts.offload
     per_rank = optimizer * (offload >= OFFLOAD.index("optimizer")) + weights * (offload >= OFFLOAD.index("params"))
     ranks = np.minimum(layouts.gpus, job.server.accelerators)

@@ -13,7 +13,6 @@ from xe_sizer.cost.host import exposed_launch_time_s
 from xe_sizer.graph.operators import Array, Attention, Collective, Operator, as_array
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.pricing import OperatorTime, launch_counts, price
-from xe_sizer.training.flops import needed_flops, recomputed_flops
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
@@ -37,15 +36,12 @@ class StageTime:
     parts : PART_NAMES -> seconds, they sum to what the stage needs
     modules : module -> (forward, backward) seconds of its kernels; recomputation counts as backward
     forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
-    flops, recompute_flops : of one rank on an average stage, shape (layout,)
     """
 
     parts: dict[str, Array]
     modules: dict[str, tuple[Array, Array]]
     forward_s: Array
     backward_s: Array
-    flops: Array
-    recompute_flops: Array
 
     @property
     def total_s(self) -> Array:
@@ -172,8 +168,6 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
         forward_s=forward_s + forward_gap_s,
         backward_s=backward_s + backward_gap_s,
-        flops=(needed_flops(operators[0]) + needed_flops(operators[2])) / layouts.pp,
-        recompute_flops=recomputed_flops(operators[0], layouts) / layouts.pp,
     )
 
 

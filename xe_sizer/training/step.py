@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from xe_sizer.cost.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.transformer import head_operators, layer_operators
+from xe_sizer.training.element_bytes import ElementBytes
+from xe_sizer.training.flops import needed_flops, recomputed_flops
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, Layouts
 from xe_sizer.training.pipeline import pipeline
@@ -111,7 +114,7 @@ def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, gro
     ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once
     a step, or in every micro-batch where the stack does so; the backward of one micro-batch can hide a share.
     """
-    states, base = job.stack.states, float(job.method.learning.base)
+    sizes, base = ElementBytes.of(job), float(job.method.learning.base)
     experts = held.experts.max(axis=0) * base
     dense = (held.base * base + held.adapters).max(axis=0) - experts
 
@@ -119,11 +122,9 @@ def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, gro
         return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
 
     sharded = layouts.zero >= 1
-    operation_s = np.where(
-        sharded, exchange_s(REDUCE_SCATTER, states.reduce_bytes), exchange_s(ALL_REDUCE, states.reduce_bytes)
-    )
+    operation_s = np.where(sharded, exchange_s(REDUCE_SCATTER, sizes.reduce), exchange_s(ALL_REDUCE, sizes.reduce))
     repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
-    gather_s = np.where(sharded, exchange_s(ALL_GATHER, states.gather_bytes), 0.0)
+    gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
     share = job.stack.overlap.data_parallel
     hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
     hidden_gather = np.minimum(gather_s * share, stage.forward_s.max(axis=0))
@@ -136,36 +137,39 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered. A layer
     costs the larger of compute and exchange; the first gather of each direction has nothing to hide behind.
     """
-    states, base = job.stack.states, float(job.method.learning.base)
+    sizes, base = ElementBytes.of(job), float(job.method.learning.base)
     layers = layers_per_stage(job.model, layouts)
-    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else states.gather_bytes
+    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
     layer, experts, root = (part.max(axis=0) for part in (held.layer, held.layer_experts, held.root))
     layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
-    root_gather_s = groups.time_s(job, ALL_GATHER, root * states.gather_bytes, np.zeros_like(root))
+    root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers
-    reduced = states.reduce_bytes
+    reduced = sizes.reduce
     layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduced, experts * base * reduced)
-    shard_bytes = held.base.max(axis=0) * states.gather_bytes / groups.ranks
+    shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
     offloaded = layouts.offload == OFFLOAD.index("params")
     fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
     forward_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
     backward_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
+    share = job.stack.overlap.sharding
     exposed = np.zeros(len(layouts))
     for exchange_s, compute_s in ((forward_s, stage.forward_s), (backward_s, stage.backward_s)):
-        hidden_s = job.stack.overlap.sharding * compute_s.max(axis=0)
-        exposed = exposed + np.maximum(exchange_s / layers, exchange_s - hidden_s)
+        hidden_s = share * compute_s.max(axis=0)
+        first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
+        exposed = exposed + np.maximum(first, exchange_s - hidden_s)
     return exposed * layouts.grad_accum
 
 
 def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
     """Exposed data-parallel exchange of a step [s]; each rule is evaluated only where some layout needs it."""
     exposed = np.zeros(len(layouts))
-    gathers = layouts.zero == 3
-    if np.any(gathers & (groups.ranks > 1)):
+    gathers, several = layouts.zero == 3, groups.ranks > 1
+    fetches = gathers & (layouts.offload == OFFLOAD.index("params"))
+    if np.any((gathers & several) | fetches):
         exposed = np.where(gathers, _every_micro_batch(job, layouts, held, stage, groups), exposed)
-    if np.any(~gathers & (groups.ranks > 1)):
+    if np.any(~gathers & several):
         exposed = np.where(gathers, exposed, _once_a_step(job, layouts, held, stage, groups))
-    return np.where(groups.ranks > 1, exposed, 0.0)
+    return np.where(several | fetches, exposed, 0.0)
 
 
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
@@ -178,19 +182,25 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
 
 def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
     """Optimizer step on the card and what offloading it costs instead [s]."""
-    states = job.stack.states
+    sizes = ElementBytes.of(job)
     elements = _learning_per_rank(job, layouts, held)
-    moved = states.gradient_bytes + states.trained_weight_bytes
-    moved += 2.0 * (states.master_bytes + states.moment_bytes[job.optimizer]) + CLIP_BYTES
+    moved = sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES
     if job.stack.memory.optimizer_transient == "multi-tensor":
         moved *= MULTI_TENSOR_FACTOR
     device = job.device
     on_card = elements * moved / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
-    copies = copy_time_s(elements * (states.gather_bytes + states.reduce_bytes), job.server.pcie_bytes_per_s)
+    copies = copy_time_s(elements * (sizes.gather + sizes.reduce), job.server.pcie_bytes_per_s)
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     cpu = elements * ranks * CPU_ADAM_BYTES / (job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
     offloaded = layouts.offload >= OFFLOAD.index("optimizer")
     return np.where(offloaded, 0.0, on_card), np.where(offloaded, copies + cpu, 0.0)
+
+
+def _flops_per_gpu(job: Job, layouts: Layouts) -> Array:
+    """FLOPs that an average micro-batch needs of an average GPU: mean lengths, experts evenly used [FLOP]."""
+    inputs = job.graph(layouts, as_array(job.sequences(layouts).mean_tokens))
+    even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0))
+    return (needed_flops(layer_operators(even)) + needed_flops(head_operators(even))) / layouts.pp
 
 
 def timeline(job: Job, layouts: Layouts) -> Timeline:
@@ -222,6 +232,6 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     return Timeline(
         {name: components[name] for name in FORMULAS},
         modules,
-        accum * stage.flops,
-        accum * stage.recompute_flops,
+        accum * _flops_per_gpu(job, layouts),
+        accum * recomputed_flops(layer_operators(inputs), layouts) / layouts.pp,
     )
