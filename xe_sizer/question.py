@@ -253,7 +253,7 @@ def _question(
         efficiency=efficiency,
         resolved=choices.values,
         origin=choices.origin,
-        warnings=(*work.warnings, *_warnings(given, job)),
+        warnings=(*work.warnings, *_warnings(given, job, efficiency)),
         data_source=work.source,
     )
 
@@ -352,7 +352,7 @@ def _gpu_count(choices: _Choices, server: Server | None) -> int | None:
     return values.gpus
 
 
-def _warnings(given: Given, job: Job) -> Iterator[str]:
+def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     values, model = given.values, job.model
     if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
         asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
@@ -363,5 +363,5 @@ def _warnings(given: Given, job: Job) -> Iterator[str]:
         yield f"p_tuning settings have no effect on the job {job.method.name}"
     yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
     yield from (f"{job.server.name}: {assumption}" for assumption in job.server.assumptions)
-    if job.server.accelerator.laws.assumed:
+    if job.server.accelerator.laws.assumed and not efficiency.fixed:
         yield f"{job.server.accelerator.name}: operator laws borrowed from {job.server.accelerator.laws.assumed}"

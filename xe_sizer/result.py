@@ -99,7 +99,8 @@ class Memory(Struct, frozen=True):
 
     `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
     of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
-    how far the tensors may be off; `moments` is the step from forward to optimizer.
+    how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
+    gets gradients in the whole model.
     """
 
     peak_bytes: float
@@ -114,6 +115,7 @@ class Memory(Struct, frozen=True):
     reserved_bytes: float = 0.0
     device_bytes: float = 0.0
     error_share: float = 0.0
+    trainable_parameters: int = 0
     moments: tuple[MomentMemory, ...] = ()
 
 

@@ -133,6 +133,7 @@ def _memory(priced: Priced) -> Memory:
         reserved_bytes=float(typical.reserved_peak_bytes[0]),
         device_bytes=float(typical.peak_bytes[0]),
         error_share=job.stack.memory.error_share,
+        trainable_parameters=job.method.trainable_parameters(job.model),
         moments=tuple(MomentMemory(name=name, bytes=size) for name, size in priced.ledger.over_time().items()),
     )
 
@@ -141,7 +142,8 @@ def _time(priced: Priced) -> Time:
     job, line = priced.question.job, priced.timeline
     seconds = {name: float(value[0]) for name, value in line.components.items()}
     step_s = sum(seconds.values())
-    error = relative_error(job, seconds)
+    efficiency = priced.question.efficiency
+    error = relative_error(job, seconds, efficiency)
     sequences = job.sequences(priced.layouts)
     samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
@@ -171,7 +173,7 @@ def _time(priced: Priced) -> Time:
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
         bound=_bound(seconds),
         calibrated=False,
-        evidence=evidence(job),
+        evidence=evidence(job, efficiency),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from xe_sizer.devices import Efficiency
 from xe_sizer.result import Range
 from xe_sizer.training.job import Job
 
@@ -16,22 +17,26 @@ BORROWED_FACTOR = 1.5
 COMPUTE_PARTS = ("forward", "backward", "recompute")
 
 
-def relative_error(job: Job, components: Mapping[str, float]) -> float:
+def relative_error(job: Job, components: Mapping[str, float], efficiency: Efficiency) -> float:
     """Relative half-width of a time's range [-].
 
-    r^2 = stack^2 + sum over parts of (share x error)^2; laws borrowed from another accelerator count 1.5 times.
+    r^2 = stack^2 + sum over laws of (share of the step x error)^2: parts under one law are wrong together. Laws
+    borrowed from another accelerator count 1.5 times, laws replaced by a given efficiency not at all, and the speed of
+    light is a bound without a range.
     """
-    total = sum(components.values()) or 1.0
+    if efficiency.ideal:
+        return 0.0
+    if efficiency.fixed:
+        return job.stack.uncertainty
     matmul = job.device.matmul.p90_error or DEFAULT_LAW_ERROR
     if job.server.accelerator.laws.assumed:
         matmul *= BORROWED_FACTOR
-    squared = job.stack.uncertainty**2
-    for name, seconds in components.items():
-        error = (
-            matmul if name in COMPUTE_PARTS else COMMUNICATION_ERROR if "communication" in name else MEMORY_BOUND_ERROR
-        )
-        squared += (error * seconds / total) ** 2
-    return math.sqrt(squared)
+    total = sum(components.values()) or 1.0
+    compute_s = sum(components[name] for name in COMPUTE_PARTS)
+    exchange_s = sum(seconds for name, seconds in components.items() if "communication" in name)
+    rest_s = total - compute_s - exchange_s
+    parts = ((matmul, compute_s), (COMMUNICATION_ERROR, exchange_s), (MEMORY_BOUND_ERROR, rest_s))
+    return math.hypot(job.stack.uncertainty, *(error * seconds / total for error, seconds in parts))
 
 
 def spread(expected: float, error: float) -> Range:
@@ -39,9 +44,13 @@ def spread(expected: float, error: float) -> Range:
     return Range(low=expected / (1.0 + error), expected=expected, high=expected * (1.0 + error))
 
 
-def evidence(job: Job) -> str:
+def evidence(job: Job, efficiency: Efficiency) -> str:
     """What the range rests on, in words."""
+    if efficiency.ideal:
+        return "the speed of light, below which no software comes: a bound, not an estimate"
+    assumed = f"the stack {job.stack.name}'s assumed {job.stack.uncertainty:.0%}"
+    if efficiency.fixed:
+        return f"the efficiency that was given and {assumed}"
     laws = job.server.accelerator.laws
     origin = f"borrowed from {laws.assumed}" if laws.assumed else f"of {job.server.accelerator.name}"
-    assumed = f"the stack {job.stack.name}'s assumed {job.stack.uncertainty:.0%}"
     return f"errors of the operator laws {origin} and {assumed}"

@@ -225,6 +225,25 @@ def test_exit_codes(cli: Cli, arguments: tuple[str, ...], code: int, fits: bool,
     assert (found, answer["verdict"]["fits"], answer["verdict"]["meets_limits"]) == (code, fits, meets)
 
 
+def test_the_speed_of_light_is_a_bound_without_a_range(cli: Cli) -> None:
+    _, answer = answer_of(cli, *YES, "--gpu", "b300", "--ideal")
+    step_s = answer["time"]["step_s"]
+    assert step_s["low"] == step_s["expected"] == step_s["high"]
+    assert not any("laws" in text for text in (*answer["warnings"], answer["time"]["evidence"]))
+
+
+@pytest.mark.parametrize(
+    ("flags", "parameters"),
+    [
+        (("--job", "sft"), 6_738_415_616),
+        (("--job", "lora", "--lora-rank", "8", "--lora-targets", "q,v"), 4_194_304),  # as peft counts them
+    ],
+)
+def test_trainable_parameters_are_counted(cli: Cli, flags: tuple[str, ...], parameters: int) -> None:
+    _, answer = answer_of(cli, *YES, *flags)
+    assert answer["memory"]["trainable_parameters"] == parameters
+
+
 def test_exit_zero_forgives_no_bad_input(cli: Cli) -> None:
     assert cli("estimate", *YES, "--tp", "3", "--exit-zero").code == 2
 

@@ -169,7 +169,7 @@ def _step_time(found: PricedRecord) -> Iterator[Prediction]:
     if measured is None:
         return
     parts = {name: float(seconds[0]) for name, seconds in priced.timeline.components.items()}
-    span = spread(priced.step_s, relative_error(job, parts))
+    span = spread(priced.step_s, relative_error(job, parts, priced.question.efficiency))
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
     yield _prediction(record, "step_time", measured.value, priced.step_s, assumed, (span.low, span.high))
 

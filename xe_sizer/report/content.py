@@ -57,7 +57,7 @@ def document(result: Result, options: Options) -> Document:
 
 
 def _blocks(result: Result, options: Options) -> Iterator[Block]:
-    yield FactsPair(_job(result.scenario), _hardware(result))
+    yield FactsPair(_job(result), _hardware(result))
     yield memory_table(result)
     if result.memory.host_bytes:
         yield host_table(result)
@@ -75,8 +75,10 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
         yield Steps("Advice", tuple(steps))
 
 
-def _job(scenario: Mapping[str, Any]) -> Facts:
-    rows = [fact for fact in _scenario_facts(scenario) if not _is_hardware(fact.label)]
+def _job(result: Result) -> Facts:
+    rows = [fact for fact in _scenario_facts(result.scenario) if not _is_hardware(fact.label)]
+    if result.memory.trainable_parameters:
+        rows.append(Fact("trainable parameters", count(result.memory.trainable_parameters), ""))
     return Facts("Job", tuple(rows))
 
 

@@ -16,7 +16,7 @@ from xe_sizer.training.step import Timeline, timeline
 CHUNK = 1 << 14  # layouts priced together: arrays stay in the cache and memory stays bounded
 # Where the layout is open, the search leaves this share of the card free: a layout that fits by a hair is no plan.
 SPARE_SHARE = 0.05
-TIE = 1e-3  # step times this near count as equal; the layout with more headroom wins
+TIE = 0.02  # step times nearer than the model can tell apart; the layout with more headroom wins
 FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
 
 
