@@ -19,6 +19,7 @@ from xe_sizer.profiles.server import bare_server, network
 from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
 from xe_sizer.scenario.methods.lora import resolve_targets
 from xe_sizer.scenario.scenario import Given
+from xe_sizer.scenario.schema import CostSection
 from xe_sizer.search.space import Rules
 from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
@@ -209,12 +210,10 @@ def _question(
     given: Given, choices: _Choices, model: ModelShape, server: Server, stack: Stack, method: Method,
     precision: str, gpus: int | None, global_batch: int, padding: str, work: Workload,
 ) -> Question:  # fmt: skip
-    values = given.values
-    chosen = values.efficiency
+    values, chosen = given.values, given.values.efficiency
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
     stack_used = _with_loss(stack, choices.settle("loss", stack.kernels.loss, "stack"))
-    if efficiency.fixed:
-        stack_used = _without_losses(stack_used, efficiency)
+    stack_used = _without_losses(stack_used, efficiency)
     job = Job(
         model=model,
         method=method,
@@ -232,22 +231,14 @@ def _question(
         global_batch=global_batch,
         steps=work.steps,
     )
-    for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
-        for key, value in msgspec.structs.asdict(getattr(values, section)).items():
-            if value is not None and f"{section}.{key}" in given.origin:
-                choices.settle(f"{section}.{key}", None)
-    for key, value in work.defaults.items():
-        choices.note(key, value, "default")
-    price = values.cost.price_per_gpu_hour
-    if price is None and server.price_per_hour is not None:
-        price = server.price_per_hour / server.accelerators
+    _record(given, choices, work)
     return Question(
         given=given,
         job=job,
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
         min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
-        price_per_gpu_hour=price,
+        price_per_gpu_hour=_price_per_gpu_hour(values.cost, server),
         whole_nodes=values.cost.price_per_gpu_hour is None,
         currency=values.cost.currency or server.price_currency,
         efficiency=efficiency,
@@ -264,8 +255,27 @@ def _with_loss(stack: Stack, loss: Any) -> Stack:
     return msgspec.structs.replace(stack, kernels=kernels)
 
 
+def _record(given: Given, choices: _Choices, work: Workload) -> None:
+    """Keep what was given, and what the workload assumed, for the report."""
+    for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
+        for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
+            if value is not None and f"{section}.{key}" in given.origin:
+                choices.settle(f"{section}.{key}", None)
+    for key, value in work.defaults.items():
+        choices.note(key, value, "default")
+
+
+def _price_per_gpu_hour(asked: CostSection, server: Server) -> float | None:
+    """The price that was given, else the server's by accelerator."""
+    if asked.price_per_gpu_hour is not None or server.price_per_hour is None:
+        return asked.price_per_gpu_hour
+    return server.price_per_hour / server.accelerators
+
+
 def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
     """Fixed fractions of the peaks leave no room for a host, and perhaps none for exchanges."""
+    if not efficiency.fixed:
+        return stack
     host = msgspec.structs.replace(
         stack.host,
         forward_launch_us=0.0,

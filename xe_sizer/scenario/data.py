@@ -172,11 +172,10 @@ def sequences(
     samples: float | None = None,
     round_to: int = 1,
 ) -> Sequences:
-    """Processed, critical and longest tokens of a sequence under a padding policy.
+    """Processed, critical and longest tokens of a sequence under a padding policy, one of POLICIES.
 
     Parameters
     ----------
-    policy : one of POLICIES                        how the stack forms a batch
     seq_len : float                                 longer samples are cut to it (packed: split) [tokens]
     micro_batch, data_parallel, grad_accum : array  b, d, g, broadcast together [-]
     synchronised_every_micro_batch : array of bool  ZeRO-3/FSDP: ranks meet in every micro-batch
@@ -187,12 +186,8 @@ def sequences(
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown padding policy '{policy}', known: {', '.join(POLICIES)}")
-    b, d, g, meets = np.broadcast_arrays(
-        np.asarray(micro_batch, dtype=np.float64),
-        np.asarray(data_parallel, dtype=np.float64),
-        np.asarray(grad_accum, dtype=np.float64),
-        np.asarray(synchronised_every_micro_batch, dtype=np.bool_),
-    )
+    counts = (np.asarray(size, dtype=np.float64) for size in (micro_batch, data_parallel, grad_accum))
+    b, d, g, meets = np.broadcast_arrays(*counts, np.asarray(synchronised_every_micro_batch, dtype=np.bool_))
     if policy == PACKED:
         return _filled(b.shape, seq_len, lengths.mean, lengths.mean / seq_len)
     cut = lengths.truncated(seq_len)
@@ -200,20 +195,25 @@ def sequences(
         return _filled(b.shape, seq_len, cut.mean, 1.0)
     padded = cut.rounded_up(round_to).truncated(seq_len)
     most = math.inf if samples is None else max(float(samples), 1.0)
+    # NeMo's loader yields a rank's whole share of the global batch, pads it, then cuts it up.
+    together = b * g if policy == LONGEST_IN_GLOBAL_BATCH else b
+    mean = padded.expected_maximum(np.minimum(together, most))
     if policy == LONGEST_IN_GLOBAL_BATCH:
-        # NeMo's loader yields a rank's whole share of the global batch, pads it, then cuts it up.
-        mean = padded.expected_maximum(np.minimum(b * g, most))
-        critical = padded.expected_maximum(np.minimum(b * g * d, most))
+        critical = padded.expected_maximum(np.minimum(together * d, most))
     else:
-        mean = padded.expected_maximum(np.minimum(b, most))
         critical = _slowest_rank_tokens(padded, b, d, g, meets, most)
+    return _padded(mean, critical, padded.longest, cut.mean)
+
+
+def _padded(mean: NDArray[np.float64], critical: NDArray[np.float64], longest: float, real: float) -> Sequences:
+    """One sample a sequence, of `real` tokens, padded to `mean` tokens on average."""
     return Sequences(
         mean_tokens=mean,
         critical_tokens=np.maximum(critical, mean),
-        longest_tokens=np.full(b.shape, padded.longest),
-        padding_share=np.maximum(1.0 - cut.mean / mean, 0.0),
-        sequences_per_sample=np.ones(b.shape),
-        real_tokens=np.full(b.shape, cut.mean),
+        longest_tokens=np.full(mean.shape, longest),
+        padding_share=np.maximum(1.0 - real / mean, 0.0),
+        sequences_per_sample=np.ones(mean.shape),
+        real_tokens=np.full(mean.shape, real),
     )
 
 

@@ -157,12 +157,8 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = dict.fromkeys(_given_keys(merged), "file")
     _overlay(merged, origin, variables, "env")
-    _overlay(
-        merged,
-        origin,
-        {key: _typed_flag(key, value) for key, value in flags.items() if value is not None},
-        "flag",
-    )
+    typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
+    _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin)
     try:
         values = convert(merged, ScenarioFile, locate)

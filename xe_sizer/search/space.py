@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
@@ -115,10 +116,10 @@ def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> L
         for block in _blocks(rules, count):
             if thrifty:
                 block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
-            names = list(block)
-            grids = np.meshgrid(*(np.array(block[name], dtype=np.int64) for name in names), indexing="ij")
-            for name, grid in zip(names, grids, strict=True):
-                columns[name].append(grid.ravel())
+            shape = tuple(len(options) for options in block.values())
+            cells = np.unravel_index(np.arange(math.prod(shape)), shape)
+            for (name, options), cell in zip(block.items(), cells, strict=True):
+                columns[name].append(np.array(options, dtype=np.int64)[cell])
     merged = {
         name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, dtype=np.int64)
         for name in FIELDS
