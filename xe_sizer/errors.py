@@ -13,7 +13,7 @@ EXIT_OK = 0
 EXIT_DOES_NOT_FIT = 1
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 3
-SHORTEST_START = 3  # letters from which on the start of a name counts as an abbreviation
+SHORTEST_PART = 3  # letters from which on a part of a name counts as an abbreviation
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:
     import difflib
 
     lowered = {name.lower(): name for name in known}
-    begun = [name for name in lowered if len(word) >= SHORTEST_START and name.startswith(word.lower())]
+    part = word.lower()
+    inside = [name for name in lowered if len(part) >= SHORTEST_PART and part in name]
+    begun = sorted(inside, key=lambda name: not name.startswith(part))
     near = begun[:limit] or difflib.get_close_matches(word.lower(), lowered, n=limit, cutoff=0.6)
     return "did you mean " + " or ".join(f"'{lowered[name]}'" for name in near) + "?" if near else None

@@ -91,6 +91,11 @@ def test_short_name_suggests_the_parts_that_begin_with_it():
     assert "'b100'" not in text
 
 
+def test_a_part_of_a_name_suggests_the_names_that_hold_it():
+    assert "'dell-xe9680-h100'" in problem(Registry().server, "XE9680")
+    assert "'rtx-4090'" in problem(Registry().accelerator, "4090")
+
+
 def test_server_named_as_a_gpu_says_so():
     assert "server: dell-xe9680-h100" in problem(Registry().accelerator, "dell-xe9680-h100")
     assert "gpu: h100-sxm-80gb" in problem(Registry().server, "h100-sxm-80gb")
