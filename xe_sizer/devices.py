@@ -89,7 +89,7 @@ def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency
     size = 4.0 if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
         matmul, peaks[precision], attention, peaks[beside], adapter, peaks[beside],
-        gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size, size,
+        gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size,
     )  # fmt: skip
 
 

@@ -36,7 +36,6 @@ class Device:
     memory_bound_efficiency: float
     memory_bound_floor_s: float
     element_bytes: float
-    adapter_element_bytes: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +48,13 @@ class OperatorTime:
 
 
 def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array]:
-    law, peak, size = device.matmul, device.peak_flops_per_s, device.element_bytes
+    law, peak = device.matmul, device.peak_flops_per_s
     if op.adapter:
-        law, peak, size = device.adapter_matmul, device.adapter_peak_flops_per_s, device.adapter_element_bytes
+        law, peak = device.adapter_matmul, device.adapter_peak_flops_per_s
 
     def time_s(m: Array, n: Array, k: Array) -> Array:
         # Grouped experts are one kernel: sizes grow by the copies, the launch floor is paid once.
-        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, size)
+        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, device.element_bytes)
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
         return np.asarray((whole - floor_s) * op.copies + floor_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -58,24 +59,39 @@ class Timeline:
 
     components : name -> seconds; they sum to `step_s`
     modules : module -> (forward, backward) seconds on the slowest stage
-    flops, recompute_flops : of one GPU on average [FLOP]
+    flops, recompute_flops : of one GPU on average [FLOP]; counted when asked for, as a search never asks
     """
 
+    job: Job
+    layouts: Layouts
     components: dict[str, Array]
     modules: dict[str, tuple[Array, Array]]
-    flops: Array
-    recompute_flops: Array
 
     @property
     def step_s(self) -> Array:
         return np.asarray(sum(self.components.values()))
+
+    @cached_property
+    def flops(self) -> Array:
+        """What an average micro-batch needs: mean lengths, experts evenly used."""
+        inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).mean_tokens))
+        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0))
+        needed = needed_flops(layer_operators(even)) + needed_flops(head_operators(even))
+        return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)
+
+    @cached_property
+    def recompute_flops(self) -> Array:
+        """What runs a second time, at the lengths of the critical path."""
+        inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
+        recomputed = recomputed_flops(layer_operators(inputs), self.layouts)
+        return as_array(self.layouts.grad_accum) * recomputed / self.layouts.pp
 
     def at(self, index: int) -> Timeline:
         """The timeline of one of the layouts."""
         chosen = slice(index, index + 1)
         modules = {name: (forward[chosen], backward[chosen]) for name, (forward, backward) in self.modules.items()}
         parts = {name: seconds[chosen] for name, seconds in self.components.items()}
-        return Timeline(parts, modules, self.flops[chosen], self.recompute_flops[chosen])
+        return Timeline(self.job, self.layouts[chosen], parts, modules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,13 +212,6 @@ def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
     return np.where(offloaded, 0.0, on_card), np.where(offloaded, copies + cpu, 0.0)
 
 
-def _flops_per_gpu(job: Job, layouts: Layouts) -> Array:
-    """FLOPs that an average micro-batch needs of an average GPU: mean lengths, experts evenly used [FLOP]."""
-    inputs = job.graph(layouts, as_array(job.sequences(layouts).mean_tokens))
-    even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0))
-    return (needed_flops(layer_operators(even)) + needed_flops(head_operators(even))) / layouts.pp
-
-
 def timeline(job: Job, layouts: Layouts) -> Timeline:
     """One optimizer step under each layout.
 
@@ -229,9 +238,4 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
         name: (accum * forward[slowest, columns], accum * backward[slowest, columns])
         for name, (forward, backward) in stage.modules.items()
     }
-    return Timeline(
-        {name: components[name] for name in FORMULAS},
-        modules,
-        accum * _flops_per_gpu(job, layouts),
-        accum * recomputed_flops(layer_operators(inputs), layouts) / layouts.pp,
-    )
+    return Timeline(job, layouts, {name: components[name] for name in FORMULAS}, modules)
