@@ -34,8 +34,10 @@ def _value_word(parameter: Any) -> str | None:
     return str(parameter.metavar or "VALUE")
 
 
-class TextGroup(TyperGroup):
-    """A group of commands whose own options all arrive as text, flags or lists."""
+class _AsText:
+    """Before a command class of typer: its options and arguments all arrive as text, flags or lists."""
+
+    params: list[Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -43,18 +45,13 @@ class TextGroup(TyperGroup):
             as_text(parameter)
 
     def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
+        option = super().get_help_option(ctx)  # type: ignore[misc]  # of the class behind
         return as_text(option) if option else None
 
 
-class TextCommand(TyperCommand):
-    """A command whose options and arguments all arrive as text, flags or lists."""
+class TextGroup(_AsText, TyperGroup):
+    """A group of commands with its own options as text."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for parameter in self.params:
-            as_text(parameter)
 
-    def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
-        return as_text(option) if option else None
+class TextCommand(_AsText, TyperCommand):
+    """A command with its options and arguments as text."""

@@ -206,6 +206,10 @@ def stack_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
+def _shipped_hint(name: str) -> str:
+    return did_you_mean(name, stack_names()) or "known stacks: " + ", ".join(stack_names())
+
+
 def stacks_with(way: str) -> tuple[str, ...]:
     """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
     return tuple(name for name in stack_names() if getattr(_shipped(name).supports, way))
@@ -226,9 +230,10 @@ def _read(document: Document) -> dict[str, Any]:
     if parent is None:
         return dict(value)
     if parent not in stack_names():
-        hint = did_you_mean(str(parent), stack_names()) or "known stacks: " + ", ".join(stack_names())
         place = document.locate(("parent",))
-        raise InputError(Problem(f"'parent' must be a shipped stack, not '{parent}'", place, hint))
+        raise InputError(
+            Problem(f"'parent' must be a shipped stack, not '{parent}'", place, _shipped_hint(str(parent)))
+        )
     return _merged(value, _read(load_yaml(FOLDER / f"{parent}.yaml")))
 
 
@@ -245,8 +250,7 @@ def load_stack(name: str, where: Location | None = None) -> Stack:
             raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
         return _load(path)
     if name not in stack_names():
-        hint = did_you_mean(name, stack_names()) or "known stacks: " + ", ".join(stack_names())
-        raise InputError(Problem(f"no stack is called '{name}'", where, hint))
+        raise InputError(Problem(f"no stack is called '{name}'", where, _shipped_hint(name)))
     return _shipped(name)
 
 
