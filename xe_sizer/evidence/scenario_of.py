@@ -184,10 +184,8 @@ def _lengths(record: Record, job: str, flags: _Flags) -> None:
         _sample_lengths(record, flags, mean)
     if record.packing and record.seq_len:
         flags.put("train.padding", "packed")
-    elif _without_padding(record) and "data.mean_tokens" in flags.values:
-        # Samples one after the other in one sequence: as many tokens as if all had the mean length.
-        length = round(flags.values["data.mean_tokens"])
-        flags.values |= {"data.mean_tokens": length, "data.min_tokens": length, "data.max_tokens": length}
+    elif _without_padding(record) and flags.values.get("train.padding") != "packed":
+        flags.put("train.padding", "none")
     elif record.padding is not None:
         flags.word("train.padding", names().padding, record.padding)
 

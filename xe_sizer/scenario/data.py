@@ -10,7 +10,7 @@ b micro-batch, d data-parallel ranks, g gradient accumulation steps.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -23,7 +23,8 @@ PACKED: Final = "packed"
 LONGEST_IN_MICRO_BATCH: Final = "longest-in-micro-batch"
 LONGEST_IN_GLOBAL_BATCH: Final = "longest-in-global-batch"
 TO_SEQ_LEN: Final = "to-seq-len"
-POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN)
+UNPADDED: Final = "none"
+POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN, UNPADDED)
 
 SUPPORT_POINTS: Final = 320  # 3 % apart over four decades: the longest of 128 is off by 0.1 %
 ASSUMED_SIGMA: Final = 0.8  # spread of log-length where no maximum is known
@@ -193,8 +194,10 @@ def sequences(
     cut = lengths.truncated(seq_len)
     if policy == TO_SEQ_LEN:
         return _filled(b.shape, seq_len, cut.mean, 1.0)
-    padded = cut.rounded_up(round_to).truncated(seq_len)
     most = math.inf if samples is None else max(float(samples), 1.0)
+    if policy == UNPADDED:
+        return _unpadded(cut, b, d, g, meets, ASSUMED_SAMPLES if samples is None else most)
+    padded = cut.rounded_up(round_to).truncated(seq_len)
     # NeMo's loader yields a rank's whole share of the global batch, pads it, then cuts it up.
     together = b * g if policy == LONGEST_IN_GLOBAL_BATCH else b
     mean = padded.expected_maximum(np.minimum(together, most))
@@ -214,6 +217,31 @@ def _padded(mean: NDArray[np.float64], critical: NDArray[np.float64], longest: f
         padding_share=np.maximum(1.0 - real / mean, 0.0),
         sequences_per_sample=np.ones(mean.shape),
         real_tokens=np.full(mean.shape, real),
+    )
+
+
+def _unpadded(
+    cut: TokenLengths,
+    b: NDArray[np.float64],
+    d: NDArray[np.float64],
+    g: NDArray[np.float64],
+    meets_every_micro_batch: NDArray[np.bool_],
+    samples: float,
+) -> Sequences:
+    """Samples end to end in one row of tokens, per sample: a micro-batch has the sum of b lengths, not b longest.
+
+    Ranks wait for the largest of d sums of b lengths, or of b g where they meet once a step (normal limit). The
+    largest micro-batch of the run holds the longest sample among average ones, or is the largest of all sums.
+    """
+    spread = cut.deviation()
+    summed = np.where(meets_every_micro_batch, b, b * g)
+    critical = cut.mean + expected_normal_maximum(d) * spread / np.sqrt(summed)
+    largest = cut.mean + expected_normal_maximum(np.maximum(samples / b, 1.0)) * spread / np.sqrt(b)
+    with_longest = cut.mean + (cut.longest - cut.mean) / b
+    longest = np.minimum(np.maximum(largest, with_longest), cut.longest)
+    mean = np.full(b.shape, cut.mean)
+    return replace(
+        _padded(mean, np.minimum(critical, cut.longest), cut.longest, cut.mean), longest_tokens=longest
     )
 
 

@@ -38,7 +38,7 @@ class KernelChoice(_Part, frozen=True):
     norm: Literal["fused", "eager"]
     rotary: Literal["fused", "eager"]
     activation: Literal["fused", "native", "eager"]
-    loss: Literal["fused", "vocab-parallel", "eager"]
+    loss: Literal["fused", "vocab-parallel", "in-place", "eager"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
     fused_qkv: bool
@@ -128,7 +128,7 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
     optimizer: str
-    padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
+    padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "none"]
     recompute: Literal["none", "selective", "full"]
     sequence_parallel: bool
     zero: ZeroStages

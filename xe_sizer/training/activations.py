@@ -19,10 +19,11 @@ from xe_sizer.training.layout import RECOMPUTE, Layouts
 
 # Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
 # Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
-# float32 in place, and the 16-bit gradient. Fused: chunks of an eighth of the tokens in float32, the head's product
+# float32 in place, and the 16-bit gradient. In-place: the same in a Triton kernel beside the 16-bit logits that the
+# model has returned (fms-acceleration; its published peaks). Fused: chunks of an eighth of the tokens in float32, the head's product
 # among them (Liger-Kernel's fused linear cross-entropy).
-LOSS_KEPT_BYTES = {"eager": 4.0, "vocab-parallel": 4.0, "fused": 0.0}
-LOSS_LIVE_BYTES = {"eager": 12.0, "vocab-parallel": 6.0, "fused": 0.5}
+LOSS_KEPT_BYTES = {"eager": 4.0, "vocab-parallel": 4.0, "in-place": 6.0, "fused": 0.0}
+LOSS_LIVE_BYTES = {"eager": 12.0, "vocab-parallel": 6.0, "in-place": 8.0, "fused": 0.5}
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,10 @@ FORMULAS = {
         "bitsandbytes matmul_4bit",
     ),
     "adapters": ("r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685"),
-    "gradients": ("learning elements x gradient bytes, over the ZeRO-2 group", "stack states"),
+    "gradients": (
+        "learning elements x gradient bytes, over the ZeRO-2 group; whole while micro-batches accumulate unreduced",
+        "stack states; no_sync of PyTorch FSDP",
+    ),
     "optimizer states": ("learning elements x (master + moments), over the ZeRO-1 group", "stack states"),
     "activations": (
         "layers x saved bytes per layer x micro-batches in flight, less the layer in its backward",
@@ -192,22 +195,35 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     optimizer = optimizer + held.adapters * sizes.adapter_optimizer / shards.optimizer
     gradients = _sharded(learning, learning_experts, shards.gradients, shards) * sizes.gradient
     gradients = gradients + held.adapters * sizes.adapter_gradient / shards.gradients
+    whole = (learning + learning_experts) * sizes.gather + held.adapters * sizes.adapter_gradient
     return {
         "weights": _spread(_sharded(dense_bytes, expert_bytes, shards.weights, shards) * weights_on_gpu),
         "adapters": _spread(held.adapters * states.adapter_weight_bytes / shards.weights),
-        "gradients": _gradients_over_time(job, layouts, held, gradients * gradients_on_gpu),
+        "gradients": _gradients_over_time(job, layouts, held, gradients * gradients_on_gpu, whole),
         "optimizer states": _spread(optimizer * optimizer_on_gpu),
     }
+
+
+def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether a rank keeps whole gradients between micro-batches, because it reduces them after the last one only.
+
+    Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate.
+    """
+    once_a_step = not job.stack.defaults.reduces_every_micro_batch
+    return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.dp * layouts.cp > 1))
 
 
 def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
     """1 where the backward creates gradients, 0 where it adds them to buffers that exist already."""
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
-    return np.where(buffered & (layouts.zero < 3), 0.0, 1.0)
+    return np.where(buffered & (layouts.zero < 3) | accumulates_whole_gradients(job, layouts), 0.0, 1.0)
 
 
-def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array) -> Array:
-    """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there."""
+def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array) -> Array:
+    """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
+
+    `whole` is what a rank holds of them until the last micro-batch has reduced them, where the stack waits for it.
+    """
     size = ElementBytes.of(job).gradient
     base = float(job.method.learning.base)
     sharded = np.where(layouts.zero >= 2, as_array(layouts.dp * layouts.cp), 1.0)
@@ -218,7 +234,9 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
     fresh = fresh + _spread(np.minimum(head, gradients)) * LAST_LAYER
     fresh = fresh + _spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
-    return np.where(buffered, _spread(gradients), fresh)
+    accumulated = _spread(whole) * (1.0 - OPTIMIZER) + _spread(gradients) * OPTIMIZER
+    waits = accumulates_whole_gradients(job, layouts)
+    return np.where(waits, accumulated, np.where(buffered, _spread(gradients), fresh))
 
 
 def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[str, Array]:

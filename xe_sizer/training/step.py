@@ -160,20 +160,27 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
     root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers
-    reduced = sizes.reduce
-    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduced, experts * base * reduced)
+    reduce = sizes.reduce
+    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
     shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
     offloaded = layouts.offload == OFFLOAD.index("params")
     fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
-    forward_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
-    backward_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
-    share = job.stack.overlap.sharding
-    exposed = np.zeros(len(layouts))
-    for exchange_s, compute_s in ((forward_s, stage.forward_s), (backward_s, stage.backward_s)):
-        hidden_s = share * compute_s.max(axis=0)
+    gather_s = np.maximum(layers * layer_gather_s, fetch_s)
+    first_gather_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
+    reduce_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
+
+    def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
+        share = job.stack.overlap.sharding
         first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
-        exposed = exposed + np.maximum(first, exchange_s - hidden_s)
-    return exposed * layouts.grad_accum
+        return np.asarray(np.maximum(first, exchange_s - share * compute_s.max(axis=0)))
+
+    micro_batches = as_array(layouts.grad_accum)
+    reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
+    return np.asarray(
+        micro_batches * exposed_s(first_gather_s, stage.forward_s)
+        + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
+        + reduced * exposed_s(reduce_s, stage.backward_s)
+    )
 
 
 def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
