@@ -38,6 +38,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     recompute: dict[str, str]
     attention: dict[str, str]
     optimizers: dict[str, str]
+    optimizers_in_words: dict[str, str]
     padding: dict[str, str]
     without_padding: tuple[str, ...]
     gpus: dict[str, str]
@@ -48,13 +49,14 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are priced as the first usable of `use`.
 
-    `fused` rules are for records that state fused kernels, `weights` for those that state one of these formats.
+    `conditions` are words that must occur in the framework or the notes. `fused` rules are for records that state fused kernels, `weights` for those that state one of these formats.
     """
 
     stack: str
     use: tuple[str, ...]
     because: str
     framework: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
     fused: bool = False
     weights: tuple[str, ...] = ()
     counts: Literal["steps", "micro-batches"] = "steps"
@@ -65,11 +67,20 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
     because: str
 
 
+class Usual(msgspec.Struct, frozen=True, kw_only=True):
+    """What a framework does where nothing is stated; None where that cannot be said."""
+
+    recompute: str | None = None
+    quantised_recompute: str | None = None
+    zero: int | None = None
+
+
 class StackNames(msgspec.Struct, frozen=True, kw_only=True):
     """`stack_names.yaml`; see there."""
 
     refinements: tuple[StackRule, ...]
     nearest: tuple[StackRule, ...]
+    usual: dict[str, Usual]
     otherwise: Otherwise
 
 
@@ -77,6 +88,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     """The stack that prices a record; `assumed` says why where the record does not name it."""
 
     name: str
+    optimizers: tuple[str, ...]
     assumed: tuple[str, ...]
     counts_micro_batches: bool
 
@@ -118,6 +130,16 @@ def look_up(table: Mapping[str, str], word: str) -> str | None:
     return table.get(word.strip().lower()) or table.get(plain(word))
 
 
+def conditions(record: Record) -> str:
+    """What the record says in words about how the run was set up, in lower case."""
+    return f"{record.framework or ''} {record.notes or ''}".lower()
+
+
+def usual(record: Record) -> Usual:
+    """What the record's framework does where the record does not say."""
+    return stack_rules().usual.get(plain(record.stack or ""), Usual())
+
+
 def choose_stack(record: Record) -> ChosenStack:
     """The stack that stands for the record's, by the rules of `stack_names.yaml`."""
     stated = plain(record.stack or "unstated")
@@ -134,6 +156,7 @@ def _matches(rule: StackRule, stated: str, record: Record) -> bool:
     return (
         rule.stack == stated
         and all(word in framework for word in rule.framework)
+        and all(word in conditions(record) for word in rule.conditions)
         and (not rule.fused or bool(record.fused_kernels))
         and (not rule.weights or plain(record.weights or "") in rule.weights)
     )
@@ -152,7 +175,8 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
     elif lacks:
         name = next((stack for stack in known if not _lacks(record, _stack(stack))), "generic")
         assumed.append(f"priced as {name}, since {known[0]} has no {', '.join(lacks)}")
-    return ChosenStack(_known()[name], tuple(assumed), counts_micro_batches)
+    optimizers = tuple(_stack(name).states.moment_bytes)
+    return ChosenStack(_known()[name], optimizers, tuple(assumed), counts_micro_batches)
 
 
 def _lacks(record: Record, stack: Stack) -> list[str]:

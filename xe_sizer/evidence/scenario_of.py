@@ -16,7 +16,7 @@ from typing import Any
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import choose_stack, look_up, names, plain
+from xe_sizer.evidence.names import choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.evidence.records import Record
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Accelerator, Server
@@ -119,12 +119,13 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("stack", stack.name)
     flags.put("job", job)
     _precision(record, hardware.server.accelerator, flags)
-    _lengths(record, job, flags)
+    _lengths(record, job, model.shape.max_positions, flags)
     _layout(record, flags)
+    _usual_layout(record, job, flags)
     _batch(record, job, flags)
     _adapters(record, job, model.shape, flags)
     table = names()
-    flags.word("optimizer", table.optimizers, record.optimizer)
+    _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
     stages = _uneven_stages(model.shape, flags)
     return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, stages)
@@ -165,8 +166,11 @@ def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
     flags.put("precision", found, None if found == stated else f"precision {record.precision} priced as {found}")
 
 
-def _lengths(record: Record, job: str, flags: _Flags) -> None:
-    """Sequences of one length where `seq_len` is stated alone, else lengths of samples and how they are padded."""
+def _lengths(record: Record, job: str, most: int, flags: _Flags) -> None:
+    """Sequences of one length where `seq_len` is stated alone, else lengths of samples and how they are padded.
+
+    most : positions that the model has [tokens]
+    """
     flags.put("data.samples", record.samples)
     if record.mean_tokens is not None:
         _sample_lengths(record, flags, record.mean_tokens)
@@ -178,7 +182,7 @@ def _lengths(record: Record, job: str, flags: _Flags) -> None:
         flags.put("train.seq_len", record.max_seq_len or PRETRAINING_SEQ_LEN, None if record.max_seq_len else text)
         flags.put("train.padding", "packed")
     else:
-        cut = record.longest_sample_tokens or record.max_seq_len or INSTRUCTION_SEQ_LEN
+        cut = record.longest_sample_tokens or record.max_seq_len or min(INSTRUCTION_SEQ_LEN, most)
         mean = min(INSTRUCTION_TOKENS, cut / 2)
         flags.assumed.append(f"samples of {mean:g} tokens on average: lengths not stated")
         _sample_lengths(record, flags, mean)
@@ -232,6 +236,21 @@ def _layout(record: Record, flags: _Flags) -> None:
     flags.word("layout.recompute", table.recompute, record.recompute)
     flags.word("layout.offload", table.offload, record.offload)
     _replicas_fit(record, flags)
+
+
+def _usual_layout(record: Record, job: str, flags: _Flags) -> None:
+    """Recomputation and sharding as the record's framework has them where the record says nothing of either.
+
+    Who shards with ZeRO-3 is short of memory and may have turned recomputation on: left to the layout search.
+    """
+    known, layout = usual(record), record.layout
+    quantised = known.quantised_recompute if job == "qlora" else None
+    recompute = quantised or known.recompute
+    if record.recompute is None and recompute and layout.zero != 3:
+        flags.put("layout.recompute", recompute, f"recompute {recompute}: usual for {record.stack}")
+    split = any((size or 1) > 1 for size in (layout.tp, layout.pp, layout.cp, layout.ep)) or layout.megatron_fsdp
+    if layout.zero is None and known.zero is not None and (record.gpus or 1) > 1 and not split and not record.offload:
+        flags.put("layout.zero", known.zero, f"ZeRO {known.zero}: usual for {record.stack}")
 
 
 def _uneven_stages(model: ModelShape, flags: _Flags) -> dict[str, int]:
@@ -291,6 +310,16 @@ def _batch(record: Record, job: str, flags: _Flags) -> None:
         total = rounded
     flags.put("train.global_batch", total)
     flags.put("train.micro_batch", micro)
+
+
+def _optimizer(record: Record, known: tuple[str, ...], flags: _Flags) -> None:
+    """The optimizer as stated, or as framework and notes name it more exactly; unpaged where the stack has no pages."""
+    words, text = names().optimizers_in_words, conditions(record)
+    named = next((words[word] for word in words if word in text), record.optimizer)
+    flags.word("optimizer", names().optimizers, named)
+    chosen = str(flags.values.get("optimizer", ""))
+    if chosen not in known and chosen.removeprefix("paged-") in known:
+        flags.values["optimizer"] = chosen.removeprefix("paged-")
 
 
 def _tokens(stated: float | str | None) -> float | None:

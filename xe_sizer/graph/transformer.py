@@ -13,16 +13,22 @@ import numpy as np
 from xe_sizer.graph.attention import attention_half
 from xe_sizer.graph.inputs import Block, GraphInputs, Learning
 from xe_sizer.graph.mlp import experts_half, mlp_half
-from xe_sizer.graph.operators import Matmul, MemoryBound, Operator
+from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.pieces import MASK, linear, norm
 
 __all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_kinds", "layer_operators"]
 
 # Cross-entropy, bytes per logit forward and backward. Eager: cast to float32, log-softmax, their gradients and
-# the cast back. Vocab-parallel and in-place: float32, rewritten where it stands. Fused: chunked, the logits are read and rewritten once.
-LOSS_BYTES = {"eager": (14.0, 22.0), "vocab-parallel": (14.0, 10.0), "in-place": (14.0, 10.0), "fused": (6.0, 4.0)}
-LOSS_LAUNCHES = {"eager": (6.0, 5.0), "vocab-parallel": (6.0, 5.0), "in-place": (2.0, 2.0), "fused": (2.0, 2.0)}
+# the cast back; gathered: the same on the logits of all tensor-parallel ranks. Vocab-parallel and in-place: float32, rewritten where it stands. Fused: chunked, the logits are read and rewritten once.
+LOSS_BYTES = {
+    "eager": (14.0, 22.0), "gathered": (14.0, 22.0), "vocab-parallel": (14.0, 10.0), "in-place": (14.0, 10.0),
+    "fused": (6.0, 4.0),
+}  # fmt: skip
+LOSS_LAUNCHES = {
+    "eager": (6.0, 5.0), "gathered": (6.0, 5.0), "vocab-parallel": (6.0, 5.0), "in-place": (2.0, 2.0),
+    "fused": (2.0, 2.0),
+}  # fmt: skip
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
 
 
@@ -68,6 +74,12 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     return (lookup, *linear(block, "embedding projection", ("embedding_in",), rank.tokens, input_bytes))
 
 
+def logits_per_rank(inputs: GraphInputs) -> Array:
+    """Logits that the loss of one rank works on [-], its share of the vocabulary unless it gathers them."""
+    gathers = inputs.kernels.loss == "gathered"
+    return as_array(inputs.rank.tokens * inputs.model.vocab / (1.0 if gathers else inputs.rank.tp))
+
+
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """Final norm, output head and cross-entropy."""
     rank, model, learning = inputs.rank, inputs.model, inputs.learning
@@ -87,7 +99,7 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         weight_gradient=learning.weight_gradients,
         learns=learning.base,
     )
-    kind, logits = inputs.kernels.loss, rank.tokens * model.vocab / rank.tp
+    kind, logits = inputs.kernels.loss, logits_per_rank(inputs)
     loss = MemoryBound(
         name="loss",
         module="head",

@@ -7,9 +7,9 @@ from msgspec import Meta, field
 
 Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
-Optimizer = Literal["adamw", "adamw-8bit", "adafactor", "sgd"]
+Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
-Loss = Literal["eager", "vocab-parallel", "in-place", "fused"]
+Loss = Literal["eager", "vocab-parallel", "in-place", "gathered", "fused"]
 Padding = Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "none"]
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]

@@ -38,7 +38,7 @@ class KernelChoice(_Part, frozen=True):
     norm: Literal["fused", "eager"]
     rotary: Literal["fused", "eager"]
     activation: Literal["fused", "native", "eager"]
-    loss: Literal["fused", "vocab-parallel", "in-place", "eager"]
+    loss: Literal["fused", "vocab-parallel", "in-place", "gathered", "eager"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
     fused_qkv: bool
@@ -54,7 +54,8 @@ class States(_Part, frozen=True):
     `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
 
     `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
-    where gradient buffers are allocated once and not freed between optimizer steps.
+    where gradient buffers are allocated once and not freed between optimizer steps; `updates_in_backward` where one
+    GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
     trained_weight_bytes: SomeBytes
@@ -66,6 +67,7 @@ class States(_Part, frozen=True):
     autocast: bool
     frozen_gradients: bool
     gradients_persist: bool
+    updates_in_backward: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes
 

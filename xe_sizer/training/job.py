@@ -53,6 +53,11 @@ class Job:
         kept_bytes = states.trained_weight_bytes if self.method.learning.base else states.frozen_bytes
         return states.autocast and kept_bytes == FLOAT32 and self.element_bytes < FLOAT32 and not self.method.quantised
 
+    @property
+    def paged_optimizer(self) -> bool:
+        """Whether the moments live in unified memory, which the driver moves to the host when the card is full."""
+        return self.optimizer.startswith("paged-")
+
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
         return as_array((layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch))

@@ -62,7 +62,10 @@ FORMULAS = {
         "learning elements x gradient bytes, over the ZeRO-2 group; whole while micro-batches accumulate unreduced",
         "stack states; no_sync of PyTorch FSDP",
     ),
-    "optimizer states": ("learning elements x (master + moments), over the ZeRO-1 group", "stack states"),
+    "optimizer states": (
+        "learning elements x (master + moments), over the ZeRO-1 group; none where offloaded or paged",
+        "stack states",
+    ),
     "activations": (
         "layers x saved bytes per layer x micro-batches in flight, less the layer in its backward",
         "operator graph; arXiv:2205.05198",
@@ -188,9 +191,10 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen_linear * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
     learning, learning_experts = (held.linear + held.other) * base, held.experts * base
-    optimizer_on_gpu = (layouts.offload < OFFLOAD.index("optimizer")).astype(float)
+    optimizer_on_gpu = (layouts.offload < OFFLOAD.index("optimizer")) * float(not job.paged_optimizer)
     weights_on_gpu = (layouts.offload < OFFLOAD.index("params")).astype(float)
-    gradients_on_gpu = np.where((optimizer_on_gpu == 0) & (layouts.zero >= 2), 0.0, 1.0)
+    offloaded = layouts.offload >= OFFLOAD.index("optimizer")
+    gradients_on_gpu = np.where(offloaded & (layouts.zero >= 2), 0.0, 1.0)
     optimizer = _sharded(learning, learning_experts, shards.optimizer, shards) * sizes.optimizer
     optimizer = optimizer + held.adapters * sizes.adapter_optimizer / shards.optimizer
     gradients = _sharded(learning, learning_experts, shards.gradients, shards) * sizes.gradient
@@ -236,7 +240,9 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     accumulated = _spread(whole) * (1.0 - OPTIMIZER) + _spread(gradients) * OPTIMIZER
     waits = accumulates_whole_gradients(job, layouts)
-    return np.where(waits, accumulated, np.where(buffered, _spread(gradients), fresh))
+    at_once = job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1)
+    passing = _spread(held.head * base * size) * LAST_LAYER + _spread(tables * base * size) * BACKWARD_END
+    return np.select([at_once, waits, buffered], [passing, accumulated, _spread(gradients)], fresh)
 
 
 def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[str, Array]:
@@ -313,16 +319,19 @@ def _around(job: Job, layouts: Layouts, held: Census, tensors: Array, level: str
 
 
 def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
-    """Offloaded states of all ranks of a node, shape (layout,) [bytes]; gradients of the CPU optimizer included."""
+    """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients of the CPU optimizer included."""
     states, base = job.stack.states, float(job.method.learning.base)
     shards = _Shards.of(layouts)
     learning = _sharded(
         (held.linear + held.other) * base + held.adapters, held.experts * base, shards.optimizer, shards
     )
-    optimizer = learning * (states.master_bytes + states.moment_bytes[job.optimizer] + FLOAT32)
+    moments = states.moment_bytes[job.optimizer]
+    optimizer = learning * (states.master_bytes + moments + FLOAT32)
+    paged = learning * moments * float(job.paged_optimizer)
     weights = _sharded(held.linear + held.other, held.experts, shards.weights, shards) * ElementBytes.of(job).gather
     offload = layouts.offload
-    per_rank = optimizer * (offload >= OFFLOAD.index("optimizer")) + weights * (offload >= OFFLOAD.index("params"))
+    moved = offload >= OFFLOAD.index("optimizer")
+    per_rank = np.where(moved, optimizer, paged) + weights * (offload >= OFFLOAD.index("params"))
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 
