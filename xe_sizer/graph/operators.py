@@ -69,7 +69,8 @@ class Kernels:
     norm, rotary, activation : fused or eager; an activation may be native: PyTorch's own kernel, its gate apart
     attention : flash, sdpa or eager
     loss : eager (float32 copies), vocab-parallel (float32, in place), in-place (the same beside
-        the model's 16-bit logits), gathered (eager, on the logits of all tensor-parallel ranks) or fused (chunked, no copies)
+        the model's 16-bit logits), gathered (eager, on the logits of all tensor-parallel ranks), flash
+        (the gradient over the 16-bit logits) or fused (chunked, no copies)
     fused_qkv, fused_gate_up : one matrix product instead of three or two
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)

@@ -38,7 +38,7 @@ class KernelChoice(_Part, frozen=True):
     norm: Literal["fused", "eager"]
     rotary: Literal["fused", "eager"]
     activation: Literal["fused", "native", "eager"]
-    loss: Literal["fused", "vocab-parallel", "in-place", "gathered", "eager"]
+    loss: Literal["fused", "vocab-parallel", "in-place", "flash", "gathered", "eager"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
     fused_qkv: bool

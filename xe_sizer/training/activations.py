@@ -20,11 +20,12 @@ from xe_sizer.training.layout import RECOMPUTE, Layouts
 # Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
 # Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
 # float32 in place, and the 16-bit gradient. In-place: the same in a Triton kernel beside the 16-bit logits that the
-# model has returned (fms-acceleration; its published peaks). Gathered: eager on the logits of all ranks, beside their
+# model has returned (fms-acceleration; its published peaks). Flash: the gradient
+# takes the place of the 16-bit logits (flash-attn's cross-entropy). Gathered: eager on the logits of all ranks, beside their
 # 16-bit shards and copy and the float32 copy (Aleph Alpha's scaling: gathered head, cross_entropy of float()). Fused: chunks of an eighth of the tokens in float32, the head's product
 # among them (Liger-Kernel's fused linear cross-entropy).
-LOSS_KEPT_BYTES = {"eager": 4.0, "gathered": 10.0, "vocab-parallel": 4.0, "in-place": 6.0, "fused": 0.0}
-LOSS_LIVE_BYTES = {"eager": 12.0, "gathered": 20.0, "vocab-parallel": 6.0, "in-place": 8.0, "fused": 0.5}
+LOSS_KEPT_BYTES = {"eager": 4.0, "gathered": 10.0, "vocab-parallel": 4.0, "in-place": 6.0, "flash": 2.0, "fused": 0.0}
+LOSS_LIVE_BYTES = {"eager": 12.0, "gathered": 20.0, "vocab-parallel": 6.0, "in-place": 8.0, "flash": 2.0, "fused": 0.5}
 
 
 @dataclass(frozen=True, eq=False)
