@@ -51,6 +51,7 @@ class KernelChoice(_Part, frozen=True):
 class States(_Part, frozen=True):
     """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of each optimizer's moments.
 
+    `quantised_upcast` where embedding, norms and head of a quantised model become float32, and the logits with them.
     `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
 
     `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
@@ -66,6 +67,7 @@ class States(_Part, frozen=True):
     adapter_weight_bytes: SomeBytes
     autocast: bool
     frozen_gradients: bool
+    quantised_upcast: bool
     gradients_persist: bool
     updates_in_backward: bool
     gather_bytes: SomeBytes

@@ -26,7 +26,8 @@ class ElementBytes:
         states = job.stack.states
         moments = states.moment_bytes[job.optimizer]
         wide = job.element_bytes == FLOAT32
-        frozen = FLOAT32 if wide else states.frozen_bytes
+        upcast = job.method.quantised and states.quantised_upcast
+        frozen = FLOAT32 if wide or upcast else states.frozen_bytes
         linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
         if wide:
             return cls(FLOAT32, FLOAT32, moments, frozen, linear, FLOAT32, moments, FLOAT32, FLOAT32)

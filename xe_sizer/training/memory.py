@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.element_bytes import ElementBytes
 from xe_sizer.training.job import Job
@@ -283,6 +284,8 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
     gradient_bytes = ElementBytes.of(job).gradient
     one = activations(inputs, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
     layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
+    upcast = job.method.quantised and job.stack.states.quantised_upcast
+    wide_logits = np.where(layouts.zero < 3, FLOAT32 * float(upcast), 0.0) * logits_per_rank(inputs)
     has_head = np.stack([layouts.pp == 1, np.ones_like(layouts.pp, dtype=bool)]).astype(float)
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
     kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
@@ -296,7 +299,8 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
         + _spread(first) * FIRST_LAYER,
         "layer in its backward": one.backward_peak * LAYERS_BACKWARD
         + _spread(tied + inputs.residual_bytes) * BACKWARD_END,
-        "logits and loss": _spread(one.loss_kept * has_head) * FORWARD + _spread(one.loss_live * has_head) * LOSS,
+        "logits and loss": _spread((one.loss_kept + wide_logits) * has_head) * FORWARD
+        + _spread((one.loss_live + wide_logits) * has_head) * LOSS,
     }
 
 
