@@ -349,4 +349,7 @@ def _adapters(record: Record, job: str, model: ModelShape, flags: _Flags) -> Non
             continue
         if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
             targets += found
+    if not targets and job == "qlora":
+        targets = resolve_targets(model, ["all-linear"])
+        flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
     flags.put("lora.targets", list(dict.fromkeys(targets)) or None)
