@@ -10,6 +10,7 @@ from xe_sizer.errors import Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Server
 from xe_sizer.scenario.scenario import Given
+from xe_sizer.scenario.schema import LayoutSection
 from xe_sizer.stacks.stack import Stack, stacks_with
 
 PARALLEL_WAYS = {
@@ -121,13 +122,7 @@ def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Pro
     layout = given.values.layout
     if layout.tp and model.heads % layout.tp:
         yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
-    if layout.pp and model.layers % layout.pp:
-        yield problem("layout.pp", f"pp {layout.pp} does not divide the {model.layers} layers of {model.name}")
-    if layout.vpp and layout.pp and model.layers % (layout.pp * layout.vpp):
-        yield problem(
-            "layout.vpp",
-            f"pp x vpp = {layout.pp * layout.vpp} does not divide the {model.layers} layers of {model.name}",
-        )
+    yield from _whole_stages(layout, model, problem)
     if layout.ep and layout.ep > 1:
         if model.experts is None:
             yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
@@ -136,6 +131,21 @@ def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Pro
                 "layout.ep",
                 f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}",
             )
+
+
+def _whole_stages(layout: LayoutSection, model: ModelShape, problem: Any) -> Iterator[Problem]:
+    """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
+    hint = None if layout.uneven_stages else "layout.uneven_stages: true lets stages differ by a layer"
+    for key, stages, words in (
+        ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
+        ("layout.vpp", (layout.pp or 1) * (layout.vpp or 1), f"pp x vpp = {(layout.pp or 1) * (layout.vpp or 1)}"),
+    ):
+        if key == "layout.vpp" and not (layout.vpp and layout.pp):
+            continue
+        if stages > model.layers:
+            yield problem(key, f"{words} is more than the {model.layers} layers of {model.name}")
+        elif model.layers % stages and not layout.uneven_stages:
+            yield problem(key, f"{words} does not divide the {model.layers} layers of {model.name}", hint)
 
 
 def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:

@@ -72,6 +72,7 @@ class Question:
             seq_len=self.job.seq_len,
             splits_sequences=self.job.padding in ("packed", "to-seq-len"),
             fixed=self.fixed,
+            uneven_stages=bool(self.given.values.layout.uneven_stages),
         )
 
 

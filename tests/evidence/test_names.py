@@ -43,7 +43,7 @@ def test_every_rule_ends_in_a_stack_that_loads() -> None:
     rules = stack_rules()
     for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
         conditions = {"fused_kernels": rule.fused or None, "weights": next(iter(rule.weights), None)}
-        found = choose_stack(record(rule.stack, " ".join(rule.framework), **conditions))
+        found = choose_stack(record(rule.stack, " ".join((*rule.framework, *rule.conditions)), **conditions))
         assert load_stack(found.name)
         assert found.assumed, rule.stack
 

@@ -78,10 +78,37 @@ def test_replicas_that_contradict_the_gpus_are_dropped() -> None:
     assert any(text.startswith("dp 4") for text in found.assumed)
 
 
-def test_stages_of_different_sizes_are_priced_beside_the_scenario() -> None:
-    found = asked(model="deepseek-v3", gpus=256, layout=LayoutStated(pp=16, ep=8))
-    assert found.stages == {"pp": 16, "vpp": 1}
-    assert "layout.pp" not in found.flags
+def test_stages_of_different_sizes_are_asked_for() -> None:
+    found = asked(model="deepseek-v3", gpus=256, layout=LayoutStated(pp=16, ep=8)).flags
+    assert found["layout.pp"] == 16
+    assert found["layout.uneven_stages"]
+    assert "layout.uneven_stages" not in asked(layout=LayoutStated(pp=4)).flags
+
+
+def test_the_vocabulary_is_read_from_words() -> None:
+    registry = RecordRegistry()
+    scenario_of(msgspec.structs.replace(BASE, inferred=("6ND incl. a 128k-vocab embedding",)), registry)
+    assert {model.vocab for model in registry.built_models.values()} == {128_000}
+
+
+@pytest.mark.parametrize(
+    ("stack", "job", "zero", "recompute"),
+    [("hf-trainer", "sft", 0, "none"), ("hf-trainer", "qlora", 0, "full"), ("torchtune", "sft", 3, "full")],
+)
+def test_what_a_framework_usually_does_fills_in(stack: str, job: str, zero: int, recompute: str) -> None:
+    found = asked(stack=stack, job=job, layout=LayoutStated())
+    assert (found.flags["layout.zero"], found.flags["layout.recompute"]) == (zero, recompute)
+    assert f"ZeRO {zero}: usual for {stack}" in found.assumed
+    assert asked(stack=stack, layout=LayoutStated(zero=2), recompute="selective").flags["layout.zero"] == 2
+
+
+def test_pages_of_the_optimizer_are_read_from_the_notes() -> None:
+    assert asked(stack="torchtune", layout=LayoutStated(), notes="uses PagedAdamW").flags["optimizer"] == "paged-adamw"
+    assert asked(stack="megatron-lm", notes="uses PagedAdamW").flags["optimizer"] == "adamw"
+
+
+def test_qlora_without_targets_adapts_all_linear_layers() -> None:
+    assert asked(job="qlora").flags["lora.targets"] == ["q", "k", "v", "o", "gate", "up", "down"]
 
 
 def test_interleaving_is_off_unless_stated() -> None:
@@ -137,9 +164,8 @@ def test_a_known_data_set_is_known_by_its_mean() -> None:
     assert found.flags["data.profile"] == "dell-design-guide"
 
 
-def test_unpadded_samples_have_the_mean_length() -> None:
-    found = asked(seq_len=None, mean_tokens=210.4, framework="trainer [padding-free]").flags
-    assert found["data.min_tokens"] == found["data.max_tokens"] == found["data.mean_tokens"] == 210
+def test_padding_free_samples_are_not_padded() -> None:
+    assert asked(seq_len=None, mean_tokens=210.4, framework="trainer [padding-free]").flags["train.padding"] == "none"
 
 
 def test_unknown_lengths_are_assumed_and_said() -> None:

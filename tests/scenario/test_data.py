@@ -367,3 +367,14 @@ def test_mean_critical_and_longest_are_ordered(
     assert out.mean_tokens <= out.critical_tokens <= out.longest_tokens * slack
     assert out.longest_tokens <= seq_len
     assert 0 <= out.padding_share < 1
+
+
+def test_unpadded_micro_batches_are_sums_of_samples() -> None:
+    """Against drawn batches: the mean, the slowest of 8 ranks, and the largest micro-batch of an epoch."""
+    lengths = statistics_lengths(4096, 300.0, maximum=2000.0)
+    out = lay_out(lengths, "none", seq_len=4096, b=4, d=8, g=1, zero3=True, samples=4096)
+    drawn = np.random.default_rng(1).choice(lengths.lengths, (200, 1024, 4), p=lengths.probabilities).mean(axis=2)
+    assert out.mean_tokens == pytest.approx(drawn.mean(), rel=0.01)
+    assert out.critical_tokens == pytest.approx(drawn.reshape(200, -1, 8).max(axis=2).mean(), rel=0.05)
+    assert out.longest_tokens == pytest.approx(drawn.max(axis=1).mean(), rel=0.25)
+    assert out.padding_share == 0

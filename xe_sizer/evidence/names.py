@@ -49,7 +49,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are priced as the first usable of `use`.
 
-    `conditions` are words that must occur in the framework or the notes. `fused` rules are for records that state fused kernels, `weights` for those that state one of these formats.
+    `conditions` are words that must occur in the framework or the notes. `fused` rules are for records that state
+    fused kernels, `weights` for those that state one of these formats.
     """
 
     stack: str

@@ -62,15 +62,11 @@ class RecordRegistry(Registry):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
-
-    stages : pipeline stages and chunks a stage that do not divide the model's layers; the fullest stage decides
-    """
+    """Flags of a scenario, what was assumed for them, and how the record's stack counts steps."""
 
     flags: Mapping[str, Any]
     assumed: tuple[str, ...]
     counts_micro_batches: bool
-    stages: Mapping[str, int]
 
 
 class _Flags:
@@ -127,8 +123,8 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     table = names()
     _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
-    stages = _uneven_stages(model.shape, flags)
-    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, stages)
+    _uneven_stages(model.shape, flags)
+    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches)
 
 
 def _job(record: Record, flags: _Flags) -> str:
@@ -253,15 +249,11 @@ def _usual_layout(record: Record, job: str, flags: _Flags) -> None:
         flags.put("layout.zero", known.zero, f"ZeRO {known.zero}: usual for {record.stack}")
 
 
-def _uneven_stages(model: ModelShape, flags: _Flags) -> dict[str, int]:
-    """Pipelines that a scenario may not ask for: published ones count the embedding and the head as layers."""
+def _uneven_stages(model: ModelShape, flags: _Flags) -> None:
+    """Pipelines whose stages differ: published ones count the embedding and the head as layers."""
     pp, vpp = (flags.values.get(f"layout.{name}", 1) for name in ("pp", "vpp"))
-    if model.layers % (pp * vpp) == 0 or pp == 1:
-        return {}
-    flags.assumed.append(f"{model.layers} layers on {pp} x {vpp} stages: the fullest stage decides")
-    for name in ("pp", "vpp"):
-        flags.values.pop(f"layout.{name}", None)
-    return {"pp": pp, "vpp": vpp}
+    if model.layers % (pp * vpp):
+        flags.put("layout.uneven_stages", True, f"{model.layers} layers on {pp} x {vpp} stages: the fullest decides")
 
 
 def _replicas_fit(record: Record, flags: _Flags) -> None:
@@ -350,6 +342,6 @@ def _adapters(record: Record, job: str, model: ModelShape, flags: _Flags) -> Non
         if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
             targets += found
     if not targets and job == "qlora":
-        targets = resolve_targets(model, ["all-linear"])
+        targets = list(resolve_targets(model, ["all-linear"]))
         flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
     flags.put("lora.targets", list(dict.fromkeys(targets)) or None)

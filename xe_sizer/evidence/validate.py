@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError
 from xe_sizer.evidence.measured import (
     Step,
     measured_oom,
@@ -21,8 +21,6 @@ from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.question import Question, resolve
 from xe_sizer.scenario.scenario import OPTIONS, read_scenario
-from xe_sizer.search.price import choose
-from xe_sizer.search.space import legal_layouts
 from xe_sizer.sizing import Priced, price
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.memory import memory_ledger
@@ -77,29 +75,12 @@ def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
     for _ in range(len(asked.flags)):
         try:
             question = resolve(read_scenario(None, asked.flags, {}), registry)
-            priced = _with_uneven_stages(question, asked.stages) if asked.stages else price(question, False)
+            priced = price(question, False)
         except InputError as error:
             asked = _without_the_impossible(asked, error)
             continue
         return PricedRecord(record, asked, priced, (*asked.assumed, *_defaults(question), *_chosen(priced)))
     raise AssertionError("a scenario lost all its keys and still could not be priced")
-
-
-def _with_uneven_stages(question: Question, stages: Mapping[str, int]) -> Priced:
-    """A price with stages that hold different numbers of layers; legal as if layers filled all stages alike.
-
-    Raises
-    ------
-    InputError : no legal layout
-    """
-    question = replace(question, fixed={**question.fixed, **stages})
-    model, chunks = question.job.model, stages["pp"] * stages["vpp"]
-    rules = replace(question.rules, model=replace(model, layers=-(-model.layers // chunks) * chunks))
-    layouts = legal_layouts(rules, (question.gpus or stages["pp"],))
-    if not len(layouts):
-        raise InputError(Problem("no legal layout", Location("--vpp")))
-    choice = choose(question.job, layouts, question.min_headroom_bytes)
-    return Priced(question, int(layouts.gpus[0]), None, choice)
 
 
 def _without_the_impossible(asked: Asked, error: InputError) -> Asked:

@@ -20,7 +20,8 @@ from xe_sizer.graph.pieces import MASK, linear, norm
 __all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_kinds", "layer_operators"]
 
 # Cross-entropy, bytes per logit forward and backward. Eager: cast to float32, log-softmax, their gradients and
-# the cast back; gathered: the same on the logits of all tensor-parallel ranks. Vocab-parallel and in-place: float32, rewritten where it stands. Flash and fused: the logits are read and rewritten once.
+# the cast back; gathered: the same on the logits of all tensor-parallel ranks. Vocab-parallel and in-place: float32,
+# rewritten where it stands. Flash and fused: the logits are read and rewritten once.
 LOSS_BYTES = {
     "eager": (14.0, 22.0), "gathered": (14.0, 22.0), "vocab-parallel": (14.0, 10.0), "in-place": (14.0, 10.0),
     "flash": (6.0, 4.0), "fused": (6.0, 4.0),

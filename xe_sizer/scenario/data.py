@@ -236,13 +236,11 @@ def _unpadded(
     spread = cut.deviation()
     summed = np.where(meets_every_micro_batch, b, b * g)
     critical = cut.mean + expected_normal_maximum(d) * spread / np.sqrt(summed)
-    largest = cut.mean + expected_normal_maximum(np.maximum(samples / b, 1.0)) * spread / np.sqrt(b)
+    largest = cut.mean + expected_normal_maximum(np.maximum(samples / b, d)) * spread / np.sqrt(b)
     with_longest = cut.mean + (cut.longest - cut.mean) / b
     longest = np.minimum(np.maximum(largest, with_longest), cut.longest)
     mean = np.full(b.shape, cut.mean)
-    return replace(
-        _padded(mean, np.minimum(critical, cut.longest), cut.longest, cut.mean), longest_tokens=longest
-    )
+    return replace(_padded(mean, np.minimum(critical, cut.longest), cut.longest, cut.mean), longest_tokens=longest)
 
 
 def expected_normal_maximum(draws: ArrayLike) -> NDArray[np.float64]:

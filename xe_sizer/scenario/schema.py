@@ -80,6 +80,7 @@ class LayoutSection(Section, frozen=True):
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
     dp: Annotated[Degree | None, Meta(description="Data parallel replicas, sharded or not")] = None
     zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
+    uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations computed again in the backward")] = None
     offload: Annotated[Offload | None, Meta(description="What is kept in host memory")] = None

@@ -18,7 +18,10 @@ FIELDS = tuple(field.name for field in fields(Layouts))
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them."""
+    """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
+
+    uneven_stages : chosen pipelines need not divide the layers; those that are tried still do
+    """
 
     model: ModelShape
     stack: Stack
@@ -27,6 +30,7 @@ class Rules:
     seq_len: int
     splits_sequences: bool
     fixed: Mapping[str, int]
+    uneven_stages: bool = False
 
     def options(self, name: str, open_options: Iterable[int]) -> tuple[int, ...]:
         return (self.fixed[name],) if name in self.fixed else tuple(open_options)
@@ -138,7 +142,10 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines.
     """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
-    chunks_fit = (layouts.pp > 1) & (rules.model.layers % (layouts.pp * layouts.vpp) == 0)
+    chunks = layouts.pp * layouts.vpp
+    chunks_fit = (layouts.pp > 1) & (chunks <= rules.model.layers)
+    if not rules.uneven_stages:
+        chunks_fit &= rules.model.layers % chunks == 0
     interleaved = (layouts.vpp == 1) | (chunks_fit & (layouts.grad_accum % layouts.pp == 0))
     grouped = (layouts.tp * layouts.cp * layouts.dp) % layouts.ep == 0
     staged = (layouts.pp == 1) | (layouts.zero < 2)

@@ -20,10 +20,10 @@ from xe_sizer.training.layout import RECOMPUTE, Layouts
 # Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
 # Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
 # float32 in place, and the 16-bit gradient. In-place: the same in a Triton kernel beside the 16-bit logits that the
-# model has returned (fms-acceleration; its published peaks). Flash: the gradient
-# takes the place of the 16-bit logits (flash-attn's cross-entropy). Gathered: eager on the logits of all ranks, beside their
-# 16-bit shards and copy and the float32 copy (Aleph Alpha's scaling: gathered head, cross_entropy of float()). Fused: chunks of an eighth of the tokens in float32, the head's product
-# among them (Liger-Kernel's fused linear cross-entropy).
+# model has returned (fms-acceleration; its published peaks). Flash: the gradient takes the place of the 16-bit
+# logits (flash-attn's cross-entropy). Gathered: eager on the logits of all ranks, beside their 16-bit shards, the
+# gathered copy and a float32 one (Aleph Alpha's scaling). Fused: chunks of an eighth of the tokens in float32, the
+# head's product among them (Liger-Kernel's fused linear cross-entropy).
 LOSS_KEPT_BYTES = {"eager": 4.0, "gathered": 10.0, "vocab-parallel": 4.0, "in-place": 6.0, "flash": 2.0, "fused": 0.0}
 LOSS_LIVE_BYTES = {"eager": 12.0, "gathered": 20.0, "vocab-parallel": 6.0, "in-place": 8.0, "flash": 2.0, "fused": 0.5}
 
@@ -101,7 +101,7 @@ def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Ar
 
 def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
     """Activations under each layout; with full recomputation a layer keeps its input alone."""
-    model, rank = inputs.model, inputs.rank
+    model = inputs.model
     kinds = layer_kinds(inputs)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / model.layers
     statistics = [op for _, ops in kinds for op in ops if isinstance(op, Attention)]

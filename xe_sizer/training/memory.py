@@ -323,7 +323,7 @@ def _around(job: Job, layouts: Layouts, held: Census, tensors: Array, level: str
 
 
 def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
-    """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients of the CPU optimizer included."""
+    """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients go with the optimizer."""
     states, base = job.stack.states, float(job.method.learning.base)
     shards = _Shards.of(layouts)
     learning = _sharded(
