@@ -3,6 +3,8 @@ import re
 import msgspec
 import pytest
 
+from xe_sizer.report.document import Column, Document, Table
+from xe_sizer.report.formats.table import render_document
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
 from xe_sizer.result import Reason, Result
@@ -112,3 +114,17 @@ def test_origins_are_shown(lora: Result) -> None:
     text = table(lora, width=80)
     assert re.search(r"train\.micro_batch +1 +env\n", text)
     assert re.search(r"tp +8 +flag\n", text)
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_table_that_the_terminal_cannot_hold_becomes_a_list(width: int) -> None:
+    """No cell is cut and no column lost, whatever the width."""
+    columns = (
+        Column("group"),
+        *(Column(name, numeric=True) for name in ("fits, rightly", "fits, wrongly", "not, wrongly")),
+    )
+    content = Table("Does it fit?", columns, (("stack:megatron-deepspeed", "12", "3", "0"),))
+    text = render_document(Document("DONE", True, "one table", (), (content,)), Options(width=width))
+    assert ("  fits, wrongly 3" in text) == (width < 100)
+    assert all(cell in text for cell in (*(column.name for column in columns), *content.rows[0]))
+    assert max(map(len, text.splitlines())) <= width

@@ -64,6 +64,12 @@ def test_fsdp_keeps_whole_gradients_while_it_accumulates() -> None:
     assert at(made, "gradients", "optimizer step") == pytest.approx(4 / 8 * LLAMA_2_7B, rel=1e-12)
 
 
+def test_megatron_deepspeed_keeps_both_gradients() -> None:
+    """BF16_Optimizer: 2 + 2 + 4 bytes beside the sharded 12; the peaks of 175B on LUMI-G, 128 to 2,048 GCDs."""
+    made = ledger(job(stack="megatron-deepspeed"), grad_accum=2)
+    assert at(made, "gradients", "optimizer step") == pytest.approx(6 * LLAMA_2_7B, rel=1e-12)
+
+
 def test_paged_moments_move_to_the_host() -> None:
     """bitsandbytes keeps them in unified memory: no card memory needed, but memory of the host."""
     paged, plain = (ledger(job(stack="hf-bf16", optimizer=name)) for name in ("paged-adamw", "adamw"))

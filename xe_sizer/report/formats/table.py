@@ -20,6 +20,8 @@ from xe_sizer.result import Result
 _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
 _NARROW = 76  # columns below which bars are short
+_LEAST_TEXT = 16  # columns under which the text of a table's cell is no longer readable
+_GAP = 3  # between the columns of a table
 _STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
 _TO_ASCII = str.maketrans(
     {
@@ -142,6 +144,36 @@ def _facts(facts: Facts) -> Grid:
 
 def _table(console: Console, table: Table, options: Options) -> None:
     console.print(Text(table.title, style="bold"))
+    too_wide = options.width is not None and not table.shares and _least_width(table) > options.width
+    console.print(_stacked(table) if too_wide else _grid(table, options))
+    if table.note:
+        console.print(Text(table.note, style="dim"))
+
+
+def _least_width(table: Table) -> int:
+    """Columns of the terminal that a table needs: numbers whole, texts no narrower than can be read."""
+    widths = []
+    for place, column in enumerate(table.columns):
+        natural = max(len(cell) for cell in (column.name, *(row[place] for row in table.rows)))
+        widths.append(natural if column.numeric else min(natural, _LEAST_TEXT))
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _stacked(table: Table) -> Grid:
+    """A table too wide for the terminal: each row under its first cell, a line for every other cell."""
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    first, *others = table.columns
+    for row in table.rows:
+        grid.add_row(Text(first.name, style="dim"), Text(row[0], style="bold"))
+        for column, cell in zip(others, row[1:], strict=True):
+            if cell:
+                grid.add_row(Text(f"  {column.name}", style="dim"), Text(cell))
+    return grid
+
+
+def _grid(table: Table, options: Options) -> Grid:
     grid = Grid(
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
@@ -162,9 +194,7 @@ def _table(console: Console, table: Table, options: Options) -> None:
             cells.append(_bar(table, place, options))
         last = place == first_total - 1 and table.totals > 0
         grid.add_row(*cells, style="bold" if place >= first_total else "", end_section=last)
-    console.print(grid)
-    if table.note:
-        console.print(Text(table.note, style="dim"))
+    return grid
 
 
 def _bar(table: Table, place: int, options: Options) -> Text:
