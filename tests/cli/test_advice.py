@@ -56,7 +56,7 @@ TOO_BIG = {
     ),
     "at most one server": f"--model llama-2-70b {SERVER} --job sft --max-gpus 8",
     "at most four": f"--model qwen2.5-72b {H100} --max-gpus 4 --job sft --stack hf-trainer",
-    "two nodes": f"--model llama-3.1-70b {SERVER} --nodes 2 --job sft --stack nemo --seq-len 8192",
+    "two nodes": f"--model llama-3.1-70b {SERVER} --nodes 2 --job sft --stack megatron-lm --seq-len 8192",
 }
 # Jobs that fit and miss a limit.
 MISSES = {

@@ -43,7 +43,8 @@ def test_zero_states_of_a_7b_model_on_64_gpus(zero: int, bytes_per_parameter: fl
 
 
 @pytest.mark.parametrize(
-    ("stack", "weights", "gradients", "optimizer"), [("megatron-lm", 2, 4, 12), ("hf-trainer", 4, 4, 8)]
+    ("stack", "weights", "gradients", "optimizer"),
+    [("megatron-lm", 2, 4, 12), ("nemo", 2, 2, 12), ("hf-trainer", 4, 4, 8)],
 )
 def test_bytes_per_parameter_of_a_stack(stack: str, weights: int, gradients: int, optimizer: int) -> None:
     """Megatron-LM: 16-bit weights, float32 gradients, master and moments: 18 bytes. Autocast: all float32, 16."""
