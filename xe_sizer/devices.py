@@ -12,7 +12,7 @@ from xe_sizer.hardware import Accelerator
 from xe_sizer.pricing import Device
 from xe_sizer.stacks.stack import Stack
 
-SIXTEEN_BIT_BYTES = 2.0
+SIXTEEN_BIT_BYTES, WIDE_BYTES = 2.0, 4.0
 # Without a kernel of its own family an accelerator runs the next older one.
 OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
 
@@ -67,12 +67,15 @@ def _at_fraction(matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency)
 def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency) -> Device:
     """The device at one precision under one stack.
 
-    Attention and adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products.
+    Attention and adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products;
+    float32 adapters without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off).
     """
     peaks = gpu.peak_flops_per_s
     narrow = "bf16" if "bf16" in peaks else "fp16"
     beside = precision if precision in ("fp32", "tf32", "fp16", "bf16") else narrow
-    matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, beside)
+    wide = stack.states.adapter_weight_bytes == WIDE_BYTES and not stack.states.autocast and "fp32" in peaks
+    adapters = "fp32" if wide else beside
+    matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     attention = _attention_law(gpu.laws.attention, stack.kernels.attention_family)
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:
@@ -86,9 +89,9 @@ def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency
             backward_flops_efficiency=attention.backward_flops_efficiency * stack.efficiency.attention,
         )
         memory_bound *= stack.efficiency.memory_bound
-    size = 4.0 if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
+    size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
-        matmul, peaks[precision], attention, peaks[beside], adapter, peaks[beside],
+        matmul, peaks[precision], attention, peaks[beside], adapter, peaks[adapters],
         gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size,
     )  # fmt: skip
 

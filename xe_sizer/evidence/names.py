@@ -41,6 +41,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     optimizers_in_words: dict[str, str]
     padding: dict[str, str]
     without_padding: tuple[str, ...]
+    grouped_by_length: tuple[str, ...]
     gpus: dict[str, str]
     half_gpus: dict[str, str]
     families: dict[str, str]

@@ -186,6 +186,8 @@ def _lengths(record: Record, job: str, most: int, flags: _Flags) -> None:
         flags.put("train.padding", "packed")
     elif _without_padding(record) and flags.values.get("train.padding") != "packed":
         flags.put("train.padding", "none")
+    elif any(word in conditions(record) for word in names().grouped_by_length):
+        flags.put("train.padding", "grouped-by-length")
     elif record.padding is not None:
         flags.word("train.padding", names().padding, record.padding)
 

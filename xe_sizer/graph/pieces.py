@@ -24,7 +24,16 @@ PLAIN_PASSES = (2.0, 3.0)
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power makes three of the four float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
 RESIDUAL_PASSES = (3.0, 2.0)
-ADAPTER_ADD_PASSES = 3.0  # scale, and add to the frozen output
+# Bytes that the kernels around an adapter move, per element of its input and of its output, forward and backward.
+# Adapters of the base's type: scale and add to the frozen output; add the input's gradient. Wide ones in a 16-bit
+# model (peft): the input is cast to float32 and its gradient back, scale, add, cast the sum. Under autocast the
+# products are 16-bit ones, so the float32 copy of the input is cast down again.
+ADAPTER_BYTES = {
+    "base": ((0.0, 6.0), (6.0, 2.0)),
+    "wide": ((6.0, 24.0), (12.0, 14.0)),
+    "autocast": ((12.0, 6.0), (18.0, 2.0)),
+}
+ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.0)}
 
 
 def shard(weight: Weight, tp: Array) -> tuple[Array, Array]:
@@ -125,11 +134,21 @@ def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> I
             learns=True,
             adapter=True,
         )
-    output_bytes = tokens * n * inputs.element_bytes
-    passes = (ADAPTER_ADD_PASSES, 1.0)
+    kind = ("autocast" if inputs.autocast else "wide") if inputs.wide_adapters else "base"
+    forward, backward = (tokens * (x * k + y * n) for x, y in ADAPTER_BYTES[kind])
     # Wide adapters make their output, its scaled copy and the sum before the cast in float32.
-    temporaries = 5.0 if inputs.wide_adapters and not inputs.autocast else 2.0
-    yield memory_bound(block, f"{name} adapter add", module, output_bytes, passes, (2.0, 2.0), None, temporaries)
+    temporaries = 5.0 if kind == "wide" else 2.0
+    yield MemoryBound(
+        name=f"{name} adapter add",
+        module=module,
+        layers=block.layers,
+        saved_bytes=np.zeros_like(forward),
+        forward_bytes=forward,
+        backward_bytes=backward,
+        forward_launches=ADAPTER_LAUNCHES[kind][0],
+        backward_launches=ADAPTER_LAUNCHES[kind][1],
+        temporary_bytes=temporaries * tokens * n * inputs.element_bytes,
+    )
 
 
 def memory_bound(

@@ -24,7 +24,8 @@ LONGEST_IN_MICRO_BATCH: Final = "longest-in-micro-batch"
 LONGEST_IN_GLOBAL_BATCH: Final = "longest-in-global-batch"
 TO_SEQ_LEN: Final = "to-seq-len"
 UNPADDED: Final = "none"
-POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN, UNPADDED)
+GROUPED: Final = "grouped-by-length"
+POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN, GROUPED, UNPADDED)
 
 SUPPORT_POINTS: Final = 320  # 3 % apart over four decades: the longest of 128 is off by 0.1 %
 ASSUMED_SIGMA: Final = 0.8  # spread of log-length where no maximum is known
@@ -198,6 +199,9 @@ def sequences(
     if policy == UNPADDED:
         return _unpadded(cut, b, d, g, meets, ASSUMED_SAMPLES if samples is None else most)
     padded = cut.rounded_up(round_to).truncated(seq_len)
+    if policy == GROUPED:  # samples of a micro-batch, and of its ranks, are neighbours in a sorted pool
+        mean = np.full(b.shape, padded.mean)
+        return _padded(mean, mean, padded.longest, cut.mean)
     # NeMo's loader yields a rank's whole share of the global batch, pads it, then cuts it up.
     together = b * g if policy == LONGEST_IN_GLOBAL_BATCH else b
     mean = padded.expected_maximum(np.minimum(together, most))

@@ -75,10 +75,13 @@ class States(_Part, frozen=True):
 
 
 class Host(_Part, frozen=True):
+    """`sharded_adapter_us`: what an adapter factor costs a pass where FSDP wraps each in a unit of its own."""
+
     forward_launch_us: Duration
     backward_launch_us: Duration
     step_overhead_ms: Duration
     micro_batch_overhead_ms: Duration
+    sharded_adapter_us: Duration
     cpu_adam_gb_per_s_per_node: Rate
 
 
@@ -132,7 +135,7 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
     optimizer: str
-    padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "none"]
+    padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"]
     recompute: Literal["none", "selective", "full"]
     sequence_parallel: bool
     zero: ZeroStages
@@ -184,6 +187,10 @@ class Stack(_Part, frozen=True):
     @property
     def micro_batch_overhead_s(self) -> float:
         return self.host.micro_batch_overhead_ms * MILLI
+
+    @property
+    def sharded_adapter_s(self) -> float:
+        return self.host.sharded_adapter_us * MICRO
 
     def graph_kernels(self, attention: str) -> Kernels:
         """The graph's view of the stack, with the attention implementation that the job chose."""

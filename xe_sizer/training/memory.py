@@ -284,7 +284,8 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
     gradient_bytes = ElementBytes.of(job).gradient
     one = activations(inputs, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
     layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
-    upcast = job.method.quantised and job.stack.states.quantised_upcast
+    # Autocast runs a float32 head in 16 bit all the same.
+    upcast = job.method.quantised and job.stack.states.quantised_upcast and not job.stack.states.autocast
     wide_logits = np.where(layouts.zero < 3, FLOAT32 * float(upcast), 0.0) * logits_per_rank(inputs)
     has_head = np.stack([layouts.pp == 1, np.ones_like(layouts.pp, dtype=bool)]).astype(float)
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])

@@ -71,6 +71,11 @@ def _total(weights: Iterable[Weight], layouts: Layouts) -> Array:
     return np.asarray(np.sum([zero, *(rank_elements(weight, layouts) for weight in weights)], axis=0))
 
 
+def adapter_factors(model: ModelShape, method: Method) -> float:
+    """Matrices A and B of all adapters in the model [-]."""
+    return 2.0 * model.layers * len(method.learning.adapters)
+
+
 def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Array:
     """Adapters of one rank over all layers [-]: the factor on the split side of a weight is split, the other whole."""
     tp = as_array(layouts.tp)

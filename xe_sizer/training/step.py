@@ -13,9 +13,9 @@ from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.training.element_bytes import ElementBytes
 from xe_sizer.training.flops import needed_flops, recomputed_flops
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.pipeline import pipeline
-from xe_sizer.training.sharding import Census, census, layers_per_stage
+from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
 from xe_sizer.training.stage_time import PART_NAMES, StageTime, stage_time
 
 FORMULAS = {
@@ -176,8 +176,10 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
 
     micro_batches = as_array(layouts.grad_accum)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
+    passes = 2.0 + (layouts.recompute == RECOMPUTE.index("full"))
+    units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
-        micro_batches * exposed_s(first_gather_s, stage.forward_s)
+        micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
         + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
         + reduced * exposed_s(reduce_s, stage.backward_s)
     )
