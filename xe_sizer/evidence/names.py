@@ -75,6 +75,7 @@ class Usual(msgspec.Struct, frozen=True, kw_only=True):
     recompute: str | None = None
     quantised_recompute: str | None = None
     zero: int | None = None
+    tuned: bool = False
 
 
 class StackNames(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,11 +62,15 @@ class RecordRegistry(Registry):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Flags of a scenario, what was assumed for them, and how the record's stack counts steps."""
+    """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
+
+    tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
+    """
 
     flags: Mapping[str, Any]
     assumed: tuple[str, ...]
     counts_micro_batches: bool
+    tuned: bool
 
 
 class _Flags:
@@ -124,7 +128,8 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
     _uneven_stages(model.shape, flags)
-    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches)
+    tuned = record.recompute is None and usual(record).tuned
+    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, tuned)
 
 
 def _job(record: Record, flags: _Flags) -> str:

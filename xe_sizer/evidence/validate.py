@@ -33,16 +33,18 @@ GIVE_UP = (
 )  # fmt: skip
 NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
 KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
+BEYOND_DOUBT = 1.25  # times the card's memory: three in four published peaks are predicted closer than that
 REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
 
 
 @dataclass(frozen=True, eq=False)
 class PricedRecord:
-    """A record with its price and what was assumed for it."""
+    """A record with its price, whether it fits, and what was assumed for it."""
 
     record: Record
     asked: Asked
     priced: Priced
+    fits: bool
     assumed: tuple[str, ...]
 
 
@@ -79,8 +81,25 @@ def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
         except InputError as error:
             asked = _without_the_impossible(asked, error)
             continue
-        return PricedRecord(record, asked, priced, (*asked.assumed, *_defaults(question), *_chosen(priced)))
+        fits = priced.fits
+        if asked.tuned and not fits:
+            priced, fits = _tuned(question, priced)
+        assumed = (*asked.assumed, *_defaults(question), *_chosen(priced))
+        return PricedRecord(record, asked, priced, fits, assumed)
     raise AssertionError("a scenario lost all its keys and still could not be priced")
+
+
+def _tuned(question: Question, usual: Priced) -> tuple[Priced, bool]:
+    """The price of a run whose recipe recomputes what it must, and whether any recomputation lets it fit.
+
+    The usual setting decides its time unless memory rules that out beyond doubt: recipes recompute single modules,
+    which costs little, where the search has only whole layers.
+    """
+    left = replace(question, fixed={name: value for name, value in question.fixed.items() if name != "recompute"})
+    searched = price(left, False)
+    typical = memory_ledger(question.job, usual.layouts, level="typical").peak_bytes[0]
+    ruled_out = typical > BEYOND_DOUBT * question.job.server.accelerator.memory_bytes
+    return (searched if ruled_out else usual), searched.fits
 
 
 def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
@@ -176,7 +195,7 @@ def _oom(found: PricedRecord) -> Iterator[Prediction]:
         id=found.record.id,
         quantity="oom",
         measured=measured,
-        predicted=not found.priced.fits,
+        predicted=not found.fits,
         assumed=found.assumed,
         groups=_groups(found.record),
     )
