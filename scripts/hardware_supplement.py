@@ -227,7 +227,15 @@ _FA1 = "FlashAttention (arXiv 2205.14135) reaches 25 to 40 % of an A100, per arX
 _FA2_HOPPER = "FlashAttention-2 reaches about 35 % of an H100, per arXiv 2407.08608; backward in proportion."
 _FA1_HOPPER = "About half of FlashAttention-2, as on the A100; assumed."
 _BLACKWELL = "The H100's rate by multiprocessors and clock: the kernels lack the new instructions."
+_ULTRA = "The B200's, 1.3 times: Blackwell Ultra takes exponentials, which bound its attention, at twice the rate; assumed."
+_BLACKWELL_ULTRA = {
+    "flash-1": _published(11.0, 0.10, 0.08, _BLACKWELL),
+    "flash-2": _published(11.0, 0.20, 0.17, _BLACKWELL),
+    "flash-3": _published(11.0, 0.80, 0.59, _ULTRA),
+}
 ATTENTION: dict[str, dict[str, Kernel]] = {
+    "b300": _BLACKWELL_ULTRA,
+    "gb300": _BLACKWELL_ULTRA,
     "a100-sxm-80gb": {
         "flash-1": _published(12.0, 0.38, 0.30, _FA1),
         "flash-2": _fitted("a100_sxm", "vllm/0.14.0", 0.50, _FA2),
