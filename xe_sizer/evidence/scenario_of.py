@@ -158,7 +158,7 @@ def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
     found = wanted
-    for narrower, wider in (("fp8", "bf16"), ("bf16", "fp16")):
+    for narrower, wider in (("fp4", "fp8"), ("fp8", "bf16"), ("bf16", "fp16")):
         if found == narrower and found not in gpu.peak_flops_per_s:
             found = wider
     if found not in gpu.peak_flops_per_s:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, field
 
 Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning"]
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
 Loss = Literal["eager", "vocab-parallel", "in-place", "flash", "gathered", "fused"]

@@ -133,7 +133,7 @@ class MemoryAround(_Part, frozen=True):
 
 
 class Defaults(_Part, frozen=True):
-    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
     optimizer: str
     padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"]
     recompute: Literal["none", "selective", "full"]

@@ -17,7 +17,7 @@ from xe_sizer.scenario.methods import Method
 from xe_sizer.stacks.stack import Stack
 from xe_sizer.training.layout import Layouts
 
-SIXTEEN_BIT = ("bf16", "fp16", "fp8")  # activations are 16 bit; fp8 casts only the operands of products
+SIXTEEN_BIT = ("bf16", "fp16", "fp8", "fp4")  # activations are 16 bit; fp8 and fp4 cast only the operands of products
 FLOAT32 = 4.0
 
 
