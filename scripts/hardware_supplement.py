@@ -227,7 +227,7 @@ _FA1 = "FlashAttention (arXiv 2205.14135) reaches 25 to 40 % of an A100, per arX
 _FA2_HOPPER = "FlashAttention-2 reaches about 35 % of an H100, per arXiv 2407.08608; backward in proportion."
 _FA1_HOPPER = "About half of FlashAttention-2, as on the A100; assumed."
 _BLACKWELL = "The H100's rate by multiprocessors and clock: the kernels lack the new instructions."
-_ULTRA = "The B200's, 1.3 times: Blackwell Ultra takes exponentials, which bound its attention, at twice the rate; assumed."
+_ULTRA = "The B200's, 1.3 times: Blackwell Ultra takes exponentials at twice the rate, which bound attention; assumed."
 _BLACKWELL_ULTRA = {
     "flash-1": _published(11.0, 0.10, 0.08, _BLACKWELL),
     "flash-2": _published(11.0, 0.20, 0.17, _BLACKWELL),

@@ -34,7 +34,7 @@ from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
 from xe_sizer.training.memory import MOMENTS, memory_ledger
 from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
-from xe_sizer.uncertainty import evidence, relative_error, spread
+from xe_sizer.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
 KWH_J = 3.6e6
@@ -143,13 +143,13 @@ def _time(priced: Priced) -> Time:
     seconds = {name: float(value[0]) for name, value in line.components.items()}
     step_s = sum(seconds.values())
     efficiency = priced.question.efficiency
-    error = relative_error(job, seconds, efficiency)
+    span = uncertainty(job, efficiency)
     sequences = job.sequences(priced.layouts)
     samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
     return Time(
-        step_s=spread(step_s, error),
+        step_s=span.around(step_s),
         components=tuple(
             TimeComponent(
                 name=name,
@@ -166,14 +166,14 @@ def _time(priced: Priced) -> Time:
             for name, (forward, backward) in line.modules.items()
         ),
         steps=job.steps,
-        total_s=spread(step_s * job.steps, error),
+        total_s=span.around(step_s * job.steps),
         tokens_per_s_per_gpu=samples_per_s * float(sequences.mean_tokens[0]) / priced.gpus,
         samples_per_s=samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
         bound=_bound(seconds),
-        calibrated=False,
-        evidence=evidence(job, efficiency),
+        calibrated=span.calibrated,
+        evidence=span.evidence,
     )
 
 

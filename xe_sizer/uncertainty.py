@@ -1,56 +1,124 @@
-"""How far off a time may be: until residuals against measurements are known, from the errors of the laws."""
+"""How far off a time may be: from the residuals of published runs that are like the job.
+
+`residuals.json` holds, for groups of published runs, how far measured times lie from predicted ones (written by
+scripts/build_residuals.py). A job's range starts with that of all runs and moves towards those of the same kind of
+job, of the same stack, and of both, the more sources they come from.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from xe_sizer.devices import Efficiency
 from xe_sizer.result import Range
 from xe_sizer.training.job import Job
 
-# Errors of the parts where no law states one; a 90th percentile of the law's own fit where it does.
-DEFAULT_LAW_ERROR = 0.2
-MEMORY_BOUND_ERROR = 0.1
-COMMUNICATION_ERROR = 0.25
-BORROWED_FACTOR = 1.5
-COMPUTE_PARTS = ("forward", "backward", "recompute")
+TABLE = Path(__file__).parent / "residuals.json"
+ANY = ""
+KINDS = {"pretrain": "pretrain", "sft": "sft", "lora": "adapters", "qlora": "adapters", "p-tuning": "adapters"}
+# Sources that make a group's own range count half; one source says little about the next.
+HALF_TRUST = 2.0
+BORROWED = 1.15  # wider by this factor where the accelerator's laws are those of another one
 
 
-def relative_error(job: Job, components: Mapping[str, float], efficiency: Efficiency) -> float:
-    """Relative half-width of a time's range [-].
+@dataclass(frozen=True)
+class Residuals:
+    """A group's runs, their sources, and the 10 and 90 % quantiles of log(measured / predicted)."""
 
-    r^2 = stack^2 + sum over laws of (share of the step x error)^2: parts under one law are wrong together. Laws
-    borrowed from another accelerator count 1.5 times, laws replaced by a given efficiency not at all, and the speed of
-    light is a bound without a range.
+    runs: int
+    sources: int
+    low: float
+    high: float
+
+
+Group = tuple[str, str, bool]  # stack, kind of job, whether lengths or batch had to be assumed
+Table = dict[Group, Residuals]
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Factors on an expected time, what they rest on, and whether that is measurements."""
+
+    low: float
+    high: float
+    evidence: str
+    calibrated: bool
+
+    def around(self, expected: float) -> Range:
+        return Range(low=expected * self.low, expected=expected, high=expected * self.high)
+
+
+@cache
+def published() -> Table:
+    """The table that ships."""
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))
+    return {
+        (row["stack"], row["kind"], row["assumed"]): Residuals(row["runs"], row["sources"], row["low"], row["high"])
+        for row in rows
+    }
+
+
+def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, float]:
+    """10 and 90 % quantiles of log(measured / predicted) for a job, from the groups that it belongs to.
+
+    q <- q + w (q_group - q) with w = s / (s + 2) for s sources, from the widest group to the nearest: a group's own
+    spread counts the more, the more independent sources it has (partial pooling).
     """
+    everything = table.get((ANY, ANY, assumed)) or table[ANY, ANY, False]
+    low, high = everything.low, everything.high
+    for group in ((ANY, kind), (stack, ANY), (stack, kind)):
+        found = table.get((*group, assumed))
+        if found is not None:
+            weight = found.sources / (found.sources + HALF_TRUST)
+            low, high = low + weight * (found.low - low), high + weight * (found.high - high)
+    return min(low, 0.0), max(high, 0.0)
+
+
+def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Uncertainty:
+    """The range of a job's times; 80 % of unseen measurements should lie inside.
+
+    assumed : lengths or batch are a guess, as they are where a publication leaves them out
+    """
+    stack = job.stack
     if efficiency.ideal:
-        return 0.0
+        text = "the speed of light, below which no software comes: a bound, not an estimate"
+        return Uncertainty(1.0, 1.0, text, False)
     if efficiency.fixed:
-        return job.stack.uncertainty
-    matmul = job.device.matmul.p90_error or DEFAULT_LAW_ERROR
-    if job.server.accelerator.laws.assumed:
-        matmul *= BORROWED_FACTOR
-    total = sum(components.values()) or 1.0
-    compute_s = sum(components[name] for name in COMPUTE_PARTS)
-    exchange_s = sum(seconds for name, seconds in components.items() if "communication" in name)
-    rest_s = total - compute_s - exchange_s
-    parts = ((matmul, compute_s), (COMMUNICATION_ERROR, exchange_s), (MEMORY_BOUND_ERROR, rest_s))
-    return math.hypot(job.stack.uncertainty, *(error * seconds / total for error, seconds in parts))
+        text = f"the efficiency that was given and the stack {stack.name}'s assumed {stack.uncertainty:.0%}"
+        return _symmetric(stack.uncertainty, text, False)
+    if stack.calibrated_on:
+        text = f"{stack.calibrated_on}; 80 % of them are closer than {stack.uncertainty:.0%}"
+        return _symmetric(stack.uncertainty, text, True)
+    table, kind = published(), KINDS[job.method.name]
+    name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
+    low, high = blended(table, name, kind, assumed)
+    widened = math.log(BORROWED) if job.server.accelerator.laws.assumed else 0.0
+    text, calibrated = _evidence(table, name, kind)
+    return Uncertainty(math.exp(low - widened), math.exp(high + widened), text, calibrated)
 
 
-def spread(expected: float, error: float) -> Range:
-    """A range around an expected value: times are off by a factor rather than by a difference."""
-    return Range(low=expected / (1.0 + error), expected=expected, high=expected * (1.0 + error))
+def _symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
+    """Times are off by a factor rather than by a difference."""
+    return Uncertainty(1.0 / (1.0 + error), 1.0 + error, evidence, calibrated)
 
 
-def evidence(job: Job, efficiency: Efficiency) -> str:
-    """What the range rests on, in words."""
-    if efficiency.ideal:
-        return "the speed of light, below which no software comes: a bound, not an estimate"
-    assumed = f"the stack {job.stack.name}'s assumed {job.stack.uncertainty:.0%}"
-    if efficiency.fixed:
-        return f"the efficiency that was given and {assumed}"
-    laws = job.server.accelerator.laws
-    origin = f"borrowed from {laws.assumed}" if laws.assumed else f"of {job.server.accelerator.name}"
-    return f"errors of the operator laws {origin} and {assumed}"
+def _evidence(table: Table, stack: str, kind: str) -> tuple[str, bool]:
+    """What the range rests on in words, and whether the stack has been measured at all."""
+    both, alone, everything = (
+        table.get(group) for group in ((stack, kind, False), (stack, ANY, False), (ANY, ANY, False))
+    )
+    if both is not None:
+        return f"{_count(both)} of {kind} with the stack {stack}", True
+    if alone is not None:
+        return f"{_count(alone)} of other jobs with the stack {stack}", True
+    assert everything is not None
+    return f"{_count(everything)} with other stacks; none with {stack}", False
+
+
+def _count(group: Residuals) -> str:
+    sources = "1 source" if group.sources == 1 else f"{group.sources} sources"
+    return f"{group.runs} published runs from {sources}"

@@ -143,7 +143,8 @@ def test_jobs_without_equations_are_refused(job: str) -> None:
     [
         ("a100-sxm-80gb", "fp8", "bf16"),
         ("v100-sxm-32gb", "bf16", "fp16"),
-        ("b200", "nvfp4", "fp8"),
+        ("b200", "nvfp4", "fp4"),
+        ("h100-sxm-80gb", "nvfp4", "fp8"),
         ("t4", "mxfp8", "fp16"),
     ],
 )

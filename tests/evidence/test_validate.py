@@ -72,7 +72,7 @@ def test_gaps_are_said() -> None:
     for words in (
         "priced as generic",
         "lengths not stated",
-        "global batch 128",
+        "128 sequences a step",
         "precision bf16",
         "chosen by the search",
     ):

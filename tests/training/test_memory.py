@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -95,9 +96,11 @@ def test_bytes_of_a_logit_at_the_loss(loss: str, bytes_per_logit: float) -> None
     assert at(made, "logits and loss", "loss") == pytest.approx(bytes_per_logit * 1024 * 32_000, rel=1e-12)
 
 
-def test_quantised_models_under_peft_have_float32_logits() -> None:
-    """prepare_model_for_kbit_training: 16 instead of 12 bytes a logit, but not under FSDP."""
-    made = job(kind="qlora", stack="hf-trainer", train__seq_len=1024, train__padding="packed")
+def test_quantised_models_under_peft_have_float32_logits(tmp_path: Path) -> None:
+    """prepare_model_for_kbit_training: 16 instead of 12 bytes a logit, but not under FSDP nor under autocast."""
+    path = tmp_path / "prepared.yaml"
+    path.write_text("name: prepared\nparent: hf-bf16\nstates: {quantised_upcast: true}\n")
+    made = job(kind="qlora", stack=str(path), train__seq_len=1024, train__padding="packed")
     assert at(ledger(made), "logits and loss", "loss") == pytest.approx(16 * 1024 * 32_000, rel=1e-12)
     assert at(ledger(made, dp=8, zero=3), "logits and loss", "loss") == pytest.approx(12 * 1024 * 32_000, rel=1e-12)
 

@@ -159,7 +159,7 @@ def test_offloaded_optimizer_pays_the_link_and_the_cpu() -> None:
 
 def test_waiting_for_the_host_hides_exchanges_too() -> None:
     """A tiny batch on an eager stack: the step is the launches, so that a faster card cannot make it slower."""
-    made = job(kind="lora", stack="hf-trainer", train__seq_len=64, train__padding="to-seq-len")
+    made = job(kind="lora", stack="torchtune", train__seq_len=64, train__padding="to-seq-len")
     faster = replace(made, device=replace(made.device, bandwidth_bytes_per_s=4 * made.device.bandwidth_bytes_per_s))
     before, after = (step(j, dp=2, zero=3, recompute=2) for j in (made, faster))
     assert before.components["host"][0] > 0.1 * before.step_s[0]

@@ -53,7 +53,7 @@ def validate_command(
     if only is not None:
         check_choice("--only", only, QUANTITIES)
     shown = _count(worst)
-    records = _read(files or [str(EVIDENCE)])
+    records = read_all(files or [str(EVIDENCE)])
 
     from xe_sizer.evidence.validate import validate
 
@@ -70,7 +70,7 @@ def _count(text: str | None) -> int:
     return int(text)
 
 
-def _read(names: Iterable[str]) -> list[Record]:
+def read_all(names: Iterable[str]) -> list[Record]:
     """Records of all files. Raises InputError with the problems of all of them."""
     records: list[Record] = []
     problems: list[Problem] = []

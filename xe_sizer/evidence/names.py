@@ -33,6 +33,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, str]
     skipped_jobs: dict[str, str]
     precisions: dict[str, str]
+    float32_words: tuple[str, ...]
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]
     recompute: dict[str, str]
@@ -138,9 +139,10 @@ def conditions(record: Record) -> str:
     return f"{record.framework or ''} {record.notes or ''}".lower()
 
 
-def usual(record: Record) -> Usual:
-    """What the record's framework does where the record does not say."""
-    return stack_rules().usual.get(plain(record.stack or ""), Usual())
+def usual(record: Record, priced_as: str) -> Usual:
+    """What the record's framework does where the record does not say; `priced_as` is the stack that stands for it."""
+    known = stack_rules().usual
+    return known.get(Path(priced_as).stem) or known.get(plain(record.stack or ""), Usual())
 
 
 def choose_stack(record: Record) -> ChosenStack:

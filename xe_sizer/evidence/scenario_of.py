@@ -16,7 +16,7 @@ from typing import Any
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import choose_stack, conditions, look_up, names, plain, usual
+from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.evidence.records import Record
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Accelerator, Server
@@ -34,6 +34,7 @@ INSTRUCTION_SEQ_LEN = 2048
 PRETRAINING_BATCH_TOKENS = 4 * 2**20
 PRETRAINING_SEQ_LEN = 2048
 FINE_TUNING_BATCH = 128
+NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
 
@@ -65,12 +66,14 @@ class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
+    guessed : neither lengths nor batch may be what the run had, for the record leaves them out
     """
 
     flags: Mapping[str, Any]
     assumed: tuple[str, ...]
     counts_micro_batches: bool
     tuned: bool
+    guessed: bool
 
 
 class _Flags:
@@ -121,15 +124,16 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     _precision(record, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
     _layout(record, flags)
-    _usual_layout(record, job, flags)
+    _usual_layout(record, usual(record, stack.name), job, flags)
     _batch(record, job, flags)
     _adapters(record, job, model.shape, flags)
     table = names()
     _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
     _uneven_stages(model.shape, flags)
-    tuned = record.recompute is None and usual(record).tuned
-    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, tuned)
+    tuned = record.recompute is None and usual(record, stack.name).tuned
+    guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
+    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, tuned, guessed)
 
 
 def _job(record: Record, flags: _Flags) -> str:
@@ -154,6 +158,8 @@ def _job(record: Record, flags: _Flags) -> str:
 def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
     """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
     if record.precision is None:
+        if any(word in conditions(record) for word in names().float32_words):
+            flags.put("precision", "fp32", "precision fp32: 16 bit is switched off")
         return
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
@@ -241,12 +247,12 @@ def _layout(record: Record, flags: _Flags) -> None:
     _replicas_fit(record, flags)
 
 
-def _usual_layout(record: Record, job: str, flags: _Flags) -> None:
+def _usual_layout(record: Record, known: Usual, job: str, flags: _Flags) -> None:
     """Recomputation and sharding as the record's framework has them where the record says nothing of either.
 
     Who shards with ZeRO-3 is short of memory and may have turned recomputation on: left to the layout search.
     """
-    known, layout = usual(record), record.layout
+    layout = record.layout
     quantised = known.quantised_recompute if job == "qlora" else None
     recompute = quantised or known.recompute
     if record.recompute is None and recompute and layout.zero != 3:
@@ -300,7 +306,7 @@ def _batch(record: Record, job: str, flags: _Flags) -> None:
     elif total is None:
         usual = PRETRAINING_BATCH_TOKENS // seq_len if job == "pretrain" else FINE_TUNING_BATCH
         total = -(-max(usual, replicas) // replicas) * replicas * (batch.grad_accum or 1)
-        flags.assumed.append(f"global batch {total}: not stated")
+        flags.assumed.append(f"{total} sequences a step: global batch not stated")
     if micro is None and batch.grad_accum and total % (batch.grad_accum * replicas) == 0:
         micro = total // (batch.grad_accum * replicas)
     if micro and total % (micro * replicas):

@@ -23,7 +23,7 @@ def summaries(predictions: Sequence[Prediction]) -> tuple[Summary, ...]:
         if not mine:
             continue
         found.append(_summary(ALL, quantity, mine))
-        found.append(_summary(WEIGHTED, quantity, mine, _source_weights(mine)))
+        found.append(_summary(WEIGHTED, quantity, mine, source_weights([prediction.source for prediction in mine])))
         by_group: dict[str, list[Prediction]] = defaultdict(list)
         for prediction in mine:
             for group in prediction.groups:
@@ -37,10 +37,10 @@ def _order(group: str) -> tuple[int, str]:
     return (KINDS.index(kind), name)
 
 
-def _source_weights(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+def source_weights(sources: Sequence[str]) -> NDArray[np.float64]:
     """1 / (records of the same source): every source counts once [-]."""
-    counts = Counter(prediction.source for prediction in predictions)
-    return np.array([1.0 / counts[prediction.source] for prediction in predictions])
+    counts = Counter(sources)
+    return np.array([1.0 / counts[source] for source in sources])
 
 
 def _summary(

@@ -24,7 +24,7 @@ from xe_sizer.scenario.scenario import OPTIONS, read_scenario
 from xe_sizer.sizing import Priced, price
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.uncertainty import relative_error, spread
+from xe_sizer.uncertainty import uncertainty
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
 GIVE_UP = (
@@ -149,12 +149,13 @@ def _chosen(priced: Priced) -> Iterator[str]:
 
 
 def _predictions(found: PricedRecord) -> Iterator[Prediction]:
-    yield from _step_time(found)
+    yield from step_time(found)
     yield from _peak_memory(found)
     yield from _oom(found)
 
 
-def _step_time(found: PricedRecord) -> Iterator[Prediction]:
+def step_time(found: PricedRecord) -> Iterator[Prediction]:
+    """The record's time beside the predicted one, where it measured one."""
     record, priced = found.record, found.priced
     job, layouts = priced.question.job, priced.layouts
     stated = record.mean_tokens or record.seq_len or (record.max_seq_len if record.job == "pretrain" else None)
@@ -168,8 +169,7 @@ def _step_time(found: PricedRecord) -> Iterator[Prediction]:
     measured = measured_step_s(record, step, found.asked.counts_micro_batches)
     if measured is None:
         return
-    parts = {name: float(seconds[0]) for name, seconds in priced.timeline.components.items()}
-    span = spread(priced.step_s, relative_error(job, parts, priced.question.efficiency))
+    span = uncertainty(job, priced.question.efficiency, found.asked.guessed).around(priced.step_s)
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
     yield _prediction(record, "step_time", measured.value, priced.step_s, assumed, (span.low, span.high))
 

@@ -286,9 +286,10 @@ def _same_link(one: GpuProfile, other: GpuProfile) -> bool:
 def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str, list[str]]) -> MatmulLaw:
     """The law of one precision, field by field from the first of the family that states the field.
 
-    A precision without a law of its own uses the 16-bit one, fp4 that of fp8, which casts its inputs too. A member that knows only its 16-bit efficiency
-    lends that to the narrower precisions before a farther member is asked. The fit's errors are kept only
-    when one member states the whole law: one put together from two sources has no error of its own.
+    A precision without a law of its own uses the 16-bit one, fp4 that of fp8, which casts its inputs too. A member
+    that knows only its 16-bit efficiency lends that to the narrower precisions before a farther member is asked. The
+    fit's errors are kept only when one member states the whole law: one put together from two sources has no error
+    of its own.
     """
     profile = family[0]
     similar = {"fp4": ("fp4", "fp8")}.get(precision, (precision,))

@@ -10,7 +10,9 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
 Loss = Literal["eager", "vocab-parallel", "in-place", "flash", "gathered", "fused"]
-Padding = Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"]
+Padding = Literal[
+    "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
+]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
 

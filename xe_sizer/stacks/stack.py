@@ -135,7 +135,9 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
     optimizer: str
-    padding: Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"]
+    padding: Literal[
+        "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
+    ]  # fmt: skip
     recompute: Literal["none", "selective", "full"]
     sequence_parallel: bool
     zero: ZeroStages
@@ -155,7 +157,7 @@ class Supports(_Part, frozen=True):
 
 
 class Stack(_Part, frozen=True):
-    """One stack, complete. `uncertainty` is the assumed relative error where no measurement calibrates it."""
+    """One stack, complete. `uncertainty` is its relative error, assumed unless `calibrated_on` names measurements."""
 
     name: str
     describes: str
@@ -171,6 +173,7 @@ class Stack(_Part, frozen=True):
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     parent: str | None = None
+    calibrated_on: str | None = None
 
     @property
     def forward_launch_s(self) -> float:

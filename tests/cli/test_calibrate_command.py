@@ -1,0 +1,58 @@
+"""`calibrate` from the command line: a stack file that `estimate` reads, and mistakes that are said."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.cli.main import main
+from xe_sizer.stacks.stack import load_stack
+
+RUNS = """
+- {id: a, job: sft, model: llama-2-7b, gpu: h100-sxm-80gb, gpus: 8, precision: bf16, layout: {zero: 3, dp: 8},
+   batch: {micro: 2, global: 64}, seq_len: 2048, recompute: full, measured: {step_time_s: 4.0}}
+- {id: b, job: sft, model: llama-2-7b, gpu: h100-sxm-80gb, gpus: 8, precision: bf16, layout: {zero: 3, dp: 8},
+   batch: {micro: 4, global: 64}, seq_len: 4096, recompute: full, measured: {step_time_s: 8.1}}
+- {id: c, job: sft, model: llama-2-7b, gpu: h100-sxm-80gb, gpus: 8, measured: {peak_memory_gib: 40}}
+"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.yaml"
+    path.write_text(RUNS)
+    return path
+
+
+def test_the_file_is_a_stack_for_estimates(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "ours.yaml"
+    assert main(["calibrate", str(runs), "--stack", "hf-trainer", "--name", "ours", "-o", str(written)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "Fitted to 2 measured times" in shown.err
+    assert "c: no time measured" in shown.err
+    stack = load_stack(str(written))
+    assert (stack.name, stack.parent, stack.calibrated_on) == ("ours", "hf-trainer", "2 measurements in runs.yaml")
+    command = ["estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--job", "sft"]
+    assert main([*command, "--stack", str(written)]) == 0
+    assert "2 measurements in runs.yaml" in capsys.readouterr().out
+
+
+def test_without_a_file_the_stack_goes_to_stdout(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", str(runs)]) == 0
+    assert "\nname: calibrated\nparent: generic\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no records to calibrate on"),
+        (["nowhere.yaml"], "no such file"),
+        (["{runs}", "--stack", "nem"], "no stack is called 'nem'"),
+        (["{runs}", "--name", "Our Cluster"], "cannot be the name of a stack"),
+    ],
+)
+def test_mistakes_are_said(runs: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", *(argument.format(runs=runs) for argument in arguments)]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == ""

@@ -1,0 +1,83 @@
+"""A stack fitted to runs: known factors are found again, unknown ones stay, strays are not followed."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from xe_sizer.devices import device_of
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.calibrate import FACTORS, Calibration, calibrate
+from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
+from xe_sizer.evidence.scenario_of import RecordRegistry
+from xe_sizer.evidence.validate import price_record
+from xe_sizer.training.step import timeline
+
+SLOWER_MATMUL = 0.7
+
+
+def record(place: int, seq_len: int, micro: int, gpus: int) -> Record:
+    return Record(
+        id=f"run-{place}", job="pretrain", stack="megatron-lm", model="llama-2-7b", gpu="h100-sxm-80gb", gpus=gpus,
+        gpus_per_node=8, precision="bf16", layout=LayoutStated(tp=gpus, pp=1, dp=1, zero=0),
+        batch=Batch(micro=micro, total=16), seq_len=seq_len, recompute="full", attention="flash",
+        measured=Measured(step_time_s=1.0),
+    )  # fmt: skip
+
+
+def on_a_slower_cluster(plain: Record) -> Record:
+    """The record with the time of a stack whose matrix products reach 0.7 of the parent's rate."""
+    priced = price_record(plain, RecordRegistry()).priced
+    job = priced.question.job
+    slower = msgspec.structs.replace(job.stack.efficiency, matmul=SLOWER_MATMUL)
+    stack = msgspec.structs.replace(job.stack, efficiency=slower)
+    device = device_of(job.server.accelerator, stack, job.precision, priced.question.efficiency)
+    step_s = float(timeline(replace(job, stack=stack, device=device), priced.layouts).step_s[0])
+    return msgspec.structs.replace(plain, measured=Measured(step_time_s=step_s))
+
+
+RUNS = [
+    on_a_slower_cluster(record(place, seq_len, micro, gpus))
+    for place, (seq_len, micro, gpus) in enumerate(
+        (length, size, cards) for length in (512, 2048, 8192) for size in (1, 4) for cards in (1, 4)
+    )
+]
+
+
+def factor(found: Calibration, name: str) -> float:
+    return next(one.value for one in found.factors if one.name == name)
+
+
+def test_a_known_factor_is_found_again() -> None:
+    found = calibrate(RUNS, "megatron-lm", "ours")
+    assert factor(found, "matmul") == pytest.approx(SLOWER_MATMUL, rel=0.05)
+    assert found.after < 0.02 < found.before
+    assert found.left_out is not None
+    assert found.left_out < 0.03
+    assert found.stack.efficiency.matmul == pytest.approx(factor(found, "matmul"))
+    assert (found.stack.name, found.stack.parent) == ("ours", "megatron-lm")
+
+
+def test_one_wild_run_does_not_matter() -> None:
+    wild = msgspec.structs.replace(RUNS[0], id="wild", measured=Measured(step_time_s=60.0))
+    assert factor(calibrate([*RUNS, wild], "megatron-lm", "ours"), "matmul") == pytest.approx(SLOWER_MATMUL, rel=0.08)
+
+
+def test_what_no_run_determines_stays() -> None:
+    """One GPU says nothing about collectives; its standard error is that of the prior."""
+    alone = [run for run in RUNS if run.gpus == 1]
+    found = calibrate(alone, "megatron-lm", "ours")
+    collectives = next(one for one in found.factors if one.name == "collectives")
+    assert collectives.value == pytest.approx(1)
+    assert collectives.error == pytest.approx(np.expm1(0.35))
+    assert [one.name for one in found.factors] == list(FACTORS)
+
+
+def test_too_few_runs_are_refused_with_the_reasons() -> None:
+    untimed = msgspec.structs.replace(RUNS[1], measured=Measured())
+    with pytest.raises(InputError) as caught:
+        calibrate([RUNS[0], untimed], "megatron-lm", "ours")
+    (problem,) = caught.value.problems
+    assert "1 records with a time are too few" in problem.message
+    assert "run-1: no time measured" in (problem.hint or "")

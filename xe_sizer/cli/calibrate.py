@@ -1,0 +1,92 @@
+"""`xe-sizer calibrate`: a stack fitted to your own measurements."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xe_sizer.cli.options import FileOption
+from xe_sizer.cli.output import output_from
+from xe_sizer.cli.text import TextCommand
+from xe_sizer.cli.validate import read_all
+from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
+from xe_sizer.report.calibration import calibration_yaml
+from xe_sizer.stacks.stack import load_stack
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.calibrate import Calibration
+
+app = typer.Typer(add_completion=False)
+_HELP = """Fit a software stack to measured runs and write it as a stack file.
+
+Its few factors say how much faster or slower than the parent your cluster works; `estimate --stack FILE` uses them.
+What the measurements do not determine stays as the parent has it.
+"""
+NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+SHOWN = 3  # reasons for skipped records
+
+
+@app.command("calibrate", cls=TextCommand, help=_HELP)
+def calibrate_command(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
+    ] = None,
+    stack: Annotated[
+        str, typer.Option("--stack", metavar="NAME", help="The shipped stack that comes nearest to yours.")
+    ] = "generic",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
+    output: FileOption = None,
+) -> int:
+    target = output_from("yaml", output, "never")
+    if NAME.fullmatch(name) is None:
+        hint = "lower-case letters, digits, '.' and '-', for example our-cluster"
+        raise InputError(Problem(f"'{name}' cannot be the name of a stack", Location("--name"), hint))
+    if not files:
+        raise InputError(
+            Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
+        )
+    load_stack(stack, Location("--stack"))
+    records = read_all(files)
+
+    from xe_sizer.evidence.calibrate import calibrate
+
+    found = calibrate(records, stack, name)
+    remarks = _remarks(found)
+    target.write(_yaml(found, remarks, files))
+    print("\n".join(remarks), file=sys.stderr)
+    return EXIT_OK
+
+
+def _remarks(found: Calibration) -> list[str]:
+    unseen = "" if found.left_out is None else f", {found.left_out:.1%} on records that a fit had not seen"
+    factors = "; ".join(f"{factor.name} x {factor.value:.2f} (+-{factor.error:.0%})" for factor in found.factors)
+    remarks = [
+        f"Fitted to {len(found.used)} measured times. Median error: {found.before:.1%} with {found.parent}, "
+        f"{found.after:.1%} with these factors{unseen}.",
+        f"Factors on {found.parent}: {factors}. More of an efficiency is faster, more of launches is slower.",
+    ]
+    if found.skipped:
+        reasons = "; ".join(f"{record}: {reason}" for record, reason in found.skipped[:SHOWN])
+        more = f"; {len(found.skipped) - SHOWN} more" if len(found.skipped) > SHOWN else ""
+        remarks.append(f"Not used: {reasons}{more}.")
+    return remarks
+
+
+def _yaml(found: Calibration, remarks: list[str], files: list[str]) -> str:
+    efficiency, host = found.stack.efficiency, found.stack.host
+    changed = {
+        "efficiency": {
+            name: getattr(efficiency, name) for name in ("matmul", "attention", "memory_bound", "collectives")
+        },
+        "host": {
+            name: getattr(host, name)
+            for name in ("forward_launch_us", "backward_launch_us", "micro_batch_overhead_ms", "step_overhead_ms")
+        },
+    }
+    source = f"{len(found.used)} measurements in {', '.join(Path(file).name for file in files)}"
+    return calibration_yaml(found.stack.name, found.parent, changed, found.stack.uncertainty, remarks, source)

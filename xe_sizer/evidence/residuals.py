@@ -1,0 +1,84 @@
+"""Residuals of measured runs by kind of run: what the ranges of estimates rest on."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.accuracy import Prediction
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.scenario_of import RecordRegistry
+from xe_sizer.evidence.statistics import source_weights, weighted_quantile
+from xe_sizer.evidence.validate import PricedRecord, price_record, step_time
+from xe_sizer.stacks.stack import stack_names
+from xe_sizer.uncertainty import ANY, KINDS, Group, Residuals, Table, blended
+
+LOW, HIGH = 0.1, 0.9
+LEAST_RUNS = 4  # fewer say nothing about quantiles
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A measured run: the stack that prices it, its kind of job, its source, and log(measured / predicted)."""
+
+    stack: str
+    kind: str
+    assumed: bool
+    source: str
+    log_ratio: float
+    prediction: Prediction
+
+
+def runs_of(records: Iterable[Record]) -> list[Run]:
+    """All records that have a time and a price."""
+    registry, runs = RecordRegistry(), []
+    for record in records:
+        try:
+            found = price_record(record, registry)
+        except InputError:
+            continue
+        runs += [_run(found, prediction) for prediction in step_time(found)]
+    return runs
+
+
+def _run(found: PricedRecord, prediction: Prediction) -> Run:
+    job = found.priced.question.job
+    known = stack_names()
+    stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
+    ratio = math.log(float(prediction.measured) / float(prediction.predicted))
+    return Run(stack, KINDS[job.method.name], found.asked.guessed, prediction.source, ratio, prediction)
+
+
+def residual_table(runs: Sequence[Run]) -> Table:
+    """Quantiles of every group with enough runs, each source weighted alike."""
+    groups: dict[Group, list[Run]] = defaultdict(list)
+    for run in runs:
+        for stack in (ANY, run.stack):
+            for kind in (ANY, run.kind):
+                groups[stack, kind, run.assumed].append(run)
+    return {group: _residuals(members) for group, members in groups.items() if len(members) >= LEAST_RUNS}
+
+
+def _residuals(members: Sequence[Run]) -> Residuals:
+    ratios = np.array([run.log_ratio for run in members])
+    weights = source_weights([run.source for run in members])
+    low, high = (weighted_quantile(ratios, weights, share) for share in (LOW, HIGH))
+    return Residuals(len(members), len({run.source for run in members}), low, high)
+
+
+def left_out_coverage(runs: Sequence[Run]) -> float:
+    """Share of runs inside a range that their own source had no part in, sources weighted alike [-]."""
+    inside = np.zeros(len(runs))
+    for source in {run.source for run in runs}:
+        table = residual_table([run for run in runs if run.source != source])
+        for place, run in enumerate(runs):
+            if run.source == source:
+                low, high = blended(table, run.stack, run.kind, run.assumed)
+                inside[place] = low <= run.log_ratio <= high
+    weights = source_weights([run.source for run in runs])
+    return float(inside @ weights / weights.sum())
