@@ -45,7 +45,7 @@ def model_of(record: Record, registry: Registry) -> Model:
     ------
     InputError : a model that cannot be priced, or of which neither name, shape nor size says enough
     """
-    stated = _stated_shape(record)
+    stated = stated_shape(record)
     try:
         known = _known(record.model or "", registry)
     except InputError as error:
@@ -56,7 +56,7 @@ def model_of(record: Record, registry: Registry) -> Model:
     return Model(known.name if changed is known else _own_name(record), changed)
 
 
-def _stated_shape(record: Record) -> Shape:
+def stated_shape(record: Record) -> Shape:
     """The shape, its vocabulary also from words such as '128k-vocab' in what was filled in."""
     words = record.inferred if isinstance(record.inferred, str) else " ".join(record.inferred or ())
     found = VOCABULARY.search(words.lower())

@@ -1,0 +1,124 @@
+"""What each term of the time model explains: python scripts/ablation.py FILE...
+
+Every measured run is priced again with one term switched off, its layout held fixed. A term that does not change the
+errors explains nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.evidence.scenario_of import RecordRegistry
+from xe_sizer.evidence.statistics import source_weights, weighted_quantile
+from xe_sizer.evidence.validate import PricedRecord, price_record, step_time
+from xe_sizer.training.job import Job
+from xe_sizer.training.step import timeline
+
+Change = Callable[[Job], Job]
+Row = tuple[str, float, float, float]
+NO_HOST = {
+    "forward_launch_us": 0.0, "backward_launch_us": 0.0, "step_overhead_ms": 0.0, "micro_batch_overhead_ms": 0.0,
+    "sharded_adapter_us": 0.0,
+}  # fmt: skip
+
+
+def _stack(section: str, **values: float) -> Change:
+    """A job whose stack has other values in one section."""
+
+    def change(job: Job) -> Job:
+        part = msgspec.structs.replace(getattr(job.stack, section), **values)
+        return replace(job, stack=msgspec.structs.replace(job.stack, **{section: part}))
+
+    return change
+
+
+def _device(**values: float) -> Change:
+    return lambda job: replace(job, device=replace(job.device, **values))
+
+
+def _matmul(**values: float | None) -> Change:
+    return lambda job: replace(job, device=replace(job.device, matmul=replace(job.device.matmul, **values)))
+
+
+def _newest_attention(job: Job) -> Job:
+    laws = job.server.accelerator.laws.attention
+    return replace(job, device=replace(job.device, attention=laws[max(laws)]))
+
+
+EVERYTHING_HIDDEN = dict.fromkeys(
+    ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline", "data_parallel", "sharding"), 1.0
+)
+TERMS: dict[str, Change] = {
+    "kernel launches and host": _stack("host", **NO_HOST),
+    "memory-bound kernels": _device(memory_bound_efficiency=1e9, memory_bound_floor_s=0.0),
+    "attention kernel by age of the stack": _newest_attention,
+    "matrix shapes (floor, bandwidth)": _matmul(floor_s=0.0, memory_efficiency=math.inf),
+    "sustained clocks": _matmul(sustained_flops_efficiency=None),
+    "casts to fp8": _matmul(cast_bytes_per_element=0.0),
+    "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
+    "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
+    "padding and waiting for the longest": lambda job: job if job.padding == "packed" else replace(job, padding="none"),
+}
+COMPONENTS = ("recompute", "pipeline bubble", "pipeline transfers", "optimizer", "offload")
+
+
+def priced_runs(records: Iterable[Record]) -> list[tuple[PricedRecord, float]]:
+    """Records with a price and a time [s]."""
+    registry, runs = RecordRegistry(), []
+    for record in records:
+        try:
+            found = price_record(record, registry)
+        except InputError:
+            continue
+        runs += [(found, float(time.measured)) for time in step_time(found)]
+    return runs
+
+
+def ablate(records: Iterable[Record]) -> list[Row]:
+    """Per term: median and 90th percentile of the error, sources weighted alike, and runs that move by over 2 %."""
+    runs = priced_runs(records)
+    measured = np.array([seconds for _, seconds in runs])
+    full = np.array([float(timeline(_job(run), run.priced.layouts).step_s[0]) for run, _ in runs])
+    weights = source_weights([run.record.title for run, _ in runs])
+
+    def row(name: str, predicted: np.ndarray) -> Row:
+        error = np.abs(predicted / measured - 1.0)
+        moved = float(np.mean(np.abs(predicted / full - 1.0) > 0.02))
+        return name, weighted_quantile(error, weights, 0.5), weighted_quantile(error, weights, 0.9), moved
+
+    rows = [row("all terms", full)]
+    for name, change in TERMS.items():
+        rows.append(row(name, np.array([_step_s(run, change) for run, _ in runs])))
+    for name in COMPONENTS:
+        part = [float(timeline(_job(run), run.priced.layouts).components[name][0]) for run, _ in runs]
+        rows.append(row(name, full - np.array(part)))
+    return rows
+
+
+def _job(run: PricedRecord) -> Job:
+    return run.priced.question.job
+
+
+def _step_s(run: PricedRecord, change: Change) -> float:
+    return float(timeline(change(_job(run)), run.priced.layouts).step_s[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    files = parser.parse_args().files
+    for name, median, high, moved in ablate(record for file in files for record in read_records(file).records):
+        print(f"{name:40} median {median:6.1%}  90 % {high:6.1%}  runs moved {moved:6.1%}")
+
+
+if __name__ == "__main__":
+    main()
