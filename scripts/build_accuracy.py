@@ -83,7 +83,7 @@ def page(records: list[Record]) -> str:
         f"Written by `scripts/build_accuracy.py` from {len(records)} published runs of {sources} publications. Every "
         "run is priced as a user's scenario would be; gaps are filled from the stack's defaults and said. The error is "
         "predicted / measured - 1, the bias its median. No efficiency was fitted to these runs: stacks state what "
-        "their software does. The ranges are taken from the residuals, and in range counts a run's own source with them; "
+        "their software does. Ranges are taken from the residuals, and in range counts a run's own source with them; "
         f"without it {left_out_coverage(runs_of(records)):.0%} of the runs lie inside (80 % is the aim).",
         "## Time of a step", errors(accuracy, "step_time", (*everything, "stack", "job")),
         "## Time of a step by accelerator", errors(accuracy, "step_time", ("gpu",)),

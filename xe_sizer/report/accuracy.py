@@ -12,9 +12,10 @@ import msgspec
 
 from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.report.document import Block, Column, Document, Table
+from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.options import Options
+from xe_sizer.report.scatter import scatter
 
 FORMATS = ("table", "json", "csv", "markdown")
 TITLES = {"step_time": "Time of a step", "peak_memory": "Peak memory"}
@@ -56,6 +57,7 @@ def accuracy_document(accuracy: Accuracy, worst: int) -> Document:
         for quantity, title in TITLES.items()
         if any(s.quantity == quantity for s in accuracy.summary)
     ]
+    blocks += _figures(accuracy)
     verdicts = [s for s in accuracy.summary if s.oom is not None]
     if verdicts:
         blocks.append(_verdicts(verdicts))
@@ -64,6 +66,15 @@ def accuracy_document(accuracy: Accuracy, worst: int) -> Document:
     if accuracy.skipped:
         blocks.append(_skipped(accuracy.skipped))
     return Document("VALIDATED", True, _headline(accuracy), (), tuple(blocks))
+
+
+def _figures(accuracy: Accuracy) -> Iterator[Figure]:
+    for quantity, title in TITLES.items():
+        pairs = [(p.measured, p.predicted) for p in accuracy.records if p.quantity == quantity]
+        points = [(float(measured), float(predicted)) for measured, predicted in pairs if measured > 0 < predicted]
+        figure = scatter(f"Predicted over measured: {title.lower()}", points, _FIGURES[quantity])
+        if figure:
+            yield figure
 
 
 def _headline(accuracy: Accuracy) -> str:

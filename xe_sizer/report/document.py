@@ -83,7 +83,16 @@ class Steps:
     steps: tuple[Step, ...]
 
 
-Block = Facts | FactsPair | Table | Notes | Steps
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A drawing of characters, whose lines are kept as they are."""
+
+    title: str
+    lines: tuple[str, ...]
+    note: str = ""
+
+
+Block = Facts | FactsPair | Table | Notes | Steps | Figure
 
 
 @dataclass(frozen=True, eq=False)

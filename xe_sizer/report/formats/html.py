@@ -6,7 +6,7 @@ from html import escape
 
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.content import document
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table
 from xe_sizer.report.options import Options
 from xe_sizer.result import Result
 
@@ -79,6 +79,9 @@ def _block(block: Block) -> str:
             return f"<h2>{escape(block.title)}</h2>\n{_list(block.items)}"
         case Steps():
             return _steps(block)
+        case Figure():
+            drawing = escape("\n".join(block.lines))
+            return f"<h2>{escape(block.title)}</h2>\n<pre>{drawing}</pre>\n<p>{escape(block.note)}</p>"
 
 
 def _list(items: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ import re
 from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.content import document
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table, Tone
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
 from xe_sizer.result import Result
 
@@ -58,6 +58,9 @@ def _block(block: Block) -> str:
             return f"**{_escape(block.title)}**\n\n{notes}"
         case Steps():
             return _steps(block)
+        case Figure():
+            drawing = "\n".join(block.lines)
+            return f"**{_escape(block.title)}**\n\n```\n{drawing}\n```\n\n{_escape(block.note)}\n"
 
 
 def _folded_facts(facts: Facts) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.content import document
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Notes, Steps, Table, Tone
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
 from xe_sizer.result import Result
 
@@ -25,7 +25,7 @@ _GAP = 3  # between the columns of a table
 _STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
 _TO_ASCII = str.maketrans(
     {
-        "█": "#", "▌": "+", "│": "|", "─": "-", "━": "=", "×": "x", "·": "*", "–": "-", "—": "-", "…": "...",
+        "└": "+", "█": "#", "▌": "+", "│": "|", "─": "-", "━": "=", "×": "x", "·": "*", "–": "-", "—": "-", "…": "...",
         "≤": "<=", "≥": ">=", "²": "^2", "√": "sqrt", "µ": "u", "μ": "u", "‘": "'", "’": "'", "“": '"',
         "”": '"',
     }
@@ -102,6 +102,10 @@ def _block(console: Console, block: Block, options: Options) -> None:
                 console.print(_hanging("-", Text(note, style="yellow")))
         case Steps():
             _steps(console, block)
+        case Figure():
+            console.print(Text(block.title, style="bold"))
+            console.print(Text("\n".join(block.lines)), soft_wrap=True)
+            console.print(Text(block.note, style="dim"))
 
 
 def _hanging(mark: str, body: RenderableType) -> Grid:
