@@ -15,11 +15,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from xe_sizer.errors import InputError
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PricedRecord, price_record, step_time
+from xe_sizer.evidence.validate import PricedRecord, timed
 from xe_sizer.training.job import Job
 from xe_sizer.training.step import timeline
 
@@ -71,24 +69,13 @@ TERMS: dict[str, Change] = {
 COMPONENTS = ("recompute", "pipeline bubble", "pipeline transfers", "optimizer", "offload")
 
 
-def priced_runs(records: Iterable[Record]) -> list[tuple[PricedRecord, float]]:
-    """Records with a price and a time [s]."""
-    registry, runs = RecordRegistry(), []
-    for record in records:
-        try:
-            found = price_record(record, registry)
-        except InputError:
-            continue
-        runs += [(found, float(time.measured)) for time in step_time(found)]
-    return runs
-
-
 def ablate(records: Iterable[Record]) -> list[Row]:
     """Per term: median and 90th percentile of the error, sources weighted alike, and runs that move by over 2 %."""
-    runs = priced_runs(records)
-    measured = np.array([seconds for _, seconds in runs])
-    full = np.array([float(timeline(_job(run), run.priced.layouts).step_s[0]) for run, _ in runs])
-    weights = source_weights([run.record.title for run, _ in runs])
+    pairs = list(timed(records))
+    runs = [run for run, _ in pairs]
+    measured = np.array([float(prediction.measured) for _, prediction in pairs])
+    full = np.array([float(timeline(_job(run), run.priced.layouts).step_s[0]) for run in runs])
+    weights = source_weights([run.record.title for run in runs])
 
     def row(name: str, predicted: np.ndarray) -> Row:
         error = np.abs(predicted / measured - 1.0)
@@ -97,9 +84,9 @@ def ablate(records: Iterable[Record]) -> list[Row]:
 
     rows = [row("all terms", full)]
     for name, change in TERMS.items():
-        rows.append(row(name, np.array([_step_s(run, change) for run, _ in runs])))
+        rows.append(row(name, np.array([_step_s(run, change) for run in runs])))
     for name in COMPONENTS:
-        part = [float(timeline(_job(run), run.priced.layouts).components[name][0]) for run, _ in runs]
+        part = [float(timeline(_job(run), run.priced.layouts).components[name][0]) for run in runs]
         rows.append(row(name, full - np.array(part)))
     return rows
 

@@ -158,8 +158,8 @@ GPU_NOTES = {
 # Sustained clocks under the power limit lower the efficiency of long runs. Independent timings at large m
 # give 0.75 on A100 and 0.68 on H100: 0.86 and 0.85 of the fastest product measured there (271.2 of 312 and
 # 794.5 of 989 TFLOP/s), 0.89 and 0.87 of the burst efficiency. Others take the mean, or the lower. Between the other
-# kernels of a training step they reach 0.9 to 0.93 of that: published runs of stacks with fused kernels on A100 and H100, robust
-# regression over all sources (scripts/ablation.py lists the terms); Ada cards run at the burst efficiency.
+# kernels of a training step they reach 0.9 to 0.93 of that: published runs of stacks with fused kernels on A100 and
+# H100, robust regression over all sources. Ada cards run at the burst efficiency.
 SUSTAINED_SHARE_OF_BEST = 0.855
 _SUSTAINED_IN_TRAINING = "Sustained: 0.92 of linear layers timed by Vidur, as published training runs show."
 _NOT_SLOWED = "Sustained: the same, as published fine-tuning runs show."

@@ -106,27 +106,18 @@ def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
         hint = reasons or "a record needs a time or a rate: step_time_s, samples_per_s, tokens_per_s_per_gpu"
         raise InputError(Problem(f"{len(rows)} records with a time are too few to fit {parent}", hint=hint))
     fit = _fit(rows)
-    before = np.array([row.log_ratio(np.zeros(len(FACTORS))) for row in rows])
     left_out = _left_out(fit, [row.source for row in rows])
     spread = float(np.quantile(np.abs(np.expm1(fit.residuals if left_out is None else left_out)), COVERED))
-    deviations = np.sqrt(np.diag(np.linalg.inv(fit.precision)))
-    factors = tuple(
-        Factor(factor, float(np.exp(value)), float(np.expm1(deviation)))
-        for factor, value, deviation in zip(FACTORS, fit.log_factors, deviations, strict=True)
-    )
     fitted = msgspec.structs.replace(
-        _with_factors(base, fit.log_factors),
-        name=name,
-        parent=parent,
-        uncertainty=round(max(spread, NOISE), 3),
+        _with_factors(base, fit.log_factors), name=name, parent=parent, uncertainty=round(max(spread, NOISE), 3)
     )
     return Calibration(
         stack=fitted,
         parent=parent,
-        factors=factors,
+        factors=_factors(fit),
         used=tuple(row.found.record.id for row in rows),
         skipped=skipped,
-        before=_median_error(before),
+        before=_median_error(np.array([row.log_ratio(np.zeros(len(FACTORS))) for row in rows])),
         after=_median_error(fit.residuals),
         left_out=None if left_out is None else _median_error(left_out),
     )
@@ -181,6 +172,14 @@ class _Fit:
     log_factors: Vector
     precision: Vector
     residuals: Vector
+
+
+def _factors(fit: _Fit) -> tuple[Factor, ...]:
+    deviations = np.sqrt(np.diag(np.linalg.inv(fit.precision)))
+    return tuple(
+        Factor(name, float(np.exp(value)), float(np.expm1(deviation)))
+        for name, value, deviation in zip(FACTORS, fit.log_factors, deviations, strict=True)
+    )
 
 
 def _fit(rows: Sequence[_Measured]) -> _Fit:

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from xe_sizer.accuracy import Prediction
-from xe_sizer.errors import InputError
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PricedRecord, price_record, step_time
+from xe_sizer.evidence.validate import PricedRecord, timed
 from xe_sizer.stacks.stack import stack_names
 from xe_sizer.uncertainty import ANY, KINDS, Group, Residuals, Table, blended
 
@@ -36,14 +34,7 @@ class Run:
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
     """All records that have a time and a price."""
-    registry, runs = RecordRegistry(), []
-    for record in records:
-        try:
-            found = price_record(record, registry)
-        except InputError:
-            continue
-        runs += [_run(found, prediction) for prediction in step_time(found)]
-    return runs
+    return [_run(found, prediction) for found, prediction in timed(records)]
 
 
 def _run(found: PricedRecord, prediction: Prediction) -> Run:

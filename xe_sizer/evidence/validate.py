@@ -66,6 +66,17 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
     return Accuracy(records=tuple(predictions), skipped=tuple(skipped), summary=summaries(predictions))
 
 
+def timed(records: Iterable[Record]) -> Iterator[tuple[PricedRecord, Prediction]]:
+    """Records that have a price and a time, with the prediction of that time."""
+    registry = RecordRegistry()
+    for record in records:
+        try:
+            found = price_record(record, registry)
+        except InputError:
+            continue
+        yield from ((found, prediction) for prediction in step_time(found))
+
+
 def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
     """Price a record by the path of a scenario; a layout that cannot be is given up key by key.
 

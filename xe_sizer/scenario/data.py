@@ -107,6 +107,16 @@ class Sequences:
     real_tokens: NDArray[np.float64]  # tokens of an average sample that are trained on, after truncation
 
 
+@dataclass(frozen=True, eq=False)
+class _Batches:
+    """Micro-batch b, data-parallel ranks d and accumulation g [-], and whether ranks meet in every micro-batch."""
+
+    b: NDArray[np.float64]
+    d: NDArray[np.float64]
+    g: NDArray[np.float64]
+    meet_every_micro_batch: NDArray[np.bool_]
+
+
 def constant_lengths(tokens: float) -> TokenLengths:
     """Every sample has `tokens` tokens."""
     return TokenLengths(np.array([float(tokens)]), np.ones(1), f"all samples have {tokens:g} tokens")
@@ -189,16 +199,23 @@ def sequences(
     if policy not in POLICIES:
         raise ValueError(f"unknown padding policy '{policy}', known: {', '.join(POLICIES)}")
     counts = (np.asarray(size, dtype=np.float64) for size in (micro_batch, data_parallel, grad_accum))
-    b, d, g, meets = np.broadcast_arrays(*counts, np.asarray(synchronised_every_micro_batch, dtype=np.bool_))
+    batches = _Batches(*np.broadcast_arrays(*counts, np.asarray(synchronised_every_micro_batch, dtype=np.bool_)))
     if policy == PACKED:
-        return _filled(b.shape, seq_len, lengths.mean, lengths.mean / seq_len)
+        return _filled(batches.b.shape, seq_len, lengths.mean, lengths.mean / seq_len)
     cut = lengths.truncated(seq_len)
     if policy == TO_SEQ_LEN:
-        return _filled(b.shape, seq_len, cut.mean, 1.0)
+        return _filled(batches.b.shape, seq_len, cut.mean, 1.0)
     most = math.inf if samples is None else max(float(samples), 1.0)
     if policy == UNPADDED:
-        return _unpadded(cut, b, d, g, meets, ASSUMED_SAMPLES if samples is None else most)
-    padded = cut.rounded_up(round_to).truncated(seq_len)
+        return _unpadded(cut, batches, ASSUMED_SAMPLES if samples is None else most)
+    return _padded_to_others(cut, cut.rounded_up(round_to).truncated(seq_len), policy, batches, most)
+
+
+def _padded_to_others(
+    cut: TokenLengths, padded: TokenLengths, policy: str, batches: _Batches, most: float
+) -> Sequences:
+    """Sequences as long as the longest of those that are batched together."""
+    b, d, g = batches.b, batches.d, batches.g
     if policy == GROUPED:  # samples of a micro-batch, and of its ranks, are neighbours in a sorted pool
         mean = np.full(b.shape, padded.mean)
         return _padded(mean, mean, padded.longest, cut.mean)
@@ -208,7 +225,7 @@ def sequences(
     if policy == LONGEST_IN_GLOBAL_BATCH:
         critical = padded.expected_maximum(np.minimum(together * d, most))
     else:
-        critical = _slowest_rank_tokens(padded, b, d, g, meets, most)
+        critical = _slowest_rank_tokens(padded, batches, most)
     return _padded(mean, critical, padded.longest, cut.mean)
 
 
@@ -224,21 +241,14 @@ def _padded(mean: NDArray[np.float64], critical: NDArray[np.float64], longest: f
     )
 
 
-def _unpadded(
-    cut: TokenLengths,
-    b: NDArray[np.float64],
-    d: NDArray[np.float64],
-    g: NDArray[np.float64],
-    meets_every_micro_batch: NDArray[np.bool_],
-    samples: float,
-) -> Sequences:
+def _unpadded(cut: TokenLengths, batches: _Batches, samples: float) -> Sequences:
     """Samples end to end in one row of tokens, per sample: a micro-batch has the sum of b lengths, not b longest.
 
     Ranks wait for the largest of d sums of b lengths, or of b g where they meet once a step (normal limit). The
     largest micro-batch of the run holds the longest sample among average ones, or is the largest of all sums.
     """
-    spread = cut.deviation()
-    summed = np.where(meets_every_micro_batch, b, b * g)
+    b, d, spread = batches.b, batches.d, cut.deviation()
+    summed = np.where(batches.meet_every_micro_batch, b, b * batches.g)
     critical = cut.mean + expected_normal_maximum(d) * spread / np.sqrt(summed)
     largest = cut.mean + expected_normal_maximum(np.maximum(samples / b, d)) * spread / np.sqrt(b)
     with_longest = cut.mean + (cut.longest - cut.mean) / b
@@ -252,14 +262,7 @@ def expected_normal_maximum(draws: ArrayLike) -> NDArray[np.float64]:
     return _standard_normal().expected_maximum(draws)
 
 
-def _slowest_rank_tokens(
-    padded: TokenLengths,
-    b: NDArray[np.float64],
-    d: NDArray[np.float64],
-    g: NDArray[np.float64],
-    meets_every_micro_batch: NDArray[np.bool_],
-    most: float,
-) -> NDArray[np.float64]:
+def _slowest_rank_tokens(padded: TokenLengths, batches: _Batches, most: float) -> NDArray[np.float64]:
     """Tokens per sequence on the critical path when each micro-batch is padded to its own longest.
 
     Ranks that meet in every micro-batch wait for the longest of b d samples each time: e = E[max of b d].
@@ -273,6 +276,7 @@ def _slowest_rank_tokens(
 
     At most e. Exact for g = 1 and for d = 1.
     """
+    b, d, g = batches.b, batches.d, batches.g
     mean = padded.expected_maximum(np.minimum(b, most))
     every = padded.expected_maximum(np.minimum(b * d, most))
     top = padded.expected_maximum(np.minimum(b * d * g, most))
@@ -281,7 +285,7 @@ def _slowest_rank_tokens(
     others = (d * g * mean - top) / np.maximum(d * g - 1.0, 1.0)
     outlier = (top + (g - 1.0) * others) / g
     once = np.minimum(np.maximum(normal, outlier), every)
-    return np.where(meets_every_micro_batch, every, once)
+    return np.where(batches.meet_every_micro_batch, every, once)
 
 
 def _filled(shape: tuple[int, ...], seq_len: float, real: float, per_sample: float) -> Sequences:
