@@ -162,6 +162,7 @@ GPU_NOTES = {
 # H100, robust regression over all sources. Ada cards run at the burst efficiency.
 SUSTAINED_SHARE_OF_BEST = 0.855
 _SUSTAINED_IN_TRAINING = "Sustained: 0.92 of linear layers timed by Vidur, as published training runs show."
+_POWER_LIMITED = "Sustained: the H100's x (500 / 700 W)^0.4; assumed."
 _NOT_SLOWED = "Sustained: the same, as published fine-tuning runs show."
 _SUSTAINED_ASSUMED = "Sustained: 0.87 of it, as on A100 and H100."
 
@@ -188,6 +189,11 @@ MATMUL_FITS: dict[str, dict[str, MatmulFit]] = {
     "h200-sxm-141gb": {
         "bf16": MatmulFit(("h200_sxm", "trtllm/1.3.0rc20"), 0.62, "Sustained: that of the H100."),
         "fp8": MatmulFit(("h200_sxm", "trtllm/1.3.0rc20"), 0.60, "Sustained: that of the H100."),
+    },
+    # A 500 W limit on the 700 W part's chip: the clock follows about the 0.4th power of the power.
+    "h100-sxm-96gb-hbm2e": {
+        "bf16": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.54, _POWER_LIMITED),
+        "fp8": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.525, _POWER_LIMITED),
     },
     "b200": {
         "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.594, _SUSTAINED_ASSUMED, _B200_BANDWIDTH),

@@ -42,7 +42,9 @@ def test_hardware_and_families_exist() -> None:
 def test_every_rule_ends_in_a_stack_that_loads() -> None:
     rules = stack_rules()
     for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
-        conditions = {"fused_kernels": rule.fused or None, "weights": next(iter(rule.weights), None)}
+        conditions = {
+            "fused_kernels": rule.fused or None, "compile": rule.compiled, "weights": next(iter(rule.weights), None)
+        }  # fmt: skip
         found = choose_stack(record(rule.stack, " ".join((*rule.framework, *rule.conditions)), **conditions))
         assert load_stack(found.name)
         assert found.assumed, rule.stack
@@ -83,3 +85,11 @@ def test_a_layout_that_the_stack_lacks_is_added_and_said() -> None:
 def test_steps_of_some_frameworks_are_micro_batches() -> None:
     assert choose_stack(record("litgpt", "lit-gpt commit 8641822")).counts_micro_batches
     assert not choose_stack(record("litgpt", "litgpt")).counts_micro_batches
+
+
+@pytest.mark.parametrize(
+    ("compiled", "framework", "name"),
+    [(False, "torchtitan", "torchtitan-eager"), (None, "torchtitan", "torchtitan"), (True, "torchtitan", "torchtitan")],
+)
+def test_compilation_chooses_between_variants(compiled: bool | None, framework: str, name: str) -> None:
+    assert load_stack(choose_stack(record("torchtitan", framework, compile=compiled)).name).name == name

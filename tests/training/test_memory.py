@@ -266,3 +266,13 @@ def test_gradients_that_are_freed_are_not_there_at_the_first_loss() -> None:
     persists = msgspec.structs.replace(made.stack.states, gradients_persist=True)
     early = replace(made, stack=msgspec.structs.replace(made.stack, states=persists))
     assert at(ledger(early, grad_accum=1), "gradients", "loss") == 4 * LLAMA_2_7B
+
+
+def test_selective_by_operator_lies_between_none_and_full() -> None:
+    made = job(kind="pretrain", stack="torchtitan", train__seq_len=2048)
+    none, selective, full = (
+        at(memory_ledger(made, layouts(dp=8, zero=3, recompute=mode)), "activations", "end of forward")
+        for mode in range(3)
+    )
+    assert full < 0.5 * selective
+    assert selective < 0.7 * none

@@ -185,3 +185,15 @@ def test_spread_experts_are_exchanged_and_updated_by_the_ranks_that_hold_them() 
     assert whole.components["data-parallel communication"] == pytest.approx(expected, rel=1e-12)
     updates = step(made, dp=16, ep=[1, 8], zero=1, grad_accum=2).components["optimizer"]
     assert updates[0] == pytest.approx(updates[1], rel=1e-12)
+
+
+def test_selective_by_operator_runs_half_of_the_products_again() -> None:
+    """TorchTitan saves attention and every second product; Megatron-LM recomputes the attention core alone."""
+    by_operator, core = (
+        timeline(job(kind="pretrain", stack=stack, train__seq_len=2048), layouts(dp=8, zero=3, recompute=1))
+        for stack in ("torchtitan", "generic")
+    )
+    share = by_operator.recompute_flops[0] / by_operator.flops[0]
+    assert share == pytest.approx(0.5 / 3, rel=0.1)  # half of one forward, where a step is three
+    assert core.recompute_flops[0] < 0.2 * by_operator.recompute_flops[0]
+    assert by_operator.components["recompute"][0] > 5 * core.components["recompute"][0]

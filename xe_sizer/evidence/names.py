@@ -52,7 +52,8 @@ class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are priced as the first usable of `use`.
 
     `conditions` are words that must occur in the framework or the notes. `fused` rules are for records that state
-    fused kernels, `weights` for those that state one of these formats.
+    fused kernels, `compiled` ones for those that say that torch.compile was or was not used, `weights` for those that
+    state one of these formats.
     """
 
     stack: str
@@ -61,6 +62,7 @@ class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     framework: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     fused: bool = False
+    compiled: bool | None = None
     weights: tuple[str, ...] = ()
     counts: Literal["steps", "micro-batches"] = "steps"
 
@@ -163,8 +165,16 @@ def _matches(rule: StackRule, stated: str, record: Record) -> bool:
         and all(word in framework for word in rule.framework)
         and all(word in conditions(record) for word in rule.conditions)
         and (not rule.fused or bool(record.fused_kernels))
+        and (rule.compiled is None or rule.compiled == _compiled(record))
         and (not rule.weights or plain(record.weights or "") in rule.weights)
     )
+
+
+def _compiled(record: Record) -> bool | None:
+    """Whether the run used torch.compile; None where the record does not say."""
+    if record.compile is not None:
+        return str(record.compile).strip().lower() not in ("false", "no", "off", "none", "eager")
+    return True if "compile" in conditions(record) else None
 
 
 def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:

@@ -20,7 +20,7 @@ from xe_sizer.profiles.source import load_yaml, read_text
 
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 _KNOWN_BUT_UNUSED = frozenset({
-    "source", "interconnect", "kernel", "compile", "trainable_params", "gpu_memory_gb",
+    "source", "interconnect", "kernel", "trainable_params", "gpu_memory_gb",
     "pipeline_schedule", "tp", "pp", "kv_cache", "concurrency", "input_len", "output_len", "date",
 })  # fmt: skip
 
@@ -117,6 +117,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str | None = None
     lora: Lora = Lora()
     fused_kernels: str | bool | None = None
+    compile: bool | str | None = None
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None
     virtual_tokens: int | None = None

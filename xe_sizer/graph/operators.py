@@ -75,6 +75,8 @@ class Kernels:
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
     dropout : masks are drawn where the model has dropout
+    selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
+        product and all that only moves memory, but not the attention core)
     """
 
     norm: str = "fused"
@@ -88,6 +90,14 @@ class Kernels:
     softmax: str = "float32"
     dropout: bool = False
     expert_imbalance: float = 1.0
+    selective: str = "attention"
+
+
+# Share of an operator's forward that selective recomputation runs again.
+RECOMPUTED: dict[str, dict[str, float]] = {
+    "attention": {"Attention": 1.0},
+    "alternate": {"Matmul": 0.5, "MemoryBound": 1.0},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +186,15 @@ class Collective(Operator):
     group: str
     forward: tuple[tuple[str, Array], ...]
     backward: tuple[tuple[str, Array], ...]
+
+
+def recomputed_share(operator: Operator, selective: str) -> float:
+    """Share of the operator's forward that runs again under selective recomputation [-].
+
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198) for the attention core; TorchTitan's selective checkpointing by
+    operator, which saves attention and every second matrix product (arXiv:2410.06511).
+    """
+    return RECOMPUTED[selective].get(type(operator).__name__, 0.0)
 
 
 def launches(operator: Operator) -> tuple[float, float]:

@@ -46,6 +46,7 @@ class KernelChoice(_Part, frozen=True):
     repeats_kv: bool
     softmax: Literal["float32", "fused"]
     dropout: bool
+    selective: Literal["attention", "alternate"]
 
 
 class States(_Part, frozen=True):
@@ -209,6 +210,7 @@ class Stack(_Part, frozen=True):
             repeats_kv=chosen.repeats_kv,
             softmax=chosen.softmax,
             dropout=chosen.dropout,
+            selective=chosen.selective,
             expert_imbalance=self.expert_imbalance,
         )
 

@@ -99,13 +99,28 @@ def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Ar
     return inputs.zeros + sum(op.saved_bytes for op in before)
 
 
+def _kept_when_selective(op: Operator, inputs: GraphInputs) -> Array:
+    """Bytes that selective recomputation leaves of an operator, over its layers.
+
+    Attention core: all but its probabilities and statistics. Alternate: what attention keeps, and the outputs of every
+    other matrix product in place of what its neighbours keep.
+    """
+    if inputs.kernels.selective == "attention":
+        dropped = op.statistics_bytes if isinstance(op, Attention) else inputs.zeros
+        return np.asarray(op.layers * (op.saved_bytes - dropped))
+    if isinstance(op, Attention):
+        return np.asarray(op.layers * op.saved_bytes)
+    if isinstance(op, Matmul):
+        return np.asarray(0.5 * op.layers * op.m * op.n * op.copies * inputs.element_bytes)
+    return inputs.zeros
+
+
 def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
     """Activations under each layout; with full recomputation a layer keeps its input alone."""
     model = inputs.model
     kinds = layer_kinds(inputs)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / model.layers
-    statistics = [op for _, ops in kinds for op in ops if isinstance(op, Attention)]
-    selective = everything - np.asarray(sum(op.layers * op.statistics_bytes for op in statistics)) / model.layers
+    selective = np.asarray(sum(_kept_when_selective(op, inputs) for _, ops in kinds for op in ops)) / model.layers
     checkpoint = inputs.residual_bytes
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     walks = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from xe_sizer.graph.operators import Array, Attention, Matmul, Operator
+from xe_sizer.graph.operators import Array, Attention, Matmul, Operator, recomputed_share
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 
 ATTENTION_PASSES = 3.0  # forward, and a backward of two products for each of the forward's
@@ -23,14 +23,11 @@ def needed_flops(operators: Iterable[Operator]) -> Array:
     return total
 
 
-def recomputed_flops(operators: Iterable[Operator], layouts: Layouts) -> Array:
-    """FLOPs of the forward that runs again: whole layers, their attention core, or nothing [FLOP]."""
-    products, attention = np.zeros(len(layouts)), np.zeros(len(layouts))
+def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective: str) -> Array:
+    """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing [FLOP]."""
+    everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
     for op in operators:
-        if isinstance(op, Matmul):
-            products = products + op.layers * op.forward_flops
-        elif isinstance(op, Attention):
-            attention = attention + op.layers * op.forward_flops
-    return np.select(
-        [layouts.recompute == FULL, layouts.recompute == SELECTIVE], [products + attention, attention], 0.0
-    )
+        if isinstance(op, Matmul | Attention):
+            everything = everything + op.layers * op.forward_flops
+            selected = selected + recomputed_share(op, selective) * op.layers * op.forward_flops
+    return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, selected], 0.0)

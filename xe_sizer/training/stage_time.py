@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.cost.collectives import collective_time_s
 from xe_sizer.cost.host import exposed_launch_time_s
-from xe_sizer.graph.operators import Array, Attention, Collective, Operator, as_array
+from xe_sizer.graph.operators import Array, Collective, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.pricing import OperatorTime, launch_counts, price
 from xe_sizer.training.job import Job
@@ -104,27 +104,28 @@ def _hidden_share(job: Job, group: str) -> float:
     return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
 
 
-def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[int, ...]) -> Array:
-    """Forward seconds that run again in the backward: all of a layer, or its attention core."""
-    everything, attention = np.zeros(shape), np.zeros(shape)
+def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[int, ...], selective: str) -> Array:
+    """Forward seconds that run again in the backward: all of a layer, or what the stack selects."""
+    everything, selected = np.zeros(shape), np.zeros(shape)
     for time in times:
         everything = everything + time.forward_s
-        if isinstance(time.operator, Attention):
-            attention = attention + time.forward_s
-    return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, attention], 0.0)
+        selected = selected + recomputed_share(time.operator, selective) * time.forward_s
+    return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, selected], 0.0)
 
 
-def _modules(groups: Iterable[tuple[Array, Iterable[OperatorTime], ArrayLike]]) -> dict[str, tuple[Array, Array]]:
+def _modules(
+    groups: Iterable[tuple[Array, Iterable[OperatorTime], ArrayLike]], selective: str
+) -> dict[str, tuple[Array, Array]]:
     """Seconds by module; `groups` are (share on each stage, operator times, recomputation of their forward)."""
     modules: dict[str, tuple[Array, Array]] = {}
-    for share, times, recompute in groups:
+    for on_stage, times, recompute in groups:
         mode = np.asarray(recompute)
         for time in times:
-            forward, backward = modules.get(time.operator.module, (0.0 * share, 0.0 * share))
-            attention = isinstance(time.operator, Attention)
-            redone = np.where((mode == FULL) | ((mode == SELECTIVE) & attention), time.forward_s, 0.0)
+            forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
+            share = np.select([mode == FULL, mode == SELECTIVE], [1.0, recomputed_share(time.operator, selective)], 0.0)
+            redone = share * time.forward_s
             modules[time.operator.module] = (
-                forward + share * time.forward_s, backward + share * (time.backward_s + redone),
+                forward + on_stage * time.forward_s, backward + on_stage * (time.backward_s + redone),
             )  # fmt: skip
     return modules
 
@@ -153,7 +154,8 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
     layers, embedding, head = (price(ops, job.device) for ops in operators)
     sums = [_sums(times, shape) for times in (layers, embedding, head)]
     forward, backward = (stages.total(*(part[side] for part in sums)) for side in (0, 1))
-    recompute = stages.layers * _recomputed(layers, layouts, shape)
+    selective = inputs.kernels.selective
+    recompute = stages.layers * _recomputed(layers, layouts, shape, selective)
     exchanged = _exchanged(job, layouts, stages, operators[0])
     forward_s = forward + sum(there for there, _ in exchanged.values())
     backward_s = backward + recompute + sum(back for _, back in exchanged.values())
@@ -164,7 +166,7 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
     groups = ((stages.layers, layers, layouts.recompute), (stages.embedding, embedding, 0), (stages.head, head, 0))
     return StageTime(
         parts={name: parts[name] for name in PART_NAMES},
-        modules=_modules(groups),
+        modules=_modules(groups, selective),
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
         forward_s=forward_s + forward_gap_s,
         backward_s=backward_s + backward_gap_s,

@@ -83,7 +83,7 @@ class Timeline:
     def recompute_flops(self) -> Array:
         """What runs a second time, at the lengths of the critical path."""
         inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
-        recomputed = recomputed_flops(layer_operators(inputs), self.layouts)
+        recomputed = recomputed_flops(layer_operators(inputs), self.layouts, inputs.kernels.selective)
         return as_array(self.layouts.grad_accum) * recomputed / self.layouts.pp
 
     def at(self, index: int) -> Timeline:
