@@ -36,11 +36,10 @@ ScaleUpKind = Literal[
 Fabric = Literal["infiniband", "roce", "efa", "ethernet"]
 
 # Share of the line rate that large messages reach between nodes, and the latency of one step. Measured:
-# 46 to 48 of 50 GB/s a NIC on NDR InfiniBand, 194 of 200 Gbit/s on EFA v3, 85 % on EFA v1, 75 % on 8 x 100G
-# RoCE in 2021 (newer RoCE is near InfiniBand). All-reduces over EFA v4 look like 74 % only if the time inside
-# the nodes is counted as network time; the cost function adds that time itself. Latency: 46 us for a small
-# all-reduce over two nodes on InfiniBand, 60 us on EFA.
-FABRIC_EFFICIENCY: dict[str, float] = {"infiniband": 0.92, "roce": 0.85, "efa": 0.74, "ethernet": 0.85}
+# 46 to 48 of 50 GB/s a NIC on NDR InfiniBand; on EFA 194 of 200 Gbit/s (v3) and rings at 382 of 400 GB/s a node (v4);
+# 75 % on 8 x 100G RoCE in 2021 (newer RoCE is near InfiniBand). Latency: 46 us for a small all-reduce over
+# two nodes on InfiniBand, 60 us on EFA.
+FABRIC_EFFICIENCY: dict[str, float] = {"infiniband": 0.92, "roce": 0.85, "efa": 0.95, "ethernet": 0.85}
 FABRIC_ALPHA_S: dict[str, float] = {"infiniband": 20e-6, "roce": 25e-6, "efa": 40e-6, "ethernet": 40e-6}
 
 # Share of the link's one-way rate that a ring reaches on large messages (bus bandwidth of nccl-tests).
