@@ -28,7 +28,7 @@ def deciding_words(record: Record) -> str | None:
     """Words of the notes that a rule looks for."""
     table, rules = names(), stack_rules().refinements
     wanted = {word for rule in rules for word in rule.conditions}
-    wanted |= {*table.optimizers_in_words, *table.grouped_by_length, *table.float32_words}
+    wanted |= {*table.optimizers_in_words, *table.grouped_by_length, *table.float32_words, *table.race_words}
     outside = (record.framework or "").lower()
     found = sorted(word for word in wanted if word in conditions(record) and word not in outside)
     return "; ".join(found) or None

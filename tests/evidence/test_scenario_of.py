@@ -178,3 +178,17 @@ def test_targets_that_the_model_lacks_are_left_out() -> None:
     found = asked(job="lora", lora=Lora(rank=16, targets="q_proj k_proj v_proj o_proj c_attn head"))
     assert found.flags["lora.targets"] == ["q", "k", "v", "o"]
     assert "no adapter on 'head'" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("notes", "gpu", "precision"),
+    [
+        ("Time to quality target", "h100-sxm-80gb", "fp8"),
+        ("Time to quality target", "a100-sxm-80gb", None),
+        ("fp16=False, bf16=False in TrainingArguments", "h100-sxm-80gb", "fp32"),
+        ("steady state", "h100-sxm-80gb", None),
+    ],
+)
+def test_an_unstated_precision_is_read_from_words(notes: str, gpu: str, precision: str | None) -> None:
+    assert asked(precision=None, notes=notes, gpu=gpu).flags.get("precision") == precision
+    assert asked(precision="bf16", notes=notes, gpu=gpu).flags["precision"] == "bf16"

@@ -34,6 +34,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     skipped_jobs: dict[str, str]
     precisions: dict[str, str]
     float32_words: tuple[str, ...]
+    race_words: tuple[str, ...]
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]
     recompute: dict[str, str]

@@ -160,6 +160,8 @@ def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
     if record.precision is None:
         if any(word in conditions(record) for word in names().float32_words):
             flags.put("precision", "fp32", "precision fp32: 16 bit is switched off")
+        elif "fp8" in gpu.peak_flops_per_s and any(word in conditions(record) for word in names().race_words):
+            flags.put("precision", "fp8", "precision fp8: usual where a benchmark is raced")
         return
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
