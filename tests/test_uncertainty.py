@@ -17,9 +17,9 @@ def test_an_unknown_stack_has_the_range_of_all_runs() -> None:
 
 
 def test_a_group_counts_by_its_sources() -> None:
-    """Six sources: three quarters of the way from all runs to the group's own."""
+    """Six sources: two thirds of the way from all runs to the group's own."""
     low, high = blended(TABLE, "known", "sft", False)
-    assert (low, high) == (pytest.approx(-0.2), pytest.approx(0.2))
+    assert (low, high) == (pytest.approx(-0.7 / 3), pytest.approx(0.7 / 3))
 
 
 def test_guessed_lengths_widen_the_range() -> None:

@@ -21,13 +21,13 @@ TABLE = Path(__file__).parent / "residuals.json"
 ANY = ""
 KINDS = {"pretrain": "pretrain", "sft": "sft", "lora": "adapters", "qlora": "adapters", "p-tuning": "adapters"}
 # Sources that make a group's own range count half; one source says little about the next.
-HALF_TRUST = 2.0
+HALF_TRUST = 3.0
 BORROWED = 1.15  # wider by this factor where the accelerator's laws are those of another one
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """A group's runs, their sources, and the 10 and 90 % quantiles of log(measured / predicted)."""
+    """A group's runs, their sources, and the low and high quantiles of log(measured / predicted)."""
 
     runs: int
     sources: int
@@ -63,9 +63,9 @@ def published() -> Table:
 
 
 def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, float]:
-    """10 and 90 % quantiles of log(measured / predicted) for a job, from the groups that it belongs to.
+    """low and high quantiles of log(measured / predicted) for a job, from the groups that it belongs to.
 
-    q <- q + w (q_group - q) with w = s / (s + 2) for s sources, from the widest group to the nearest: a group's own
+    q <- q + w (q_group - q) with w = s / (s + 3) for s sources, from the widest group to the nearest: a group's own
     spread counts the more, the more independent sources it has (partial pooling).
     """
     everything = table.get((ANY, ANY, assumed)) or table[ANY, ANY, False]
