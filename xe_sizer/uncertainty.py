@@ -66,12 +66,13 @@ def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, 
     """low and high quantiles of log(measured / predicted) for a job, from the groups that it belongs to.
 
     q <- q + w (q_group - q) with w = s / (s + 3) for s sources, from the widest group to the nearest: a group's own
-    spread counts the more, the more independent sources it has (partial pooling).
+    spread counts the more, the more independent sources it has (partial pooling). Groups: all runs, those of the kind
+    of job, and of these those of the stack, or all of the stack where it has none of the kind.
     """
     everything = table.get((ANY, ANY, assumed)) or table[ANY, ANY, False]
     low, high = everything.low, everything.high
-    for group in ((ANY, kind), (stack, ANY), (stack, kind)):
-        found = table.get((*group, assumed))
+    own = table.get((stack, kind, assumed)) or table.get((stack, ANY, assumed))
+    for found in (table.get((ANY, kind, assumed)), own):
         if found is not None:
             weight = found.sources / (found.sources + HALF_TRUST)
             low, high = low + weight * (found.low - low), high + weight * (found.high - high)

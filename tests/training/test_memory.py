@@ -276,3 +276,12 @@ def test_selective_by_operator_lies_between_none_and_full() -> None:
     )
     assert full < 0.5 * selective
     assert selective < 0.7 * none
+
+
+def test_kernels_of_bitsandbytes_need_no_copy_of_the_weights() -> None:
+    """torch's multi-tensor AdamW makes a temporary of every weight; one kernel a weight makes none."""
+    workspace = {
+        name: at(ledger(job(stack="hf-trainer", optimizer=name)), "optimizer workspace", "optimizer step")
+        for name in ("adamw", "adamw-8bit", "paged-adamw")
+    }
+    assert workspace == {"adamw": pytest.approx(4 * LLAMA_2_7B), "adamw-8bit": 0, "paged-adamw": 0}

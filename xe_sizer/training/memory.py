@@ -218,6 +218,11 @@ def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]
     return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.dp * layouts.cp > 1))
 
 
+def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether the optimizer runs in the backward, weight by weight."""
+    return np.asarray(job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1))
+
+
 def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
     """1 where the backward creates gradients, 0 where it adds them to buffers that exist already."""
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
@@ -241,7 +246,7 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     accumulated = _spread(whole) * (1.0 - OPTIMIZER) + _spread(gradients) * OPTIMIZER
     waits = accumulates_whole_gradients(job, layouts)
-    at_once = job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1)
+    at_once = updates_at_once(job, layouts)
     passing = _spread(held.head * base * size) * LAST_LAYER + _spread(tables * base * size) * BACKWARD_END
     return np.select([at_once, waits, buffered], [passing, accumulated, _spread(gradients)], fresh)
 
@@ -264,8 +269,10 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> di
     units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
     learning = held.base * base + held.adapters
     multi_tensor = float(job.stack.memory.optimizer_transient == "multi-tensor")
-    moved_away = layouts.offload >= OFFLOAD.index("optimizer")
-    workspace = np.where(moved_away, 0.0, learning / shards.optimizer * multi_tensor * sizes.weight)
+    # bitsandbytes updates a weight in one kernel, and so does an optimizer that runs in the backward.
+    in_one = "8bit" in job.optimizer or job.paged_optimizer
+    without = in_one | (layouts.offload >= OFFLOAD.index("optimizer")) | updates_at_once(job, layouts)
+    workspace = np.where(without, 0.0, learning / shards.optimizer * multi_tensor * sizes.weight)
     return {
         "cast weights": cast,
         "gathered layers": _spread(units * sharded) * PASSES
