@@ -4,14 +4,11 @@ import math
 
 import pytest
 
-from xe_sizer.accuracy import Prediction
 from xe_sizer.evidence.residuals import Run, left_out_coverage, residual_table
-
-NOTHING = Prediction(id="r", quantity="step_time", measured=1.0, predicted=1.0)
 
 
 def run(source: str, ratio: float, stack: str = "nemo", kind: str = "sft") -> Run:
-    return Run(stack, kind, False, source, math.log(ratio), NOTHING)
+    return Run(stack, kind, False, source, math.log(ratio))
 
 
 def test_sources_weigh_alike() -> None:

@@ -30,7 +30,6 @@ class Run:
     assumed: bool
     source: str
     log_ratio: float
-    prediction: Prediction
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
@@ -43,7 +42,7 @@ def _run(found: PricedRecord, prediction: Prediction) -> Run:
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
     ratio = math.log(float(prediction.measured) / float(prediction.predicted))
-    return Run(stack, KINDS[job.method.name], found.asked.guessed, prediction.source, ratio, prediction)
+    return Run(stack, KINDS[job.method.name], found.asked.guessed, prediction.source, ratio)
 
 
 def residual_table(runs: Sequence[Run]) -> Table:

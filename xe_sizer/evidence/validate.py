@@ -33,7 +33,7 @@ GIVE_UP = (
 )  # fmt: skip
 NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
 KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
-BEYOND_DOUBT = 1.25  # times the card's memory: three in four published peaks are predicted closer than that
+BEYOND_DOUBT = 1.25  # times the memory of the card: one published peak in six is predicted that much too high
 REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
 
 
