@@ -192,3 +192,16 @@ def test_targets_that_the_model_lacks_are_left_out() -> None:
 def test_an_unstated_precision_is_read_from_words(notes: str, gpu: str, precision: str | None) -> None:
     assert asked(precision=None, notes=notes, gpu=gpu).flags.get("precision") == precision
     assert asked(precision="bf16", notes=notes, gpu=gpu).flags["precision"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("framework", "attention"),
+    [
+        ("hf-trainer (torch 2.0.0, transformers 4.26.1)", "eager"),
+        ("transformers 4.36.0", None),
+        ("transformers==5.13", None),
+    ],
+)
+def test_old_releases_run_eager_attention(framework: str, attention: str | None) -> None:
+    assert asked(attention=None, framework=framework).flags.get("attention") == attention
+    assert asked(attention="flash", framework=framework).flags["attention"] == "flash"

@@ -39,6 +39,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     offload: dict[str, str]
     recompute: dict[str, str]
     attention: dict[str, str]
+    fused_attention_since: dict[str, tuple[int, int]]
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]
     padding: dict[str, str]

@@ -130,6 +130,8 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     table = names()
     _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
+    if record.attention is None:
+        _attention_of_its_time(record, flags)
     _uneven_stages(model.shape, flags)
     tuned = record.recompute is None and usual(record, stack.name).tuned
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
@@ -327,6 +329,14 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: _Flags) -> None:
     chosen = str(flags.values.get("optimizer", ""))
     if chosen not in known and chosen.removeprefix("paged-") in known:
         flags.values["optimizer"] = chosen.removeprefix("paged-")
+
+
+def _attention_of_its_time(record: Record, flags: _Flags) -> None:
+    """Eager attention where the framework names a release from before the fused kernels."""
+    for library, since in names().fused_attention_since.items():
+        found = re.search(rf"{library}[ =-]*v?(\d+)\.(\d+)", (record.framework or "").lower())
+        if found and (int(found[1]), int(found[2])) < tuple(since):
+            flags.put("attention", "eager", f"attention eager: {library} {found[1]}.{found[2]}")
 
 
 def _tokens(stated: float | str | None) -> float | None:
