@@ -51,12 +51,28 @@ def test_a_size_alone_gives_a_model_of_that_size(name: str, size: float) -> None
     assert "from its size" in found.assumed[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "total", "active"), [("granite-moe-7b-1b-active", 7e9, 1e9), ("unknown-16b-a3b", 16e9, 3e9)]
+)
+def test_two_sizes_give_a_mixture_of_experts(name: str, total: float, active: float) -> None:
+    found = model_of(record(name), REGISTRY)
+    counted = count_parameters(found.shape)
+    assert counted.total == pytest.approx(total, rel=0.1)
+    assert counted.active == pytest.approx(active, rel=0.25)
+    assert "in the proportions of" in found.assumed[0]
+
+
+def test_a_mixture_with_sizes_of_its_own_is_not_guessed() -> None:
+    with pytest.raises(InputError):
+        model_of(record("unknown-16b-a3b", layers=8, experts=8), REGISTRY)
+
+
 def test_layers_follow_from_the_size_where_only_they_are_missing() -> None:
     found = model_of(record("gpt-205b", hidden=14400, heads=96, ffn=57600, vocab=250880), REGISTRY)
     assert count_parameters(found.shape).total == pytest.approx(205e9, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["nemotron-3-nano", "some-moe-7b-1b-active", "new-30b-a3b", "no size at all"])
+@pytest.mark.parametrize("name", ["nemotron-3-nano", "some-moe-7b", "no size at all"])
 def test_what_cannot_be_built_is_refused(name: str) -> None:
     with pytest.raises(InputError):
         model_of(record(name), REGISTRY)

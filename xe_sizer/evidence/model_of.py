@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +14,14 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import names, plain
 from xe_sizer.evidence.records import Record, Shape
 from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.registry import Registry
 
 SUFFIXES = re.compile(r"[-_](instruct|chat|it|base|hf|sft)$")
 SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])")
 MIXTURE = re.compile(r"moe|expert|\d+x\d+b|a\d+(?:\.\d+)?[bm]")
 NOT_PRICED = "is not supported yet"
+TOTAL_AND_ACTIVE = re.compile(r"(\d+(?:\.\d+)?)([bm])-a?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 VOCABULARY = re.compile(r"(\d+)k[- ]vocab")
 UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 # Hidden size over layers of the GPT-3 family (96 of 12,288) and its parameters per layer and squared hidden size
@@ -102,8 +105,10 @@ def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
 def _built(record: Record, registry: Registry, unknown: InputError) -> Model:
     """A model with the proportions of its family, of the stated shape or of the size in its name."""
     name = (record.model or "").lower()
-    family = max((start for start in names().families if name.startswith(start)), key=len)
-    template = registry.model(names().families[family])
+    mixture = _mixture(record, registry)
+    if mixture is not None:
+        return mixture
+    template = registry.model(_nearest(names().families, name))
     stated, size = record.shape, record.shape.params or _size(name)
     if MIXTURE.search(name) or template.experts or (not size and not (stated.layers and stated.hidden)):
         raise unknown
@@ -126,6 +131,41 @@ def _built(record: Record, registry: Registry, unknown: InputError) -> Model:
     what = f"; {', '.join(missing)} from its size" if missing else ""
     text = f"model '{record.model}' built with the blocks of {template.name}{what}"
     return Model(_own_name(record), replace(template, **sizes), (text,))
+
+
+def _nearest(table: Mapping[str, str], name: str) -> str:
+    """The entry whose key is the longest beginning of the name."""
+    return table[max((start for start in table if name.startswith(start)), key=len)]
+
+
+def _mixture(record: Record, registry: Registry) -> Model | None:
+    """A mixture of experts of the total and active size in its name, in the proportions of a known one.
+
+    All widths and the depth grow with the cube root of the size, experts a token with the active share. None where the
+    name does not say both sizes, or where the record has sizes of its own.
+    """
+    name = (record.model or "").lower()
+    found = TOTAL_AND_ACTIVE.search(name.replace("_", "-"))
+    if found is None or record.shape != Shape():
+        return None
+    total, active = (float(found[place]) * UNITS[found[place + 1]] for place in (1, 3))
+    template = registry.model(_nearest(names().mixtures, name))
+    count, experts = count_parameters(template), template.experts
+    assert experts is not None
+    scale = math.cbrt(total / count.total)
+    hidden = max(round(template.hidden * scale / HEAD_DIM), 1) * HEAD_DIM
+    heads = max(hidden // template.head_dim, template.kv_heads)
+    per_token = round(experts.per_token * (active / total) / (count.active / count.total))
+    shape = replace(
+        template,
+        name=record.model or "",
+        hidden=hidden,
+        layers=max(round(template.layers * scale), 1),
+        heads=heads - heads % template.kv_heads,
+        experts=replace(experts, ffn=round(experts.ffn * scale), per_token=min(max(per_token, 1), experts.count)),
+        assumptions=(),
+    )
+    return Model(_own_name(record), shape, (f"model '{record.model}' built in the proportions of {template.name}",))
 
 
 def _size(name: str) -> float | None:

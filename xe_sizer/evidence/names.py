@@ -48,6 +48,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     gpus: dict[str, str]
     half_gpus: dict[str, str]
     families: dict[str, str]
+    mixtures: dict[str, str]
 
 
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
