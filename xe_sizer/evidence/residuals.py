@@ -16,8 +16,11 @@ from xe_sizer.evidence.validate import PricedRecord, timed
 from xe_sizer.stacks.stack import stack_names
 from xe_sizer.uncertainty import ANY, KINDS, Group, Residuals, Table, blended
 
-# Ten per cent a side is the aim; the spread of the sources seen falls a little short of that of unseen ones.
-LOW, HIGH = 0.08, 0.92
+# Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
+# quantiles leave about one unseen run in five outside.
+LOW, HIGH = 0.05, 0.95
+# A run that is off by more than this factor was another job than its record says, and must not set a group's range.
+FARTHEST = math.log(3.0)
 LEAST_RUNS = 4  # fewer say nothing about quantiles
 
 
@@ -56,7 +59,7 @@ def residual_table(runs: Sequence[Run]) -> Table:
 
 
 def _residuals(members: Sequence[Run]) -> Residuals:
-    ratios = np.array([run.log_ratio for run in members])
+    ratios = np.clip([run.log_ratio for run in members], -FARTHEST, FARTHEST)
     weights = source_weights([run.source for run in members])
     low, high = (weighted_quantile(ratios, weights, share) for share in (LOW, HIGH))
     return Residuals(len(members), len({run.source for run in members}), low, high)
