@@ -135,7 +135,9 @@ def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Pro
 
 def _whole_stages(layout: LayoutSection, model: ModelShape, problem: Any) -> Iterator[Problem]:
     """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
-    hint = None if layout.uneven_stages else "layout.uneven_stages: true lets stages differ by a layer"
+    hint = (
+        None if layout.uneven_stages else "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer"
+    )
     for key, stages, words in (
         ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
         ("layout.vpp", (layout.pp or 1) * (layout.vpp or 1), f"pp x vpp = {(layout.pp or 1) * (layout.vpp or 1)}"),

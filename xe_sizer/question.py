@@ -214,6 +214,7 @@ def _question(
     values, chosen = given.values, given.values.efficiency
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
     stack_used = _with_loss(stack, choices.settle("loss", stack.kernels.loss, "stack"))
+    stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
     stack_used = _without_losses(stack_used, efficiency)
     job = Job(
         model=model,
@@ -254,6 +255,14 @@ def _with_loss(stack: Stack, loss: Any) -> Stack:
     """The stack with the cross-entropy kernel that the user chose."""
     kernels = msgspec.structs.replace(stack.kernels, loss=loss)
     return msgspec.structs.replace(stack, kernels=kernels)
+
+
+def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
+    """The stack that reduces gradients as often as the user chose, or as its default has it."""
+    if every_micro_batch is None:
+        return stack
+    defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
+    return msgspec.structs.replace(stack, defaults=defaults)
 
 
 def _record(given: Given, choices: _Choices, work: Workload) -> None:

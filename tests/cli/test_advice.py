@@ -95,6 +95,12 @@ LEVERS = {
         "--loss fused",
         True,
     ),
+    "earlier reduction": (
+        f"--model opt-13b {H100} --gpus 8 --stack hf-trainer --zero 3 --micro-batch 4 --global-batch 256 "
+        "--seq-len 1536 --padding packed --recompute none --attention sdpa --loss fused",
+        "--reduce-every-micro-batch",
+        True,
+    ),
     "micro-batch": (
         f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 3 --recompute none --micro-batch 8 --loss fused",
         "--micro-batch 2",
@@ -180,9 +186,14 @@ def ask(cli: Cli, command: str) -> tuple[int, dict[str, Any]]:
 
 
 def options_of(command: str) -> dict[str, str]:
-    """Option and value pairs of a command line, without the program's name."""
-    words = [word for word in shlex.split(command) if word not in ("xe-sizer", "estimate")]
-    return dict(zip(words[::2], words[1::2], strict=True))
+    """Option and value pairs of a command line, without the program's name; a flag without a value is 'true'."""
+    options: dict[str, str] = {}
+    for word in shlex.split(command)[command.startswith("xe-sizer estimate") * 2 :]:
+        if word.startswith("--"):
+            options[word] = "true"
+        else:
+            options[list(options)[-1]] = word
+    return options
 
 
 def with_flags(result: dict[str, Any], flags: str) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from xe_sizer.advice.change import Change
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.sizing import LARGEST_SEARCH, Priced
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.memory import accumulates_whole_gradients
 from xe_sizer.units import GIB
 
 Lever = Callable[[Priced, Registry], Iterator[Change]]
@@ -27,6 +28,11 @@ OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "paramete
 def chunked_loss(priced: Priced, _: Registry) -> Iterator[Change]:
     if priced.question.job.stack.kernels.loss != "fused":
         yield Change("chunked cross-entropy without float32 logits", {"loss": "fused"}, 1)
+
+
+def earlier_reduction(priced: Priced, _: Registry) -> Iterator[Change]:
+    if accumulates_whole_gradients(priced.question.job, priced.layouts)[0]:
+        yield Change("gradients reduced in every micro-batch", {"train.reduce_every_micro_batch": True}, 1)
 
 
 def smaller_micro_batch(priced: Priced, _: Registry) -> Iterator[Change]:
@@ -146,8 +152,8 @@ def shorter_sequences(priced: Priced, _: Registry) -> Iterator[Change]:
 
 
 SAME_JOB: tuple[Lever, ...] = (
-    chunked_loss, smaller_micro_batch, recomputation, zero_stage, tensor_parallel, pipeline_stages, small_optimizer,
-    more_offload,
+    chunked_loss, earlier_reduction, smaller_micro_batch, recomputation, zero_stage, tensor_parallel, pipeline_stages,
+    small_optimizer, more_offload,
 )  # fmt: skip
 """Levers that keep model, method, data and hardware, by cost."""
 OTHER_JOB: tuple[Lever, ...] = (more_gpus, larger_gpu, adapters, shorter_sequences)

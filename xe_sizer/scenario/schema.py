@@ -70,6 +70,9 @@ class TrainSection(Section, frozen=True):
     micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass and GPU")] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
+    reduce_every_micro_batch: Annotated[
+        bool | None, Meta(description="Reduce gradients in every micro-batch, not once a step (ZeRO 2 and 3)")
+    ] = None
 
 
 class LayoutSection(Section, frozen=True):
