@@ -34,6 +34,7 @@ DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, 
 SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
 NARROW_SOFTMAX = {"gpt2", "falcon"}
 MATH_ATTENTION = {"falcon"}
+WIDE_NORM = {"gemma", "gemma-2", "gemma-3", "gpt-oss", "olmo-2"}
 KV_LAYERS = {"hunyuan-large": 32}
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
@@ -180,6 +181,7 @@ def _details(row: Row) -> dict[str, Any]:
         "dropout": DROPOUT.get(row["family"]),
         "soft_caps": SOFT_CAPS.get(row["family"]),
         "narrow_softmax": row["family"] in NARROW_SOFTMAX or None,
+        "wide_norm": row["family"] in WIDE_NORM or None,
         "math_attention": row["family"] in MATH_ATTENTION or None,
     }
 

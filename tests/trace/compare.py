@@ -30,10 +30,7 @@ MEBIBYTE = 2**20
 
 def _targets(case: Case) -> list[str]:
     """LoRA targets in the catalogue's words."""
-    narrow = case.subject.narrow_targets[1]
-    if case.method == "lora-qv":
-        return list(narrow)
-    return ["qkv", "o", "mlp"] if narrow == ("qkv",) else ["all-linear"]
+    return list(case.subject.narrow_targets[1]) if case.method == "lora-qv" else ["all-linear"]
 
 
 def job_of(case: Case) -> Job:

@@ -89,6 +89,25 @@ def test_adapters_of_llama_2_7b(targets: list[str], rank: int, published: int) -
     assert elements(made.model, made.method).adapters[0, 0] == published
 
 
+# Sizes of the modules that peft wraps: Phi-3 stores q, k, v and gate, up as one matrix each, GPT-2 q, k, v.
+@pytest.mark.parametrize(
+    ("model", "targets", "names", "sizes"),
+    [
+        ("phi-3-mini-4k", ["all-linear"], ("qkv", "o", "gate_up", "down"), 4 * 3072 + 2 * 3072 + 19456 + 11264),
+        ("phi-3-mini-4k", ["down_proj", "gate_up_proj"], ("gate_up", "down"), 19456 + 11264),
+        ("phi-3-mini-4k", ["v", "q"], ("q", "v"), 4 * 3072),
+        ("gpt2", ["all-linear"], ("qkv", "o", "up", "down"), 4 * 768 + 2 * 768 + 2 * 5 * 768),
+        ("llama-2-7b", ["linear_fc1"], ("gate_up",), 4096 + 2 * 11008),
+        ("gpt2", ["linear_fc1"], ("up",), 5 * 768),
+    ],
+)
+def test_one_adapter_for_a_fused_matrix(model: str, targets: list[str], names: tuple[str, ...], sizes: int) -> None:
+    made = job(model=model, kind="lora", lora__rank=4, lora__targets=targets)
+    assert tuple(made.method.learning.adapters) == names
+    assert made.method.adapter_parameters(made.model) == 4 * made.model.layers * sizes
+    assert elements(made.model, made.method).adapters[0, 0] == 4 * made.model.layers * sizes
+
+
 def test_adapters_split_on_the_side_that_the_weight_is_split() -> None:
     """Column weights split B (r x outputs), row weights split A (r x inputs)."""
     column = job(kind="lora", lora__rank=8, lora__targets=["q"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, Kernels, RankShape
-from xe_sizer.graph.parameters import Weight
+from xe_sizer.graph.parameters import Weight, adapted_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,7 @@ class Learning:
 
     def adapts(self, *names: str) -> bool:
         """Whether any of the named weights has an adapter."""
-        fused = "qkv" in self.adapters and any(name in ("q", "k", "v") for name in names)
-        return fused or any(name in self.adapters for name in names)
+        return any(name in adapted_weights(target) for target in self.adapters for name in names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,9 +51,9 @@ class ModelShape:
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
     its published configuration drops (embedding, attention, hidden). `soft_caps`: where values pass a tanh (scores,
-    logits). `narrow_softmax`: its eager attention has no float32 softmax. `math_attention`: its
-    keys and values are broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the
-    tanh form that it writes out step by step.
+    logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their weight
+    before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which sdpa's
+    fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step.
     `layer_pattern` is room for hybrid models (one letter a layer); None means attention in every layer.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
@@ -88,6 +88,7 @@ class ModelShape:
     dropout: tuple[str, ...] = ()
     soft_caps: tuple[str, ...] = ()
     narrow_softmax: bool = False
+    wide_norm: bool = False
     math_attention: bool = False
     sliding_window: int | None = None
     windowed_layers: int = 0

@@ -20,6 +20,9 @@ LAYER_NORMS = {
     4: ("input_norm", "post_attention_norm", "pre_mlp_norm", "post_mlp_norm"),
 }
 
+# Weights that an implementation may keep, and adapt, as one matrix.
+FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+
 
 @dataclass(frozen=True, eq=False)
 class Weight:
@@ -135,6 +138,11 @@ def count_parameters(model: ModelShape) -> ParameterCount:
 
 def _sum(weights: Iterable[Weight]) -> int:
     return sum(weight.parameters for weight in weights)
+
+
+def adapted_weights(target: str) -> tuple[str, ...]:
+    """Names of the weights that one adapter sits on: three for a fused `qkv`, two for `gate_up`, else one."""
+    return FUSED.get(target, (target,))
 
 
 def _present(weights: Iterable[Weight]) -> tuple[Weight, ...]:

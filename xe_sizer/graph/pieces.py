@@ -8,7 +8,7 @@ import numpy as np
 
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator, as_array
-from xe_sizer.graph.parameters import Weight
+from xe_sizer.graph.parameters import Weight, adapted_weights
 
 FLOAT32 = 4.0
 MASK = 1.0  # bytes of a dropout mask's element
@@ -101,11 +101,9 @@ def _adapters(block: Block, weights: list[Weight], tokens: Array) -> Iterator[Op
 
     A column-split weight keeps A whole and splits B, a row-split one splits A, as Megatron's parallel adapters do.
     """
-    adapters = block.inputs.learning.adapters
-    fused = adapters.get("qkv") if any(weight.name in ("q", "k", "v") for weight in weights) else None
-    targets = [(fused, weights)] if fused else [(adapters.get(weight.name), [weight]) for weight in weights]
-    for rank, members in targets:
-        if rank:
+    for target, rank in block.inputs.learning.adapters.items():
+        members = [weight for weight in weights if weight.name in adapted_weights(target)]
+        if members:
             yield from _adapter(block, rank, members, tokens)
 
 
@@ -179,7 +177,8 @@ def memory_bound(
 
 
 def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = False) -> MemoryBound:
-    """One norm. Fused: keeps its input. Step by step: a float32 copy, and the normalised value if it learns.
+    """One norm. Fused: keeps its input. Step by step: a float32 copy, and the normalised value if it learns, in
+    float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss).
 
     Layer norms with mean are one kernel in every stack; only RMS norms are also written out in Python. `inner` norms
     stand inside a block and read the compute type, the others the hidden state.
@@ -188,7 +187,8 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     kind = inputs.kernels.norm if inputs.model.norm.startswith("rms") else "fused"
     elements = tokens * width
     size = inputs.element_bytes if inner else inputs.residual_element_bytes
-    kept = size if kind == "fused" else FLOAT32 + size * float(inputs.learning.base)
+    normalised = FLOAT32 if inputs.model.wide_norm else size
+    kept = size if kind == "fused" else FLOAT32 + normalised * float(inputs.learning.base)
     if kind == "fused" and inputs.autocast:
         kept = FLOAT32  # autocast runs layer norms in float32, on a copy where the hidden state is narrower
     tensor_bytes = elements * size

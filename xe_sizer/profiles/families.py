@@ -51,6 +51,7 @@ class Family:
     head_dim: int | None = None
     embedding_norm: bool = False
     sinks: bool = False
+    wide_norm: bool = False
     window: str | None = None
     moe: Moe | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +66,7 @@ _DEEPSEEK = Moe(
 )
 _BIASED = Family(qkv_bias=ATTENTION_BIAS, output_bias=ATTENTION_BIAS)
 _LLAMA = replace(_BIASED, mlp_bias=("mlp_bias", False))
-_GEMMA = replace(_BIASED, activation="geglu", tied=True, head_dim=256)
+_GEMMA = replace(_BIASED, activation="geglu", tied=True, head_dim=256, wide_norm=True)
 _GEMMA_2 = replace(_GEMMA, norms=4, window="alternate", defaults={"sliding_window": 4096})
 _GEMMA_3 = replace(
     _GEMMA_2, qk_norm="perhead", window="5-of-6",
@@ -135,7 +136,7 @@ FAMILIES: Mapping[str, Family] = {
     "stablelm": _STABLE,
     "stablelm_epoch": _STABLE,
     "olmo": replace(_BIASED, norm="layernorm-nonparam"),
-    "olmo2": replace(_BIASED, qk_norm="full"),
+    "olmo2": replace(_BIASED, qk_norm="full", wide_norm=True),
     "olmoe": replace(_BIASED, qk_norm="full", moe=Moe(ffn="intermediate_size")),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, window="3-of-4", defaults={"sliding_window": 4096}),
@@ -150,7 +151,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "gpt_oss": Family(
         qkv_bias=("attention_bias", True), output_bias=("attention_bias", True), sinks=True, head_dim=64,
-        window="alternate", moe=replace(_LOCAL, biased=True),
+        wide_norm=True, window="alternate", moe=replace(_LOCAL, biased=True),
     ),
     "internlm": Family(qkv_bias=("bias", True), output_bias=("bias", True)),
     "internlm2": Family(qkv_bias=("bias", False), output_bias=("bias", False)),

@@ -130,6 +130,7 @@ def _common(config: Config, family: Family) -> Values:
         "parallel_block": family.parallel,
         "qk_norm": family.qk_norm,
         "embedding_norm": family.embedding_norm,
+        "wide_norm": family.wide_norm,
         "attention_sinks": family.sinks,
     }
 

@@ -94,6 +94,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = ()
     soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
     narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
+    wide_norm: Annotated[bool, Meta(description="norms apply their weight before they leave float32")] = False
     math_attention: Annotated[bool, Meta(description="sdpa falls back to its unfused kernels")] = False
     qk_norm: Literal["perhead", "full"] | None = None
     sliding_window: SlidingWindow | None = None

@@ -12,7 +12,7 @@ import numpy as np
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.parameters import Weight, adapted_weights, embedding_weights, head_weights, layer_weights
 from xe_sizer.scenario.methods import Method
 from xe_sizer.training.layout import Layouts
 
@@ -83,7 +83,7 @@ def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Ar
     for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
         weights = {weight.name: weight for weight in layer_weights(model, moe)} if layers else {}
         for name, rank in method.learning.adapters.items():
-            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
+            members = [weights[part] for part in adapted_weights(name) if part in weights]
             if members:
                 inputs, outputs = members[0].inputs, sum(weight.outputs for weight in members)
                 split_inputs = inputs / tp if members[0].split == "row" else as_array(inputs)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import layer_weights
+from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
 from xe_sizer.graph.transformer import Learning
 from xe_sizer.scenario.methods.method import Method, MethodOptions, register
 
@@ -19,13 +19,13 @@ SYNONYMS = {
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "out_proj": "o", "dense": "o", "attention_dense": "o",
     "query": "q", "key": "k", "value": "v", "linear_qkv": "qkv", "attention_qkv": "qkv", "query_key_value": "qkv",
     "qkv_proj": "qkv", "c_attn": "qkv", "wqkv": "qkv", "linear_proj": "o", "gate_proj": "gate", "up_proj": "up",
+    "gate_up_proj": "gate_up", "linear_fc1": "gate_up",
     "down_proj": "down", "fc1": "up", "fc2": "down", "linear_fc2": "down", "dense_h_to_4h": "up",
     "dense_4h_to_h": "down",
 }  # fmt: skip
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
-    "linear_fc1": ("gate", "up"),
 }
 # 4-bit NormalFloat with double quantisation: 4 bits, an 8-bit scale per 64 weights, a float32 per 256 scales
 # (QLoRA, section 3): (4 + 8/64 + 32/(64 x 256)) / 8 bytes.
@@ -45,10 +45,21 @@ def _linear_names(model: ModelShape) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...]:
-    """Canonical names of the projections that get an adapter.
+def _as_stored(model: ModelShape, names: Iterable[str]) -> list[str]:
+    """The names, with one adapter for the projections that the model stores as one matrix (peft wraps modules)."""
+    stored = list(names)
+    for whole in model.fused:
+        first, *others = FUSED[whole]
+        if {first, *others} <= set(stored):
+            stored = [whole if name == first else name for name in stored if name not in others]
+    return stored
 
-    Accepts the frameworks' names (q_proj, c_attn, ...), the groups `attention`, `mlp` and `all-linear`, and `qkv`.
+
+def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...]:
+    """Canonical names of the projections that get an adapter, in the order of the layer.
+
+    Accepts the frameworks' names (q_proj, c_attn, ...), the groups `attention`, `mlp` and `all-linear`, and the
+    fused `qkv` and `gate_up`. A group takes what the model stores as one matrix as one.
 
     Raises
     ------
@@ -59,14 +70,16 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
     problems = []
     for target in targets:
         name = SYNONYMS.get(target.lower(), target.lower())
+        if name == "gate_up" and not model.gated:
+            name = "up"
         if name == "all-linear":
-            chosen += known
+            chosen += _as_stored(model, known)
         elif name in GROUPS:
-            chosen += [member for member in GROUPS[name] if member in known]
-        elif name in known or (name == "qkv" and "q" in known and "k" in known):
+            chosen += _as_stored(model, (member for member in GROUPS[name] if member in known))
+        elif set(adapted_weights(name)) <= set(known):
             chosen.append(name)
         else:
-            hint = did_you_mean(name, (*known, *GROUPS, *SYNONYMS, "all-linear", "qkv"))
+            hint = did_you_mean(name, (*known, *GROUPS, *SYNONYMS, *FUSED, "all-linear"))
             problems.append(
                 Problem(
                     f"'{target}' is not a projection of {model.name}",
@@ -75,7 +88,7 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
             )
     if problems:
         raise InputError(problems)
-    return tuple(dict.fromkeys(chosen))
+    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: known.index(adapted_weights(name)[0])))
 
 
 def _learning(model: ModelShape, options: MethodOptions) -> Learning:

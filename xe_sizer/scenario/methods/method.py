@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import Weight, count_parameters, layer_weights
+from xe_sizer.graph.parameters import Weight, adapted_weights, count_parameters, layer_weights
 from xe_sizer.graph.transformer import Learning
 
 
@@ -52,7 +52,7 @@ class Method:
     def _adapter_sizes(self, weights: Mapping[str, Weight]) -> list[int]:
         sizes = []
         for name, rank in self.learning.adapters.items():
-            members = [weights[part] for part in (("q", "k", "v") if name == "qkv" else (name,)) if part in weights]
+            members = [weights[part] for part in adapted_weights(name) if part in weights]
             if members:
                 outputs = sum(weight.outputs * weight.copies for weight in members)
                 first = members[0]
