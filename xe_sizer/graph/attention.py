@@ -153,27 +153,51 @@ def _score_bytes(inputs: GraphInputs) -> tuple[float, float]:
     return kept, 2.0 * FLOAT32 - size if wide else 2.0 * size
 
 
+def _falls_back(inputs: GraphInputs) -> bool:
+    """Whether sdpa leaves its fused kernels for plain arithmetic in float32."""
+    return inputs.kernels.attention == "sdpa" and inputs.model.math_attention
+
+
+def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
+    """Q, K, V and output that autograd keeps [bytes].
+
+    The fallback of sdpa keeps float32 copies of Q, K and V, broadcast to all heads where the batch has more than one
+    sequence (a single one needs a view only), and the output where the next product learns.
+    """
+    model, rank, e = inputs.model, inputs.rank, inputs.element_bytes
+    # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
+    tokens = rank.batch * rank.sequence / rank.cp
+    if _falls_back(inputs):
+        copied = np.where(rank.batch > 1, heads, kv_heads)
+        values = heads * float(inputs.keeps_input("o")) * e + copied * FLOAT32
+        return np.asarray(tokens * ((heads + copied) * model.qk_head_dim * FLOAT32 + values * model.v_head_dim))
+    kept_kv = heads if inputs.kernels.repeats_kv else kv_heads
+    operands = tokens * (heads + kept_kv) * (model.qk_head_dim + model.v_head_dim) * e
+    if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
+        # The values are a view into the fused projection: it stays whole beside the rotated queries and keys.
+        operands = operands + tokens * (heads + kv_heads) * model.qk_head_dim * e
+    if inputs.kernels.attention == "sdpa" and inputs.kernels.rotary == "eager" and model.rotary_fraction < 1:
+        # Queries concatenated from turned and untouched parts lie head by head, and so does the output, which is
+        # copied token by token for the next product.
+        operands = operands + tokens * heads * model.v_head_dim * e * float(inputs.keeps_input("o"))
+    return np.asarray(operands)
+
+
 def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:
     """Flash and sdpa keep Q, K, V, output and the float32 log-sum-exp. Eager keeps Q, K, V, output and the
     probabilities, in float32 from the softmax and in the compute type as the next product's operand."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
     query = rank.sequence / rank.cp
-    kept_kv = heads if inputs.kernels.repeats_kv else kv_heads
-    width = model.qk_head_dim + model.v_head_dim
-    # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
-    operands = rank.batch * query * (heads + kept_kv) * width * inputs.element_bytes
-    if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
-        # The values are a view into the fused projection: it stays whole beside the rotated queries and keys.
-        operands = operands + rank.batch * query * (heads + kv_heads) * model.qk_head_dim * inputs.element_bytes
-    statistics = rank.batch * heads * query * FLOAT32
+    operands, statistics = _kept_operands(inputs, heads, kv_heads), rank.batch * heads * query * FLOAT32
     if inputs.kernels.attention == "sdpa" and window is not None:
         # Past the window sdpa is given a mask: one a layer, and keys and values repeated for every head.
         masked = (rank.sequence > window) * inputs.element_bytes
-        operands = operands + masked * rank.batch * query * (heads - kept_kv) * width
+        repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
+        operands = operands + masked * rank.batch * query * repeated * (model.qk_head_dim + model.v_head_dim)
         statistics = statistics + masked * query * rank.sequence
     kernel, temporary = inputs.kernels.attention, 0.0
-    if kernel == "eager" or (kernel == "sdpa" and model.math_attention):
+    if kernel == "eager" or _falls_back(inputs):
         kept, temporary = _score_bytes(inputs)
         kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
     return Attention(
