@@ -78,15 +78,5 @@ def _remarks(found: Calibration) -> list[str]:
 
 
 def _yaml(found: Calibration, remarks: list[str], files: list[str]) -> str:
-    efficiency, host = found.stack.efficiency, found.stack.host
-    changed = {
-        "efficiency": {
-            name: getattr(efficiency, name) for name in ("matmul", "attention", "memory_bound", "collectives")
-        },
-        "host": {
-            name: getattr(host, name)
-            for name in ("forward_launch_us", "backward_launch_us", "micro_batch_overhead_ms", "step_overhead_ms")
-        },
-    }
     source = f"{len(found.used)} measurements in {', '.join(Path(file).name for file in files)}"
-    return calibration_yaml(found.stack.name, found.parent, changed, found.stack.uncertainty, remarks, source)
+    return calibration_yaml(found.stack.name, found.parent, found.fitted_keys, found.stack.uncertainty, remarks, source)

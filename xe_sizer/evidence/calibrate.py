@@ -20,17 +20,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.accuracy import Skipped
 from xe_sizer.devices import device_of
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import RecordRegistry
-from xe_sizer.evidence.validate import PricedRecord, price_record, step_time
+from xe_sizer.evidence.validate import PricedRecord, price_records, step_time
 from xe_sizer.stacks.stack import Stack, load_stack
 from xe_sizer.training.step import timeline
 
 Vector = NDArray[np.float64]
 
 EFFICIENCIES = ("matmul", "attention", "memory_bound", "collectives")
+LAUNCHES = ("forward_launch_us", "backward_launch_us", "micro_batch_overhead_ms", "step_overhead_ms")
 FACTORS = (*EFFICIENCIES, "launches")
 PRIOR_SPREAD = 0.35  # a factor is within 0.7 to 1.4 of the parent's in two cases of three
 NOISE = 0.08  # relative, what two runs of the same job differ by with other nodes and versions
@@ -68,6 +69,12 @@ class Calibration:
     before: float
     after: float
     left_out: float | None
+
+    @property
+    def fitted_keys(self) -> dict[str, dict[str, float]]:
+        """Section of a stack file -> key -> value, of all that the factors multiply."""
+        parts = (("efficiency", self.stack.efficiency, EFFICIENCIES), ("host", self.stack.host, LAUNCHES))
+        return {section: {key: getattr(part, key) for key in keys} for section, part, keys in parts}
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,37 +131,28 @@ def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
 
 
 def _measured(records: Iterable[Record], parent: str) -> tuple[list[_Measured], tuple[tuple[str, str], ...]]:
-    registry = RecordRegistry()
     rows, skipped = [], []
-    for record in records:
-        try:
-            found = price_record(msgspec.structs.replace(record, stack=parent), registry)
-        except InputError as error:
-            skipped.append((record.id, "; ".join(problem.message for problem in error.problems)))
+    for found in price_records(msgspec.structs.replace(record, stack=parent) for record in records):
+        if isinstance(found, Skipped):
+            skipped.append((found.id, found.reason))
             continue
         times = list(step_time(found))
         if times:
-            rows.append(_Measured(found, float(times[0].measured), record.title))
+            rows.append(_Measured(found, float(times[0].measured), found.record.title))
         else:
-            skipped.append((record.id, "no time measured"))
+            skipped.append((found.record.id, "no time measured"))
     return rows, tuple(skipped)
 
 
 def _with_factors(stack: Stack, log_factors: Vector) -> Stack:
     """The stack with its efficiencies and launch times multiplied; efficiencies stay below what a file may say."""
     by_name = dict(zip(FACTORS, np.exp(log_factors).tolist(), strict=True))
-    efficiency, host, launches = stack.efficiency, stack.host, by_name["launches"]
+    efficiency, host = stack.efficiency, stack.host
     scaled = {name: min(getattr(efficiency, name) * by_name[name], LARGEST_FACTOR) for name in EFFICIENCIES}
     return msgspec.structs.replace(
         stack,
         efficiency=msgspec.structs.replace(efficiency, **scaled),
-        host=msgspec.structs.replace(
-            host,
-            forward_launch_us=host.forward_launch_us * launches,
-            backward_launch_us=host.backward_launch_us * launches,
-            micro_batch_overhead_ms=host.micro_batch_overhead_ms * launches,
-            step_overhead_ms=host.step_overhead_ms * launches,
-        ),
+        host=msgspec.structs.replace(host, **{name: getattr(host, name) * by_name["launches"] for name in LAUNCHES}),
     )
 
 

@@ -50,31 +50,34 @@ class PricedRecord:
 
 def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES) -> Accuracy:
     """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason."""
-    registry = RecordRegistry()
     predictions: list[Prediction] = []
     skipped: list[Skipped] = []
-    for record in records:
-        try:
-            priced = price_record(record, registry)
-        except InputError as error:
-            skipped.append(Skipped(id=record.id, reason=_reason(error)))
+    for priced in price_records(records):
+        if isinstance(priced, Skipped):
+            skipped.append(priced)
             continue
         found = list(_predictions(priced))
         predictions += [prediction for prediction in found if prediction.quantity in quantities]
         if not found:
-            skipped.append(Skipped(id=record.id, reason="nothing measured that can be predicted"))
+            skipped.append(Skipped(id=priced.record.id, reason="nothing measured that can be predicted"))
     return Accuracy(records=tuple(predictions), skipped=tuple(skipped), summary=summaries(predictions))
 
 
 def timed(records: Iterable[Record]) -> Iterator[tuple[PricedRecord, Prediction]]:
     """Records that have a price and a time, with the prediction of that time."""
+    for found in price_records(records):
+        if isinstance(found, PricedRecord):
+            yield from ((found, prediction) for prediction in step_time(found))
+
+
+def price_records(records: Iterable[Record]) -> Iterator[PricedRecord | Skipped]:
+    """Every record with its price, or the reason why it has none."""
     registry = RecordRegistry()
     for record in records:
         try:
-            found = price_record(record, registry)
-        except InputError:
-            continue
-        yield from ((found, prediction) for prediction in step_time(found))
+            yield price_record(record, registry)
+        except InputError as error:
+            yield Skipped(id=record.id, reason=_reason(error))
 
 
 def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:

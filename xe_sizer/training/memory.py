@@ -192,9 +192,9 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen_linear * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
     learning, learning_experts = (held.linear + held.other) * base, held.experts * base
-    optimizer_on_gpu = (layouts.offload < OFFLOAD.index("optimizer")) * float(not job.paged_optimizer)
-    weights_on_gpu = (layouts.offload < OFFLOAD.index("params")).astype(float)
     offloaded = layouts.offload >= OFFLOAD.index("optimizer")
+    optimizer_on_gpu = np.where(offloaded, 0.0, float(not job.paged_optimizer))
+    weights_on_gpu = (layouts.offload < OFFLOAD.index("params")).astype(float)
     gradients_on_gpu = np.where(offloaded & (layouts.zero >= 2), 0.0, 1.0)
     optimizer = _sharded(learning, learning_experts, shards.optimizer, shards) * sizes.optimizer
     optimizer = optimizer + held.adapters * sizes.adapter_optimizer / shards.optimizer

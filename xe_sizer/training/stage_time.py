@@ -120,10 +120,10 @@ def _modules(
     modules: dict[str, tuple[Array, Array]] = {}
     for on_stage, times, recompute in groups:
         mode = np.asarray(recompute)
+        everything, selected = (mode == FULL).astype(float), (mode == SELECTIVE).astype(float)
         for time in times:
             forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
-            share = np.select([mode == FULL, mode == SELECTIVE], [1.0, recomputed_share(time.operator, selective)], 0.0)
-            redone = share * time.forward_s
+            redone = (everything + selected * recomputed_share(time.operator, selective)) * time.forward_s
             modules[time.operator.module] = (
                 forward + on_stage * time.forward_s, backward + on_stage * (time.backward_s + redone),
             )  # fmt: skip
