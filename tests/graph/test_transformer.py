@@ -212,3 +212,13 @@ def test_only_learning_embeddings_have_a_backward() -> None:
     for learning, moved in ((ALL, True), (FROZEN, False)):
         lookup = embedding_operators(graph(GPT, learning))[0]
         assert bool(np.all(lookup.backward_bytes > 0)) is moved  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("learning", [ALL, Learning(False, {"q": 8, "up": 8}, 2.0), Learning(False, {"up": 8}, 2.0)])
+@pytest.mark.parametrize("fused", [True, False])
+def test_what_reads_one_norm_keeps_its_output_once(learning: Learning, fused: bool) -> None:
+    """Command-R: q, k, v, gate and up read the same tensor, whichever of them learn."""
+    kernels = Kernels(fused_qkv=fused, fused_gate_up=fused)
+    operators = products(graph(REGISTRY.model("command-r"), learning, kernels, batch=B, sequence=S))
+    readers = [op for op in operators if op.name in ("q", "k", "v", "qkv", "gate", "up", "gate and up")]
+    assert sum(op.layers * op.saved_bytes[0] for op in readers) == 40 * B * S * 8192 * 2

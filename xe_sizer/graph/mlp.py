@@ -49,7 +49,7 @@ def _dense(block: Block) -> Iterator[Operator]:
     else:
         yield from linear(block, "gate", ("gate",), tokens, hidden_bytes)
         shared = inputs.keeps_input("gate") and not inputs.casts_inputs
-        yield from linear(block, "up", ("up",), tokens, inputs.zeros if shared else inputs.hidden_bytes)
+        yield from linear(block, "up", ("up",), tokens, inputs.zeros if shared else hidden_bytes)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)
     yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes)
