@@ -19,6 +19,7 @@ from xe_sizer.profiles.source import parse_scalar
 Row = dict[str, str]
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
 WIDTH = 100
+UNLIMITED_POSITIONS = 1048576  # state-space models without attention state no longest sequence
 
 # What the columns of the table cannot say.
 PARALLEL = {"gptj", "gpt-neox", "pythia", "stablelm-alpha", "falcon", "phi", "command-r"}
@@ -46,11 +47,9 @@ KV_LISTS = {
     "decilm-7b": "the number of KV heads differs by layer (4 to 1, 67 in all); this shape gives every layer "
     "4, as engines with one cache layout do, and so counts 0.9 % too many parameters"
 }
-SSM_NAMES = {
-    "mamba1": "Mamba state-space",
-    "mamba2": "Mamba-2 state-space",
-    "gated-delta-net": "gated delta-net (linear attention)",
-}
+STATE_SPACES = {"mamba1": "mamba-1", "mamba2": "mamba-2", "gated-delta-net": "gated-delta-net"}
+INNER_NORMS = {"jamba"}
+EXPERTS_EVERY = {"jamba": 2}
 QWEN_1 = "The configured intermediate_size is the sum of gate and up; ffn here is one of them."
 DSA = "Sparse attention: an indexer in each layer picks the top_k tokens that a query attends to."
 NATIVE_FP8 = "The weights are published in FP8."
@@ -116,13 +115,14 @@ def main(facts: Path) -> None:
     models, hybrids = _rows(facts / "models.csv"), _rows(facts / "models_hybrid.csv")
     for row in models:
         (TARGET / f"{row['id']}.yaml").write_text(_profile(row), encoding="utf-8")
+    for row in hybrids:
+        (TARGET / f"{row['id']}.yaml").write_text(_hybrid(row), encoding="utf-8")
     known = {row["id"] for row in models} | {row["id"] for row in hybrids}
     aliases = _alias_text(_rows(facts / "model_aliases.csv"), [*models, *hybrids], known)
     (TARGET / "aliases.yaml").write_text(aliases, encoding="utf-8")
-    (TARGET / "unsupported.yaml").write_text(_unsupported(hybrids), encoding="utf-8")
-    for row in models:
+    for row in (*models, *hybrids):
         load_model_profile(TARGET / f"{row['id']}.yaml")
-    print(f"{len(models)} profiles, {len(hybrids)} unsupported models")
+    print(f"{len(models)} transformers, {len(hybrids)} models with state-space layers")
 
 
 def _rows(path: Path) -> list[Row]:
@@ -269,15 +269,65 @@ def _alias_text(rows: list[Row], models: list[Row], known: set[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _unsupported(rows: list[Row]) -> str:
-    lines = ["# Models that are known but cannot be priced yet.", "# In a pattern, * is an attention layer."]
-    for row in rows:
-        kind, pattern = SSM_NAMES[row["ssm_kind"]], row["layer_pattern"]
-        count = int(row["n_ssm_layers"])
-        share = f"all its {count}" if count == len(pattern) else f"{count} of its {len(pattern)}"
-        lines += ["", f"{row['id']}:", f'  layer_pattern: "{pattern}"']
-        lines += [f"  reason: {share} layers are {kind} layers, which xe-sizer cannot price yet"]
-    return "\n".join(lines) + "\n"
+def _hybrid(row: Row) -> str:
+    """A model with state-space layers; L marks delta nets in the table's patterns."""
+    notes = [row["notes"]] if row["notes"] else []
+    groups = (_identity(row), _hybrid_size(row), _hybrid_details(row), _state_space(row), _hybrid_experts(row))
+    tail = {"notes": "; ".join(notes), "source": _source(row)}
+    return "\n".join(text for text in map(_block, (*groups, _counts(row), tail)) if text)
+
+
+def _hybrid_size(row: Row) -> dict[str, Any]:
+    sizes = {key: _int(row, key) for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")}
+    return {**sizes, "max_positions": _int(row, "max_position") or UNLIMITED_POSITIONS}
+
+
+def _hybrid_details(row: Row) -> dict[str, Any]:
+    fraction = float(row["rotary_fraction"] or 1)
+    return {
+        "tied_embeddings": _flag(row, "tied_embeddings"),
+        "norm": row["norm"],
+        "norms_per_layer": _int(row, "norms_per_layer"),
+        "activation": row["mlp_activation"] or "swiglu",
+        "position": row["position"],
+        "rotary_fraction": None if fraction == 1 else fraction,
+        "qk_norm": row["qk_norm"] or None,
+        "output_gate": _flag(row, "attention_output_gate") or None,
+        "layer_pattern": row["layer_pattern"].replace("L", "M"),
+    }
+
+
+def _state_space(row: Row) -> dict[str, Any]:
+    groups = _int(row, "ssm_groups")
+    section = {
+        "kind": STATE_SPACES[row["ssm_kind"]],
+        "inner": _int(row, "ssm_inner"),
+        "state": _int(row, "ssm_state"),
+        "conv_kernel": _int(row, "ssm_conv_kernel"),
+        "heads": _int(row, "ssm_heads"),
+        "head_dim": _int(row, "ssm_head_dim"),
+        "groups": None if groups == 1 else groups,
+        "dt_rank": _int(row, "ssm_dt_rank"),
+        "inner_norms": row["family"] in INNER_NORMS or None,
+        "key_heads": _int(row, "ssm_key_heads"),
+        "key_head_dim": _int(row, "ssm_key_head_dim"),
+    }
+    return {"state_space": section}
+
+
+def _hybrid_experts(row: Row) -> dict[str, Any]:
+    if not row["experts"]:
+        return {}
+    experts = {
+        "count": _int(row, "experts"),
+        "per_token": _int(row, "experts_per_token"),
+        "ffn": _int(row, "expert_ffn"),
+        "latent": _int(row, "moe_latent_size"),
+        "shared_ffn": _int(row, "shared_ffn_total"),
+        "shared_gate": _flag(row, "shared_expert_gate") or None,
+        "every_n_layers": EXPERTS_EVERY.get(row["family"]),
+    }
+    return {"experts": experts}
 
 
 def _block(values: dict[str, Any]) -> str:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.model import load_model_profile, model_names, resolve_model
+from xe_sizer.profiles.model import load_model_profile, model_names
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import load_yaml
 
@@ -49,14 +48,7 @@ def test_few_profiles_excuse_their_count() -> None:
 
 
 def test_aliases_lead_to_known_models_and_hide_none() -> None:
-    known = {*NAMES, *table("unsupported")}
+    known = set(NAMES)
     aliases = table("aliases")
     assert {target for target in aliases.values() if target not in known} == set()
     assert known & set(aliases) == set()
-
-
-@pytest.mark.parametrize("name", sorted(table("unsupported")))
-def test_hybrid_models_are_refused_with_the_reason(name: str) -> None:
-    with pytest.raises(InputError, match=r"not supported yet: .* layers are .* layers") as caught:
-        resolve_model(name, [ROOT])
-    assert len(caught.value.problems) == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.model import DENSE, MOE, Experts, LatentAttention, ModelShape, SparseIndexer
 from xe_sizer.graph.parameters import (
     Weight,
     count_parameters,
@@ -49,7 +49,7 @@ def test_llama_2_7b_has_its_published_count() -> None:
 
 
 def test_weights_of_a_llama_layer() -> None:
-    weights = layer_weights(LLAMA_2_7B, moe=False)
+    weights = layer_weights(LLAMA_2_7B, DENSE)
     assert names(weights) == ["input_norm", "pre_mlp_norm", "q", "k", "v", "o", "gate", "up", "down"]
     split = {weight.name: weight.split for weight in weights}
     assert [split[name] for name in ("q", "k", "v", "gate", "up")] == ["column"] * 5
@@ -58,7 +58,7 @@ def test_weights_of_a_llama_layer() -> None:
 
 
 def test_grouped_queries_shrink_keys_and_values_only() -> None:
-    sizes = {weight.name: (weight.inputs, weight.outputs) for weight in layer_weights(SMALL, moe=False)}
+    sizes = {weight.name: (weight.inputs, weight.outputs) for weight in layer_weights(SMALL, DENSE)}
     assert (sizes["q"], sizes["k"], sizes["v"], sizes["o"]) == ((8, 8), (8, 4), (8, 4), (8, 8))
 
 
@@ -139,7 +139,7 @@ def test_deepseek_v3_latent_attention() -> None:
     assert (count.total, count.active) == (671_026_404_352, 37_552_282_624)
     indexed = replace(model, indexer=SparseIndexer(64, 128, 2048))
     assert count_parameters(indexed).total == 671_877_929_216
-    sizes = {weight.name: weight.outputs for weight in layer_weights(model, moe=True)}
+    sizes = {weight.name: weight.outputs for weight in layer_weights(model, MOE)}
     assert (sizes["q_down"], sizes["q_up"], sizes["kv_down"], sizes["kv_up"]) == (1536, 24576, 576, 32768)
 
 

@@ -36,8 +36,7 @@ def linear_parameters(model: ModelShape) -> int:
 
     Qwen's scalar gate of the shared expert is left out: one column, which the graph folds into the expert.
     """
-    layers = [(layer_weights(model, moe=False), model.layers - model.moe_layers)]
-    layers.append((layer_weights(model, moe=True), model.moe_layers))
+    layers = [(layer_weights(model, kind), count) for kind, count in model.layer_kinds]
     total = (model.embedding_size or model.hidden) * model.vocab
     for weights, count in (*layers, (embedding_weights(model), 1), (head_weights(model), 1)):
         for weight in weights if count else ():

@@ -50,8 +50,7 @@ def folder(tmp_path: Path) -> Path:
     profiles = tmp_path / "model_profiles"
     profiles.mkdir()
     (profiles / "toy.yaml").write_text(text(), encoding="utf-8")
-    (profiles / "aliases.yaml").write_text("toy-chat: toy\nMaker/Toy-HF: toy\nodd-1: odd\n", encoding="utf-8")
-    (profiles / "unsupported.yaml").write_text("odd: {reason: all its layers are odd}\n", encoding="utf-8")
+    (profiles / "aliases.yaml").write_text("toy-chat: toy\nMaker/Toy-HF: toy\n", encoding="utf-8")
     return tmp_path
 
 
@@ -124,8 +123,6 @@ def test_hugging_face_config(as_folder: bool, tmp_path: Path) -> None:
         ("toi", "unknown model 'toi'", "did you mean 'toy'?"),
         ("toy-chta", "unknown model 'toy-chta'", "did you mean 'toy-chat'"),
         ("nothing-like-it", "unknown model 'nothing-like-it'", "xe-sizer profiles list"),
-        ("odd", "model 'odd' is not supported yet: all its layers are odd", "xe-sizer profiles list"),
-        ("Odd-1", "model 'Odd-1' is not supported yet: all its layers are odd", "xe-sizer profiles list"),
         ("aliases", "unknown model 'aliases'", None),
         ("../model_profiles/toy", "unknown model '../model_profiles/toy'", None),
         ("nowhere.yaml", "no such file: nowhere.yaml", "working folder"),
@@ -158,11 +155,12 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
             "18:32",
             "'per_token' (3) is more than the 'count'",
         ),
-        (
-            {"layer_pattern": '"M*"'},
-            "18:16",
-            "1 of its 2 layers have no attention, which is not supported yet",
-        ),
+        ({"layer_pattern": '"M*"'}, "18:16", "layers with letter M need a 'state_space' section"),
+        ({"layer_pattern": '"***"'}, "18:16", "'layer_pattern' has 3 letters for 2 layers"),
+        ({"layer_pattern": '"*-"'}, "18:16", "layers of a single block (- and E) need 'norms_per_layer: 1'"),
+        ({"layer_pattern": '"*X"'}, "18:16", "a letter a layer: * attention, M state-space, - dense MLP, E experts"),
+        ({"heads": "", "kv_heads": ""}, "3:9", "layers with attention need 'heads'"),
+        ({"ffn": ""}, "3:9", "layers with a dense MLP need 'ffn'"),
         ({"sliding_window": "{tokens: 8, layers: 7-of-6}"}, "17:37", "a share such as 5-of-6, not '7-of-6'"),
         (
             {"sliding_window": "{tokens: 8, layers: some}"},

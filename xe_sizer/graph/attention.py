@@ -23,6 +23,7 @@ from xe_sizer.graph.pieces import (
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum.
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0)}
+OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES = (5.0, 8.0), (2.0, 3.0)  # sigmoid and product
 ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0)}
 
 
@@ -45,6 +46,11 @@ def attention_half(block: Block) -> Iterator[Operator]:
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True)
     yield from _rotary(block, tokens)
     yield from _core(block)
+    if inputs.model.output_gate:
+        gated_bytes = tokens * inputs.model.heads / inputs.rank.tp * inputs.model.v_head_dim * inputs.element_bytes
+        yield memory_bound(
+            block, "output gate", "attention", gated_bytes, OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES, 2.0 * gated_bytes
+        )
     # The projection's input is the attention's output, which the attention core already keeps.
     yield from linear(block, "output projection", ("o",), tokens, inputs.zeros)
     if inputs.model.norms_per_layer == 4:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -57,12 +58,12 @@ class GraphInputs:
     residual_element_bytes: float = 2.0
     autocast: bool = False
 
-    @property
+    @cached_property
     def hidden_bytes(self) -> Array:
         """The rank's hidden state in the compute type, as linear layers read it [bytes]."""
         return self.rank.resident_tokens * self.model.hidden * self.element_bytes
 
-    @property
+    @cached_property
     def residual_bytes(self) -> Array:
         """The hidden state that the rank holds between the blocks [bytes]."""
         return self.rank.resident_tokens * self.model.hidden * self.residual_element_bytes
@@ -93,7 +94,7 @@ class GraphInputs:
         """Whether the named weights' input is kept as it is: for their own gradient or a narrow adapter's."""
         return self.learning.base or (self.learning.adapts(*names) and not self.wide_adapters)
 
-    @property
+    @cached_property
     def zeros(self) -> Array:
         return np.zeros_like(self.rank.tokens)
 

@@ -25,10 +25,10 @@ PERMUTE_PASSES = (2.0, 2.0)
 DISPATCH_LAUNCHES, COMBINE_LAUNCHES = (6.0, 6.0), (4.0, 4.0)
 
 
-def mlp_half(block: Block) -> Iterator[Operator]:
-    """Operators of the MLP half, in order."""
+def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
+    """Operators of the MLP half, in order; without a norm of its own it reads what the attention reads."""
     rank, model = block.inputs.rank, block.inputs.model
-    if model.norms_per_layer >= 2:
+    if own_norm:
         yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
     yield enter_parallel(block, "mlp", "mlp")
     yield from _dense(block)
@@ -70,7 +70,8 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     # Every tensor-parallel rank routes its own share; the ranks that split an expert gather their tokens.
     routed = tokens * rank.expert_tp / rank.tp * experts.per_token
     yield from linear(block, "router", ("router",), tokens / rank.tp, inputs.hidden_bytes)
-    permuted = routed * model.hidden * e
+    yield from linear(block, "latent down", ("latent_down",), tokens / rank.tp, inputs.zeros)
+    permuted = routed * (experts.latent or model.hidden) * e
     kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES, kept)
     there = (("all_to_all", permuted),)
@@ -80,6 +81,8 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from _grouped(block, experts, routed * imbalance)
     yield exchange(block, "expert combine", "experts", "ep", there, there)
     yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES, permuted)
+    latent_bytes = tokens / rank.tp * (experts.latent or 0) * e
+    yield from linear(block, "latent up", ("latent_up",), tokens / rank.tp, latent_bytes)
     yield from _shared(block, experts, tokens)
     yield leave_parallel(block, "experts", "experts", in_region)
     yield residual(block, "mlp residual")
@@ -90,7 +93,7 @@ def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     local = as_array(experts.count) / rank.ep
     one = np.ones_like(local)
-    ffn, hidden = experts.ffn / rank.expert_tp * one, model.hidden * one
+    ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     matrices = 2.0 if model.gated else 1.0
     width = routed * experts.ffn / rank.expert_tp
     learning = inputs.learning
@@ -108,6 +111,7 @@ def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator
             input_gradient=True,
             weight_gradient=learning.weight_gradients,
             learns=learning.base,
+            grouped=True,
         )
 
     # The dispatched tokens, which the first product reads, are kept by the dispatch.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 GATED_ACTIVATIONS = frozenset({"swiglu", "geglu", "gegelu"})
 
@@ -40,6 +42,58 @@ class Experts:
     every_n_layers: int = 1
     router_bias: bool = False
     expert_bias: bool = False
+    latent: int | None = None
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """A recurrent mixer in place of attention: its state does not grow with the sequence.
+
+    kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060) or gated-delta-net (arXiv:2412.06464)
+    inner : channels that are mixed; mamba-2 and delta nets: `heads` of `head_dim`, each with a state of `state` rows
+    groups : heads share input and output projections of the state by group (mamba-2)
+    dt_rank : rank of the step size (mamba-1); inner_norms : norms on step size, input and output (Jamba)
+    key_heads, key_head_dim : of queries and keys (delta nets)
+    """
+
+    kind: str
+    inner: int
+    state: int
+    conv_kernel: int = 4
+    heads: int = 0
+    head_dim: int = 0
+    groups: int = 1
+    dt_rank: int = 0
+    inner_norms: bool = False
+    key_heads: int = 0
+    key_head_dim: int = 0
+
+    @property
+    def mixed_channels(self) -> int:
+        """Channels that pass the short convolution."""
+        if self.kind == "mamba-1":
+            return self.inner
+        if self.kind == "mamba-2":
+            return self.inner + 2 * self.groups * self.state
+        return self.inner + 2 * self.key_heads * self.key_head_dim
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both."""
+
+    mixer: str | None = "attention"
+    mlp: str | None = "dense"
+
+
+DENSE, MOE = LayerKind(), LayerKind(mlp="experts")
+MIXERS = {"*": "attention", "M": "state-space"}
+SINGLE_BLOCKS = {
+    "*": LayerKind("attention", None),
+    "M": LayerKind("state-space", None),
+    "-": LayerKind(None, "dense"),
+    "E": LayerKind(None, "experts"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +108,9 @@ class ModelShape:
     logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their weight
     before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which sdpa's
     fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step.
-    `layer_pattern` is room for hybrid models (one letter a layer); None means attention in every layer.
+    `layer_pattern` of a hybrid model, one letter a layer: * attention, M state-space, - dense MLP, E experts. With
+    one norm a layer each letter is all that the layer holds, with two an MLP follows; None: attention in every layer.
+    `output_gate`: the attention's output is gated by a second half of the query projection.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -100,6 +156,8 @@ class ModelShape:
     mtp_layers: int = 0
     mtp_parameters: int = 0
     layer_pattern: str | None = None
+    state_space: StateSpace | None = None
+    output_gate: bool = False
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -116,9 +174,21 @@ class ModelShape:
     def v_head_dim(self) -> int:
         return self.latent_attention.v_head_dim if self.latent_attention else self.head_dim
 
+    @cached_property
+    def layer_kinds(self) -> tuple[tuple[LayerKind, int], ...]:
+        """The kinds of layer that the model mixes, in order of appearance, and how many there are of each."""
+        return tuple(Counter(self._kind(index) for index in range(self.layers)).items())
+
+    def _kind(self, index: int) -> LayerKind:
+        letter = self.layer_pattern[index] if self.layer_pattern else "*"
+        if self.layer_pattern and self.norms_per_layer == 1:
+            return SINGLE_BLOCKS[letter]
+        experts = self.experts
+        past = index - experts.first_dense_layers + 1 if experts else 0
+        mlp = "experts" if experts and past > 0 and past % experts.every_n_layers == 0 else "dense"
+        return LayerKind(MIXERS[letter], mlp)
+
     @property
     def moe_layers(self) -> int:
         """Layers whose MLP is a mixture of experts."""
-        if self.experts is None:
-            return 0
-        return (self.layers - self.experts.first_dense_layers) // self.experts.every_n_layers
+        return sum(count for kind, count in self.layer_kinds if kind.mlp == "experts")

@@ -7,6 +7,7 @@ Every size is a numpy array that broadcasts over layouts, so that one graph desc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,11 +53,11 @@ class RankShape:
     expert_tp: Array
     sequence_parallel: Array
 
-    @property
+    @cached_property
     def tokens(self) -> Array:
         return self.batch * self.sequence / self.cp
 
-    @property
+    @cached_property
     def resident_tokens(self) -> Array:
         """Tokens whose hidden state the rank holds between the tensor-parallel regions."""
         return self.tokens / np.where(self.sequence_parallel > 0, self.tp, 1.0)
@@ -114,7 +115,8 @@ class Operator:
 class Matmul(Operator):
     """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
 
-    `learns` is false where a stack computes the gradient of a frozen weight and throws it away.
+    `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: one kernel
+    over experts whose rows differ in number.
     """
 
     m: Array
@@ -125,6 +127,7 @@ class Matmul(Operator):
     weight_gradient: bool
     learns: bool
     adapter: bool = False
+    grouped: bool = False
 
     @property
     def forward_flops(self) -> Array:
@@ -169,6 +172,21 @@ class Attention(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class Scan(Operator):
+    """Chunked scan of a state-space mixer: small products of activations (m, n, k, copies), and states that pass on.
+
+    The backward makes both gradients of each product, and runs the forward once more inside its kernels.
+    """
+
+    products: tuple[tuple[Array, Array, Array, Array], ...]
+    state_bytes: Array
+
+    @property
+    def forward_flops(self) -> Array:
+        return np.asarray(sum(2.0 * m * n * k * copies for m, n, k, copies in self.products))
+
+
+@dataclass(frozen=True, eq=False)
 class MemoryBound(Operator):
     """Kernels that only move memory; `temporary_bytes` live only while its backward runs."""
 
@@ -204,6 +222,8 @@ def launches(operator: Operator) -> tuple[float, float]:
         return 1.0, backward
     if isinstance(operator, Attention):
         return (5.0, 8.0) if operator.kernel == "eager" else (1.0, 3.0)
+    if isinstance(operator, Scan):
+        return len(operator.products) + 1.0, 2.5 * len(operator.products)
     if isinstance(operator, MemoryBound):
         return operator.forward_launches, operator.backward_launches
     if isinstance(operator, Collective):

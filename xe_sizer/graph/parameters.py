@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from xe_sizer.graph.model import Experts, LatentAttention, ModelShape
+from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
 
 NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
 NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
@@ -29,10 +30,11 @@ class Weight:
     """One weight tensor of one layer, or of the whole model.
 
     name     canonical: q, k, v, o, q_down, q_up, kv_down, kv_up, indexer_q, indexer_k, indexer_head_weights,
-             sinks, gate, up, down, router, expert_gate, expert_up, expert_down, shared_gate,
+             sinks, in, x, dt, out and the vectors of state-space mixers, gate, up, down, router, latent_down,
+             latent_up, expert_gate, expert_up, expert_down, shared_gate,
              shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, embedding_in,
              embedding_out, head, head_bias, and the norms (`*_norm`)
-    module   embedding | norm | qkv | attention | output_projection | mlp | experts | router | head
+    module   embedding | norm | qkv | attention | output_projection | state_space | mlp | experts | router | head
     kind     linear | vector | embedding
     inputs   rows of the matrix [-]; 1 for a vector
     outputs  columns of the matrix, or elements of the vector [-]
@@ -62,7 +64,7 @@ class Weight:
 class ParameterCount:
     """Parameters of a model [-]. `active`: those that work on one token, embeddings included.
 
-    `layer_dense` and `layer_moe` are one layer of each kind (0 when the model has none of it); `mtp` (modules
+    `layer_dense` and `layer_moe` are one layer with such an MLP (0 when the model has none of it); `mtp` (modules
     that predict further tokens) is not part of `total`, as in the reference implementations.
     """
 
@@ -75,18 +77,26 @@ class ParameterCount:
     mtp: int
 
 
-def layer_weights(model: ModelShape, moe: bool) -> tuple[Weight, ...]:
-    """The weights of one layer, whose MLP is a mixture of experts when `moe` is true and dense otherwise.
+@lru_cache(maxsize=1024)
+def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
+    """The weights of one layer of a kind.
 
     With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
     """
     latent = model.latent_attention
-    attention = _latent_weights(model, latent) if latent else _attention_weights(model)
-    mlp = _expert_weights(model, model.experts) if moe and model.experts else _dense_mlp_weights(model)
+    mixer: tuple[Weight, ...] = ()
+    mlp: tuple[Weight, ...] = ()
+    if kind.mixer == "attention":
+        mixer = _latent_weights(model, latent) if latent else _attention_weights(model)
+    elif kind.mixer and model.state_space:
+        mixer = STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
+    if kind.mlp:
+        mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
     norms = tuple(_norm(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer])
-    return (*_present(norms), *attention, *mlp)
+    return (*_present(norms), *mixer, *mlp)
 
 
+@lru_cache(maxsize=1024)
 def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
     """Token embedding, learned positions, the norm behind them, and the way into a layer of another width."""
     width = model.embedding_size or model.hidden
@@ -100,6 +110,7 @@ def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
     return tuple(weights)
 
 
+@lru_cache(maxsize=1024)
 def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     """Final norm and language-model head. A tied head uses the embedding's weight, so none is listed."""
     width = model.embedding_size or model.hidden
@@ -120,20 +131,18 @@ def count_parameters(model: ModelShape) -> ParameterCount:
     total = embedding + head + dense layers + MoE layers - k and v of the layers that borrow a neighbour's;
     active = total - (experts - experts per token) x parameters of one expert x MoE layers.
     """
-    moe_layers = model.moe_layers
-    dense_layers = model.layers - moe_layers
-    dense = layer_weights(model, moe=False) if dense_layers else ()
-    moe = layer_weights(model, moe=True) if moe_layers else ()
+    layers = [(kind, count, layer_weights(model, kind)) for kind, count in model.layer_kinds]
     embedding, head = _sum(embedding_weights(model)), _sum(head_weights(model))
-    total = embedding + head + dense_layers * _sum(dense) + moe_layers * _sum(moe)
+    total = embedding + head + sum(count * _sum(weights) for _, count, weights in layers)
     if model.kv_layers is not None:
-        shared = (weight for weight in dense or moe if weight.name in ("k", "v"))
+        shared = (weight for weight in layers[0][2] if weight.name in ("k", "v"))
         total -= (model.layers - model.kv_layers) * _sum(shared)
     idle = 0
     if model.experts:
-        experts = _sum(weight for weight in moe if weight.module == "experts" and weight.split == "expert")
-        idle = moe_layers * experts // model.experts.count * (model.experts.count - model.experts.per_token)
-    return ParameterCount(total, total - idle, _sum(dense), _sum(moe), embedding, head, model.mtp_parameters)
+        experts = sum(count * _sum(w for w in weights if w.split == "expert") for _, count, weights in layers)
+        idle = experts // model.experts.count * (model.experts.count - model.experts.per_token)
+    dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0) for mlp in ("dense", "experts"))
+    return ParameterCount(total, total - idle, dense, moe, embedding, head, model.mtp_parameters)
 
 
 def _sum(weights: Iterable[Weight]) -> int:
@@ -163,7 +172,7 @@ def _linear(name: str, module: str, inputs: int, outputs: int, biased: bool, spl
 def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
     query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
     weights = [
-        _linear("q", "qkv", model.hidden, query, model.qkv_bias, "column"),
+        _linear("q", "qkv", model.hidden, query * (2 if model.output_gate else 1), model.qkv_bias, "column"),
         replace(_linear("k", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
         replace(_linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
     ]
@@ -217,7 +226,7 @@ def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight
     )
 
 
-def _dense_mlp_weights(model: ModelShape) -> tuple[Weight, ...]:
+def _mlp_weights(model: ModelShape) -> tuple[Weight, ...]:
     ffn, bias = model.ffn, model.mlp_bias
     gate = (_linear("gate", "mlp", model.hidden, ffn, bias, "column"),) if model.gated else ()
     return (
@@ -228,13 +237,22 @@ def _dense_mlp_weights(model: ModelShape) -> tuple[Weight, ...]:
 
 
 def _expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:
+    """Router and experts; latent ones work in a narrower space that all tokens are projected to and from."""
     hidden, ffn, bias, count = model.hidden, experts.ffn, experts.expert_bias, experts.count
-    gate = (_linear("expert_gate", "experts", hidden, ffn, bias, "expert", count),) if model.gated else ()
+    width = experts.latent or hidden
+    projections: tuple[Weight, ...] = ()
+    if experts.latent:
+        projections = (
+            _linear("latent_down", "experts", hidden, experts.latent, False, "replicated"),
+            _linear("latent_up", "experts", experts.latent, hidden, False, "replicated"),
+        )
+    gate = (_linear("expert_gate", "experts", width, ffn, bias, "expert", count),) if model.gated else ()
     return (
         _linear("router", "router", hidden, count, experts.router_bias, "replicated"),
+        *projections,
         *gate,
-        _linear("expert_up", "experts", hidden, ffn, bias, "expert", count),
-        _linear("expert_down", "experts", ffn, hidden, bias, "expert", count),
+        _linear("expert_up", "experts", width, ffn, bias, "expert", count),
+        _linear("expert_down", "experts", ffn, width, bias, "expert", count),
         *_shared_expert_weights(model, experts),
     )
 
@@ -252,3 +270,59 @@ def _shared_expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight,
         _linear("shared_expert_up", "mlp", hidden, ffn, False, "column"),
         _linear("shared_expert_down", "mlp", ffn, hidden, False, "row"),
     )
+
+
+def _vector(name: str, elements: int, bias: int = 0) -> Weight:
+    return Weight(name, "state_space", "vector", 1, elements, bias, split="column")
+
+
+def _mixer(name: str, inputs: int, outputs: int, split: str, biased: bool = False) -> Weight:
+    return _linear(name, "state_space", inputs, outputs, biased, split)
+
+
+def _mamba_1_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """Reference implementation of mamba-ssm; Jamba adds norms on step size, input and output."""
+    extra = (space.dt_rank, space.state, space.state) if space.inner_norms else ()
+    return (
+        _mixer("in", model.hidden, 2 * space.inner, "column"),
+        _vector("conv", space.inner * space.conv_kernel, space.inner),
+        _mixer("x", space.inner, space.dt_rank + 2 * space.state, "row"),
+        _mixer("dt", space.dt_rank, space.inner, "column", biased=True),
+        _vector("decay", space.inner * space.state),
+        _vector("skip", space.inner),
+        *(Weight(f"{name}_norm", "norm", "vector", 1, size) for name, size in zip("dbc", extra, strict=False)),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
+def _mamba_2_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """Reference implementation of mamba-ssm: one projection makes gate, values, input, output and step size."""
+    return (
+        _mixer("in", model.hidden, space.inner + space.mixed_channels + space.heads, "column"),
+        _vector("conv", space.mixed_channels * space.conv_kernel, space.mixed_channels),
+        _vector("dt_bias", space.heads),
+        _vector("decay", space.heads),
+        _vector("skip", space.heads),
+        _vector("gate_norm", space.inner),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
+def _delta_net_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """Qwen3-Next in transformers: queries, keys, values and gate in one projection, decay and step in another."""
+    return (
+        _mixer("in", model.hidden, space.inner + space.mixed_channels, "column"),
+        _mixer("dt", model.hidden, 2 * space.heads, "column"),
+        _vector("conv", space.mixed_channels * space.conv_kernel),
+        _vector("decay", space.heads),
+        _vector("skip", space.heads),
+        Weight("gate_norm", "norm", "vector", 1, space.head_dim),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
+STATE_SPACE_WEIGHTS = {
+    "mamba-1": _mamba_1_weights,
+    "mamba-2": _mamba_2_weights,
+    "gated-delta-net": _delta_net_weights,
+}

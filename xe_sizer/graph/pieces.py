@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator, as_array
+from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator
 from xe_sizer.graph.parameters import Weight, adapted_weights
 
 FLOAT32 = 4.0
@@ -247,7 +247,7 @@ def leave_parallel(block: Block, name: str, module: str, share: Array | float = 
 
 
 def _message_bytes(block: Block) -> Array:
-    return as_array(block.inputs.rank.tokens * block.inputs.model.hidden * block.inputs.element_bytes)
+    return block.inputs.rank.tokens * block.inputs.model.hidden * block.inputs.element_bytes
 
 
 def exchange(

@@ -1,21 +1,25 @@
 """A model's layers as operators of one rank and one micro-batch.
 
-Per layer, in order: norm, QKV, rotary, attention, output projection, residual, norm, MLP or experts, residual;
-with the collectives of tensor, context and expert parallelism between them. What autograd saves is stated per
-operator, following what the eager Hugging Face modules and Megatron-LM keep (Korthikanti et al. 2022,
+Per layer, in order: norm, QKV, rotary, attention, output projection (or a state-space mixer), residual, norm, MLP or
+experts, residual; with the collectives of tensor, context and expert parallelism between them. What autograd saves is
+stated per operator, following what the eager Hugging Face modules and Megatron-LM keep (Korthikanti et al. 2022,
 arXiv:2205.05198, section 4, for the fused and sharded variants).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from xe_sizer.graph.attention import attention_half
 from xe_sizer.graph.inputs import Block, GraphInputs, Learning
 from xe_sizer.graph.mlp import experts_half, mlp_half
+from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.pieces import MASK, linear, norm
+from xe_sizer.graph.pieces import FLOAT32, MASK, enter_parallel, exchange, leave_parallel, linear, norm
+from xe_sizer.graph.state_space import state_space_half
 
 __all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_kinds", "layer_operators"]
 
@@ -37,13 +41,25 @@ def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]]
     """The kinds of layer that the model mixes: how many there are of each, and its operators in forward order."""
     model = inputs.model
     kinds = []
-    for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
-        if layers:
-            weights = {weight.name: weight for weight in layer_weights(model, moe)}
-            block = Block(inputs, weights, float(layers))
-            half = experts_half(block, model.experts) if moe and model.experts else mlp_half(block)
-            kinds.append((float(layers), (*attention_half(block), *half)))
+    for kind, layers in model.layer_kinds:
+        block = Block(inputs, {weight.name: weight for weight in layer_weights(model, kind)}, float(layers))
+        kinds.append((float(layers), (*_mixer(block, kind), *_mlp(block, kind))))
     return tuple(kinds)
+
+
+def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
+    if kind.mixer == "attention":
+        yield from attention_half(block)
+    elif kind.mixer and block.inputs.model.state_space:
+        yield from state_space_half(block, block.inputs.model.state_space)
+
+
+def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
+    own_norm = block.inputs.model.norms_per_layer >= 2 or kind.mixer is None
+    if kind.mlp == "experts" and block.inputs.model.experts:
+        yield from experts_half(block, block.inputs.model.experts)
+    elif kind.mlp:
+        yield from mlp_half(block, own_norm)
 
 
 def layer_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
@@ -72,7 +88,9 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     width = model.embedding_size or model.hidden
     block = Block(inputs, weights, 1.0)
     input_bytes = rank.tokens * width * inputs.element_bytes
-    return (lookup, *linear(block, "embedding projection", ("embedding_in",), rank.tokens, input_bytes))
+    # Each rank looks up its part of the vocabulary; the rows are summed over the ranks.
+    rows_shared = leave_parallel(block, "embedding", "embedding")
+    return (lookup, rows_shared, *linear(block, "embedding projection", ("embedding_in",), rank.tokens, input_bytes))
 
 
 def logits_per_rank(inputs: GraphInputs) -> Array:
@@ -113,4 +131,9 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         temporary_bytes=inputs.zeros,
     )
     projection = linear(block, "head projection", ("embedding_out",), rank.tokens, inputs.hidden_bytes)
-    return (norm(block, "final norm", model.hidden, rank.resident_tokens), *projection, head, loss)
+    # Maximum, sum of exponentials and the target's logit of every token, in float32.
+    statistics = exchange(
+        block, "loss statistics", "head", "tp", tuple(("all_reduce", FLOAT32 * rank.tokens) for _ in range(3)), ()
+    )
+    final_norm = norm(block, "final norm", model.hidden, rank.resident_tokens)
+    return (final_norm, enter_parallel(block, "head", "head"), *projection, head, statistics, loss)

@@ -175,7 +175,7 @@ TEXT_PARTS = {
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
 
-_STATE_SPACE = "it has state-space or linear-attention layers, which xe-sizer cannot price yet"
+_STATE_SPACE = "its config is not read yet, but 'xe-sizer profiles list model' has profiles with state-space layers"
 _RECURRENT = "its layers are recurrent, which xe-sizer cannot price yet"
 _NOT_A_DECODER = "it is not a decoder-only language model"
 REFUSED: Mapping[str, str] = {

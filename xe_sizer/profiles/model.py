@@ -1,7 +1,7 @@
 """Model profiles: from a name, an alias or a path to the shape of a model.
 
 Besides the profiles (`<name>.yaml`), a folder `model_profiles/` may hold `aliases.yaml` (other names of the
-profiles) and `unsupported.yaml` (models that are known but cannot be priced yet, with the reason).
+profiles).
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from typing import Any
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer, StateSpace
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import KeyPath, convert
-from xe_sizer.profiles.model_schema import ModelProfile, Unsupported
+from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
 
 FOLDER = "model_profiles"
 ALIASES = "aliases"
-UNSUPPORTED = "unsupported"
 COUNT_TOLERANCE = 0.005
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
@@ -60,7 +59,9 @@ def shape_of(profile: ModelProfile) -> ModelShape:
     values: dict[str, Any] = {key: value for key, value in stated.items() if key in same}
     window, prediction = profile.sliding_window, profile.multi_token_prediction
     values |= {
-        "kv_heads": profile.kv_heads or profile.heads,
+        "heads": _heads(profile),
+        "kv_heads": profile.kv_heads or _heads(profile),
+        "ffn": profile.ffn or 0,
         "head_dim": _head_dim(profile),
         "qkv_bias": "qkv" in profile.biases,
         "output_bias": "output" in profile.biases,
@@ -71,6 +72,7 @@ def shape_of(profile: ModelProfile) -> ModelShape:
         "latent_attention": _section(profile.latent_attention, LatentAttention),
         "indexer": _section(profile.indexer, SparseIndexer),
         "experts": _section(profile.experts, Experts),
+        "state_space": _section(profile.state_space, StateSpace),
         "mtp_layers": prediction.layers if prediction else 0,
         "mtp_parameters": prediction.parameters if prediction else 0,
         "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
@@ -98,7 +100,7 @@ def resolve_model(name_or_path: str, folders: Sequence[Path], where: Location | 
 
     Raises
     ------
-    InputError    unknown name (with the nearest known ones), a model that cannot be priced yet, a wrong file
+    InputError    unknown name (with the nearest known ones), a wrong file
     """
     path = Path(name_or_path).expanduser()
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
@@ -111,9 +113,6 @@ def resolve_model(name_or_path: str, folders: Sequence[Path], where: Location | 
     found = _find_profile(target, folders)
     if found:
         return load_model_profile(found)
-    reason = _unsupported(folders).get(target)
-    if reason:
-        raise InputError(Problem(f"model '{name_or_path}' is not supported yet: {reason}", where, _LIST_HINT))
     if name and path.is_dir():
         return _shape_from_file(path / "config.json", where)
     raise InputError(Problem(f"unknown model '{name_or_path}'", where, _hint(name_or_path, folders)))
@@ -122,7 +121,7 @@ def resolve_model(name_or_path: str, folders: Sequence[Path], where: Location | 
 def model_names(folders: Sequence[Path]) -> tuple[str, ...]:
     """Names of all profiles, sorted; aliases are not among them."""
     files = (path for folder in folders for path in (folder / FOLDER).glob("*.yaml"))
-    return tuple(sorted({path.stem for path in files} - {ALIASES, UNSUPPORTED}))
+    return tuple(sorted({path.stem for path in files} - {ALIASES}))
 
 
 def model_path(name: str, folders: Sequence[Path]) -> Path | None:
@@ -132,7 +131,7 @@ def model_path(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def _find_profile(name: str, folders: Sequence[Path]) -> Path | None:
-    if not _NAME.fullmatch(name) or name in (ALIASES, UNSUPPORTED):
+    if not _NAME.fullmatch(name) or name == ALIASES:
         return None
     # A user's folder may hold profiles directly, without the layout of the built-in one.
     paths = (place / f"{name}.yaml" for folder in folders for place in (folder / FOLDER, folder))
@@ -151,7 +150,7 @@ def _shape_from_file(path: Path, where: Location | None) -> ModelShape:
 
 
 def _hint(name: str, folders: Sequence[Path]) -> str:
-    known = (*model_names(folders), *_aliases(folders), *_unsupported(folders))
+    known = (*model_names(folders), *_aliases(folders))
     return did_you_mean(name, known) or _LIST_HINT
 
 
@@ -170,11 +169,6 @@ def _aliases(folders: Sequence[Path]) -> dict[str, str]:
     return {name: target for table in reversed(tables) for name, target in table.items()}
 
 
-def _unsupported(folders: Sequence[Path]) -> dict[str, str]:
-    tables = [_table(folder / FOLDER / f"{UNSUPPORTED}.yaml", Unsupported) for folder in folders]
-    return {name: entry.reason for table in reversed(tables) for name, entry in table.items()}
-
-
 def _section(section: msgspec.Struct | None, shape_type: Any) -> Any:
     return shape_type(**msgspec.structs.asdict(section)) if section else None
 
@@ -183,15 +177,21 @@ def _head_dim(profile: ModelProfile) -> int:
     latent = profile.latent_attention
     if latent:
         return latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    return profile.head_dim or profile.hidden // profile.heads
+    return profile.head_dim or profile.hidden // _heads(profile)
+
+
+def _heads(profile: ModelProfile) -> int:
+    """Attention heads; without attention what tensor parallelism splits instead, heads or channels of the state."""
+    space = profile.state_space
+    return profile.heads or (space.heads or space.inner if space else 1)
 
 
 def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
     """Figures of a profile that cannot be true together, each with the key to point at."""
-    heads, experts, window = profile.heads, profile.experts, profile.sliding_window
+    heads, experts, window = _heads(profile), profile.experts, profile.sliding_window
     if profile.kv_heads and heads % profile.kv_heads:
         yield ("kv_heads",), f"'heads' ({heads}) must be a multiple of 'kv_heads' ({profile.kv_heads})"
-    if not profile.head_dim and not profile.latent_attention and profile.hidden % heads:
+    if not profile.head_dim and not profile.latent_attention and profile.heads and profile.hidden % heads:
         text = f"'hidden' ({profile.hidden}) is not a multiple of 'heads' ({heads}); give 'head_dim'"
         yield ("heads",), text
     if profile.kv_layers and profile.kv_layers > profile.layers:
@@ -209,11 +209,26 @@ def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
     if window and not _is_window_pattern(window.layers):
         text = f"'layers' must be all, alternate or a share such as 5-of-6, not '{window.layers}'"
         yield ("sliding_window", "layers"), text
-    pattern = profile.layer_pattern
-    if pattern and set(pattern) != {"*"}:
-        others = sum(letter != "*" for letter in pattern)
-        text = f"{others} of its {len(pattern)} layers have no attention, which is not supported yet"
-        yield ("layer_pattern",), text
+    yield from _pattern_contradictions(profile)
+
+
+def _pattern_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+    """What a layer pattern, or attention with a dense MLP in every layer, needs besides."""
+    pattern, single = profile.layer_pattern, profile.norms_per_layer == 1
+    letters = set(pattern or "*")
+    if pattern and len(pattern) != profile.layers:
+        yield ("layer_pattern",), f"'layer_pattern' has {len(pattern)} letters for {profile.layers} layers"
+    if letters & {"-", "E"} and not single:
+        yield ("layer_pattern",), "layers of a single block (- and E) need 'norms_per_layer: 1'"
+    if "M" in letters and not profile.state_space:
+        yield ("layer_pattern",), "layers with letter M need a 'state_space' section"
+    if "*" in letters and not profile.heads:
+        yield ("layers",), "layers with attention need 'heads'"
+    if "E" in letters and not profile.experts:
+        yield ("layer_pattern",), "layers with letter E need an 'experts' section"
+    dense = "-" in letters if pattern and single else not profile.experts or profile.experts.first_dense_layers > 0
+    if dense and not profile.ffn:
+        yield ("layers",), "layers with a dense MLP need 'ffn'"
 
 
 def _is_window_pattern(pattern: str) -> bool:

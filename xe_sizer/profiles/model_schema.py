@@ -40,6 +40,23 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     every_n_layers: Count = 1
     router_bias: bool = False
     expert_bias: bool = False
+    latent: Annotated[Count | None, Meta(description="narrower width that routed experts work in; default: hidden")] = (
+        None
+    )
+
+
+class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    kind: Literal["mamba-1", "mamba-2", "gated-delta-net"]
+    inner: Annotated[int, Meta(gt=0, le=10**9, description="channels that are mixed")]
+    state: Annotated[int, Meta(gt=0, le=10**6, description="rows of each head's state")]
+    conv_kernel: Count = 4
+    heads: CountOrZero = 0
+    head_dim: CountOrZero = 0
+    groups: Annotated[int, Meta(gt=0, le=10**6, description="heads of a group share projections (mamba-2)")] = 1
+    dt_rank: Annotated[int, Meta(ge=0, le=10**9, description="rank of the step size (mamba-1)")] = 0
+    inner_norms: Annotated[bool, Meta(description="norms on step size, input and output (Jamba)")] = False
+    key_heads: Annotated[int, Meta(ge=0, le=10**6, description="heads of queries and keys (delta nets)")] = 0
+    key_head_dim: CountOrZero = 0
 
 
 class Prediction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,6 +76,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     read_on: str | None = None
 
 
+LETTERS = "a letter a layer: * attention, M state-space, - dense MLP, E experts"
+Pattern = Annotated[str, Meta(pattern=r"^[*ME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+
+
 class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of `model_profiles/`. Sizes are numbers of elements."""
 
@@ -68,10 +89,10 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     hugging_face: Annotated[str | None, Meta(description="owner/repository of the weights")] = None
     layers: Layers
     hidden: Annotated[int, Meta(gt=0, le=10**9, description="width of the residual stream")]
-    heads: Annotated[int, Meta(gt=0, le=10**9, description="query heads")]
+    heads: Annotated[Count | None, Meta(description="query heads; may be left out without attention")] = None
     kv_heads: Annotated[Count | None, Meta(description="default: as many as heads")] = None
     head_dim: Annotated[Count | None, Meta(description="default: hidden / heads")] = None
-    ffn: Annotated[int, Meta(gt=0, le=10**9, description="width of a dense MLP")]
+    ffn: Annotated[Count | None, Meta(description="width of a dense MLP; may be left out without one")] = None
     vocab: Annotated[int, Meta(gt=0, le=10**9, description="rows of the token embedding")]
     max_positions: Annotated[int, Meta(gt=0, le=10**9, description="longest sequence, in tokens")]
     tied_embeddings: Annotated[bool, Meta(description="the head uses the weight of the token embedding")]
@@ -104,15 +125,12 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     indexer: IndexerSection | None = None
     experts: ExpertsSection | None = None
     multi_token_prediction: Prediction | None = None
-    layer_pattern: Annotated[str | None, Meta(description="one letter a layer; * is attention")] = None
+    layer_pattern: Pattern | None = None
+    state_space: StateSpaceSection | None = None
+    output_gate: Annotated[bool, Meta(description="attention's output is gated by half of the query projection")] = (
+        False
+    )
     parameters: Parameters
     parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
     notes: str | None = None
     source: Source
-
-
-class Unsupported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A known model that cannot be priced yet."""
-
-    layer_pattern: str | None = None
-    reason: Text

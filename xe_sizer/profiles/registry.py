@@ -21,7 +21,7 @@ FOLDERS: dict[Kind, str] = {
     "server": "gpu_profiles/servers",
     "model": "model_profiles",
 }
-NOT_MODELS = ("aliases", "unsupported")  # files beside the model profiles that are none
+NOT_MODELS = ("aliases",)  # files beside the model profiles that are none
 LIST_HINT = "'xe-sizer profiles list' prints all"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 

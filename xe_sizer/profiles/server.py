@@ -33,14 +33,18 @@ ScaleUpKind = Literal[
     "pcie",
     "none",
 ]
-Fabric = Literal["infiniband", "roce", "efa", "ethernet"]
+Fabric = Literal["infiniband", "roce", "efa", "ethernet", "omni-path"]
 
 # Share of the line rate that large messages reach between nodes, and the latency of one step. Measured:
 # 46 to 48 of 50 GB/s a NIC on NDR InfiniBand; on EFA 194 of 200 Gbit/s (v3) and rings at 382 of 400 GB/s a node (v4);
 # 75 % on 8 x 100G RoCE in 2021 (newer RoCE is near InfiniBand). Latency: 46 us for a small all-reduce over
 # two nodes on InfiniBand, 60 us on EFA.
-FABRIC_EFFICIENCY: dict[str, float] = {"infiniband": 0.92, "roce": 0.85, "efa": 0.95, "ethernet": 0.85}
-FABRIC_ALPHA_S: dict[str, float] = {"infiniband": 20e-6, "roce": 25e-6, "efa": 40e-6, "ethernet": 40e-6}
+FABRIC_EFFICIENCY: dict[str, float] = {
+    "infiniband": 0.92, "roce": 0.85, "efa": 0.95, "ethernet": 0.85, "omni-path": 0.85,
+}  # fmt: skip
+FABRIC_ALPHA_S: dict[str, float] = {
+    "infiniband": 20e-6, "roce": 25e-6, "efa": 40e-6, "ethernet": 40e-6, "omni-path": 40e-6,
+}  # fmt: skip
 
 # Share of the link's one-way rate that a ring reaches on large messages (bus bandwidth of nccl-tests).
 # Measured: 8 x A100 0.78, 8 x H200 0.80, 8 x B200 0.76, 8 x MI300X 0.70; other fabrics take the lowest.
@@ -177,7 +181,7 @@ def usual_scale_out(gpu: Accelerator, accelerators: int, scale_up: str) -> Scale
     """NICs of a node whose profile names none: one a GPU in a switched or meshed node, else one a node."""
     if scale_up in ("pcie", "nvlink-pairs", "nvlink-cube-mesh", "none"):
         return ScaleOut(gbit_per_s=100.0 if accelerators > 1 else 10.0)
-    gbit_per_s = {"ampere": 200.0, "cdna2": 200.0, "trainium": 100.0}.get(gpu.generation, 400.0)
+    gbit_per_s = {"volta": 100.0, "ampere": 200.0, "cdna2": 200.0, "trainium": 100.0}.get(gpu.generation, 400.0)
     return ScaleOut(gbit_per_s=gbit_per_s, nics=accelerators)
 
 

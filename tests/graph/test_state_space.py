@@ -1,0 +1,77 @@
+"""State-space mixers: which layers a pattern makes, what a scan costs, and what a hybrid saves over attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import REGISTRY, graph
+
+from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.model import LayerKind
+from xe_sizer.graph.operators import Attention, Matmul, Scan
+from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.scenario.methods.lora import resolve_targets
+
+ALL = Learning(True)
+
+
+def test_a_pattern_of_single_blocks_names_every_layer() -> None:
+    kinds = dict(REGISTRY.model("nemotron-h-8b").layer_kinds)
+    assert kinds == {LayerKind("state-space", None): 24, LayerKind(None, "dense"): 24, LayerKind("attention", None): 4}
+
+
+def test_experts_in_every_second_layer_fall_between_the_mixers() -> None:
+    """Jamba: attention in layers 4, 12, 20 and 28, experts in the odd ones, so attention is never beside experts."""
+    kinds = dict(REGISTRY.model("jamba-v0.1").layer_kinds)
+    assert kinds[LayerKind("attention", "dense")] == 4
+    assert kinds[LayerKind("state-space", "experts")] == 16
+    assert LayerKind("attention", "experts") not in kinds
+
+
+@pytest.mark.parametrize("name", ["mamba2-2.7b", "qwen3-next-80b-a3b", "nemotron-3-super"])
+def test_a_scan_grows_with_the_tokens_and_attention_with_their_square(name: str) -> None:
+    model = REGISTRY.model(name)
+    short, long = (layer_operators(graph(model, ALL, sequence=s)) for s in (4096, 8192))
+
+    def flops(operators: tuple[object, ...], kind: type[Scan] | type[Attention]) -> float:
+        return sum(float((op.layers * op.forward_flops).sum()) for op in operators if isinstance(op, kind))
+
+    assert flops(long, Scan) == pytest.approx(2 * flops(short, Scan), rel=1e-12)
+    if flops(short, Attention):
+        assert flops(long, Attention) == pytest.approx(4 * flops(short, Attention), rel=1e-3)
+
+
+def test_scan_of_mamba_2_by_hand() -> None:
+    """A chunk of 128 and a head of 64 with 128 states: 2 x 128 x 64 (128 + 128 + 128) FLOPs, and 2 x 128^3 a group."""
+    model = REGISTRY.model("mamba2-2.7b")
+    (scan,) = (op for op in layer_operators(graph(model, ALL, sequence=1024)) if isinstance(op, Scan))
+    assert float(scan.forward_flops[0]) == 8 * (80 * 2 * 128 * 64 * 3 * 128 + 2 * 128**3)
+
+
+def test_tensor_parallel_ranks_share_the_mixer() -> None:
+    model = REGISTRY.model("nemotron-h-8b")
+
+    def flops(tp: int) -> float:
+        operators = layer_operators(graph(model, ALL, tp=tp, expert_tp=tp))
+        return sum(float((op.layers * op.forward_flops).sum()) for op in operators if isinstance(op, Matmul))
+
+    assert 8 * flops(8) == pytest.approx(flops(1), rel=1e-12)
+
+
+def test_latent_experts_work_in_their_narrow_space() -> None:
+    model = REGISTRY.model("nemotron-3-super")
+    assert model.experts is not None
+    wide = replace(model, experts=replace(model.experts, latent=None))
+
+    def sent(shape: object) -> float:
+        operators = layer_operators(graph(shape, ALL, ep=8))
+        messages = [op.forward[0][1] for op in operators if op.name == "expert dispatch"]
+        return float(np.sum(messages))
+
+    assert sent(wide) == pytest.approx(4 * sent(model), rel=1e-12)
+
+
+def test_adapters_sit_on_the_mixer_too() -> None:
+    assert {"in", "out"} <= set(resolve_targets(REGISTRY.model("nemotron-h-8b"), ["all-linear"]))

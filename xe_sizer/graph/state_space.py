@@ -1,0 +1,105 @@
+"""State-space mixers in place of attention: projection in, short convolution, scan, gated norm, projection out.
+
+The scan of Mamba-2 and of gated delta nets runs in chunks: products inside each chunk, and a state that passes from
+chunk to chunk (arXiv:2405.21060, section 6; arXiv:2412.06464). Mamba-1 walks token by token in one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from xe_sizer.graph.inputs import Block, GraphInputs
+from xe_sizer.graph.model import StateSpace
+from xe_sizer.graph.operators import Array, Operator, Scan
+from xe_sizer.graph.pieces import (
+    FLOAT32,
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    norm,
+    residual,
+)
+
+MODULE = "state_space"
+# Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).
+CHUNK = {"mamba-2": 128, "gated-delta-net": 64}
+CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
+GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
+# Mamba-1: values, step size, gate and output pass once; the backward recomputes the states, in float32
+# (arXiv:2312.00752, section 3.3.2: memory-bound at 16 state rows).
+WALK_PASSES, WALK_LAUNCHES = (8.0, 20.0), (1.0, 2.0)
+
+
+def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
+    """Operators of the mixer, in order. Tensor parallelism splits its heads, or its channels."""
+    inputs, tokens = block.inputs, block.inputs.rank.tokens
+    tp, e = inputs.rank.tp, inputs.element_bytes
+    inner, mixed = (tokens * width / tp for width in (space.inner, space.mixed_channels))
+    yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
+    yield enter_parallel(block, "state space", MODULE)
+    yield from linear(
+        block, "projection in", ("in", "dt") if space.kind != "mamba-1" else ("in",), tokens, inputs.hidden_bytes
+    )
+    # The fused kernels keep what the projection made, and rebuild the rest from it in the backward.
+    kept = (inner + mixed) * e
+    yield memory_bound(block, "convolution", MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)
+    if space.kind == "mamba-1":
+        yield from linear(block, "state projection", ("x",), tokens, inner * e)
+        yield from linear(block, "step size", ("dt",), tokens, tokens * space.dt_rank * e)
+        yield memory_bound(block, "scan", MODULE, inner * e, WALK_PASSES, WALK_LAUNCHES, inner * e)
+    else:
+        yield _scan(block, space)
+    yield memory_bound(block, "gate", MODULE, inner * e, GATE_PASSES, GATE_LAUNCHES, inner * e)
+    message = _boundary_states(inputs, space)
+    yield exchange(block, "context exchange", MODULE, "cp", (("all_gather", message),), (("reduce_scatter", message),))
+    yield from linear(block, "projection out", ("out",), tokens, inner * e)
+    yield leave_parallel(block, "state space", MODULE)
+    yield residual(block, "state space residual")
+
+
+def _boundary_states(inputs: GraphInputs, space: StateSpace) -> Array:
+    """States at the borders of the context-parallel ranks' parts [bytes]."""
+    states = space.inner / inputs.rank.tp * space.state * FLOAT32
+    return np.asarray(inputs.rank.batch * inputs.rank.cp * states)
+
+
+def _scan(block: Block, space: StateSpace) -> Scan:
+    """The chunked scan: products of chunk x chunk, chunk x state and chunk x head for every head."""
+    rank = block.inputs.rank
+    length = np.minimum(CHUNK[space.kind], rank.sequence)
+    chunks = rank.batch * rank.sequence / rank.cp / length
+    heads, one = chunks * space.heads / rank.tp, np.ones_like(rank.tp)
+    n, p = space.state * one, space.head_dim * one
+    products: tuple[tuple[Array, Array, Array, Array], ...]
+    if space.kind == "mamba-2":
+        groups = chunks * np.maximum(space.groups / rank.tp, 1.0)
+        products = (
+            (length, length, n, groups),  # outputs with inputs of the state
+            (length, p, length, heads),  # within the chunk
+            (p, n, length, heads),  # into the chunk's state
+            (length, p, n, heads),  # out of the state before it
+        )
+    else:
+        products = (
+            (length, length, n, heads),  # keys with keys
+            (length, n, length, heads),  # keys behind the chunk's own corrections
+            (length, p, length, heads),  # values likewise
+            (length, p, n, heads),  # what the state knows already
+            (length, length, n, heads),  # queries with keys
+            (length, p, length, heads),  # within the chunk
+            (n, p, length, heads),  # into the state
+            (length, p, n, heads),  # out of it
+        )
+    states = heads * space.state * space.head_dim * FLOAT32
+    return Scan(
+        name="scan",
+        module=MODULE,
+        layers=block.layers,
+        saved_bytes=states,
+        products=products,
+        state_bytes=states,
+    )
