@@ -64,6 +64,12 @@ TERMS: dict[str, Change] = {
     "casts to fp8": _matmul(cast_bytes_per_element=0.0),
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
     "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
+    "grouped products of experts": lambda job: replace(
+        job, device=replace(job.device, expert_matmul=job.device.matmul)
+    ),
+    "scans of state-space layers": lambda job: replace(
+        job, device=replace(job.device, scan_matmul=replace(job.device.matmul, floor_s=0.0, memory_efficiency=math.inf))
+    ),
     "padding and waiting for the longest": lambda job: job if job.padding == "packed" else replace(job, padding="none"),
 }
 COMPONENTS = ("recompute", "pipeline bubble", "pipeline transfers", "optimizer", "offload")

@@ -240,12 +240,15 @@ def measured_peaks(row: Row) -> dict[str, Value]:
         best, peak = number(row[f"measured_max_{precision}_tflops"]), number(row[f"{precision}_tflops"])
         if best and peak:
             share = min(1.0, best / peak)
+            sustained = extra.SUSTAINED_WITH_MORE_POWER.get(row["id"], extra.SUSTAINED_SHARE_OF_BEST)
+            why = (
+                "as on A100 and H100" if sustained == extra.SUSTAINED_SHARE_OF_BEST else "A100 and H100, and its power"
+            )
             clock = ", above the nominal peak (the card clocks higher), taken as 1" if best > peak else ""
             laws[precision] = {
                 "flops_efficiency": round(share, 3),
-                "sustained_flops_efficiency": round(share * extra.SUSTAINED_SHARE_OF_BEST, 3),
-                "source": f"fastest measured product {best} of {peak} TFLOP/s{clock}; "
-                f"sustained: x {extra.SUSTAINED_SHARE_OF_BEST}, as on A100 and H100",
+                "sustained_flops_efficiency": round(share * sustained, 3),
+                "source": f"fastest measured product {best} of {peak} TFLOP/s{clock}; sustained: x {sustained}, {why}",
             }
     return laws
 

@@ -76,6 +76,8 @@ PATCHES: dict[str, Patch] = {
     "gb200": {"pcie_gen": ("", _C2C.format(225))},
     "gb300": {
         "pcie_gen": ("", _C2C.format(225)),
+        "measured_max_bf16_tflops": ("1822", "fastest products: those measured on the GB200, the same compute dies"),
+        "measured_max_fp8_tflops": ("3615.6", ""),
         "usable_gib": ("278", "memory: 284672 MiB, from a cloud catalogue"),
         "usable_source": ("", ""),
         "int8_tops": ("", ""),
@@ -161,6 +163,8 @@ GPU_NOTES = {
 # kernels of a training step they reach 0.9 to 0.93 of that: published runs of stacks with fused kernels on A100 and
 # H100, robust regression over all sources. Ada cards run at the burst efficiency.
 SUSTAINED_SHARE_OF_BEST = 0.855
+# The B200's dies with more power, 1200 and 1400 for 1000 W: the clock follows about the 0.4th power of the power.
+SUSTAINED_WITH_MORE_POWER = {"gb200": 0.92, "gb300": 0.978}
 _SUSTAINED_IN_TRAINING = "Sustained: 0.92 of linear layers timed by Vidur, as published training runs show."
 _POWER_LIMITED = "Sustained: the H100's x (500 / 700 W)^0.4; assumed."
 _NOT_SLOWED = "Sustained: the same, as published fine-tuning runs show."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from xe_sizer.cost.attention import AttentionLaw
-from xe_sizer.cost.matmul import MatmulLaw
+from xe_sizer.cost.matmul import MatmulLaw, grouped_law
 from xe_sizer.hardware import Accelerator
 from xe_sizer.pricing import Device
 from xe_sizer.stacks.stack import Stack
@@ -76,13 +76,16 @@ def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency
     wide = stack.states.adapter_weight_bytes == WIDE_BYTES and not stack.states.autocast and "fp32" in peaks
     adapters = "fp32" if wide else beside
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
+    scan = _matmul_law(gpu.laws.matmul, beside)
     attention = _attention_law(gpu.laws.attention, stack.kernels.attention_family)
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:
         matmul, attention = _at_fraction(matmul, attention, chosen)
-        adapter, memory_bound, floor_s = matmul, matmul.memory_efficiency, 0.0
+        experts = adapter = scan = matmul
+        memory_bound, floor_s = matmul.memory_efficiency, 0.0
     else:
-        matmul, adapter = (_scaled(law, stack.efficiency.matmul) for law in (matmul, adapter))
+        experts = _scaled(grouped_law(matmul), stack.efficiency.matmul * stack.efficiency.experts)
+        matmul, adapter, scan = (_scaled(law, stack.efficiency.matmul) for law in (matmul, adapter, scan))
         attention = replace(
             attention,
             flops_efficiency=attention.flops_efficiency * stack.efficiency.attention,
@@ -92,6 +95,7 @@ def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency
     size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
         matmul, peaks[precision], attention, peaks[beside], adapter, peaks[adapters],
+        experts, scan,
         gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size,
     )  # fmt: skip
 

@@ -16,14 +16,17 @@ from xe_sizer.cost.attention import (
 )
 from xe_sizer.cost.matmul import MatmulLaw, matmul_time_s
 from xe_sizer.cost.memory_bound import memory_bound_time_s
-from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, Operator, launches
+from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, Operator, Scan, launches
+
+SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once more
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
     """One accelerator at one precision, as a stack drives it.
 
-    `adapter_*` price matrix products of adapters, which may run in another precision than the base model.
+    `expert_matmul` prices grouped products of experts; `adapter_*` those of adapters, which may run in another
+    precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
     """
 
     matmul: MatmulLaw
@@ -32,6 +35,8 @@ class Device:
     attention_peak_flops_per_s: float
     adapter_matmul: MatmulLaw
     adapter_peak_flops_per_s: float
+    expert_matmul: MatmulLaw
+    scan_matmul: MatmulLaw
     bandwidth_bytes_per_s: float
     memory_bound_efficiency: float
     memory_bound_floor_s: float
@@ -40,17 +45,23 @@ class Device:
 
 @dataclass(frozen=True, eq=False)
 class OperatorTime:
-    """Seconds of one operator in all layers that contain it; collectives are priced elsewhere."""
+    """Seconds of one operator in all layers that contain it; collectives are priced elsewhere.
+
+    `weight_s` is the part of `backward_s` that makes weight gradients, which nothing waits for before the optimizer.
+    """
 
     operator: Operator
     forward_s: Array
     backward_s: Array
+    weight_s: Array
 
 
-def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array]:
+def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array, Array]:
     law, peak = device.matmul, device.peak_flops_per_s
     if op.adapter:
         law, peak = device.adapter_matmul, device.adapter_peak_flops_per_s
+    if op.grouped:
+        law = device.expert_matmul
 
     def time_s(m: Array, n: Array, k: Array) -> Array:
         # Grouped experts are one kernel: sizes grow by the copies, the launch floor is paid once.
@@ -59,12 +70,9 @@ def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array]:
         return np.asarray((whole - floor_s) * op.copies + floor_s)
 
     forward = time_s(op.m, op.n, op.k)
-    backward = np.zeros_like(forward)
-    if op.input_gradient:
-        backward = backward + time_s(op.m, op.k, op.n)
-    if op.weight_gradient:
-        backward = backward + time_s(op.k, op.n, op.m)
-    return forward, backward
+    inputs = time_s(op.m, op.k, op.n) if op.input_gradient else np.zeros_like(forward)
+    weights = time_s(op.k, op.n, op.m) if op.weight_gradient else np.zeros_like(forward)
+    return forward, inputs + weights, weights
 
 
 def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
@@ -88,6 +96,16 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
     return forward, backward + scores_backward_s
 
 
+def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
+    """Each product is a kernel over all heads and chunks; the states pass from chunk to chunk in another."""
+    law, peak, bandwidth = device.scan_matmul, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
+    forward = _moved_s(2.0 * op.state_bytes, 1.0, device)
+    for m, n, k, copies in op.products:
+        once = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes) - law.floor_s
+        forward = forward + law.floor_s + once * copies
+    return forward, SCAN_BACKWARD * forward
+
+
 def _moved_s(moved_bytes: Array, kernels: float, device: Device) -> Array:
     return memory_bound_time_s(
         moved_bytes,
@@ -107,10 +125,13 @@ def price(operators: Iterable[Operator], device: Device) -> tuple[OperatorTime, 
     """
     times = []
     for op in operators:
+        weights: Array = np.zeros(1)
         if isinstance(op, Matmul):
-            forward, backward = _matmul_times(op, device)
+            forward, backward, weights = _matmul_times(op, device)
         elif isinstance(op, Attention):
             forward, backward = _attention_times(op, device)
+        elif isinstance(op, Scan):
+            forward, backward = _scan_times(op, device)
         elif isinstance(op, MemoryBound):
             forward = _moved_s(op.forward_bytes, op.forward_launches, device)
             backward = _moved_s(op.backward_bytes, op.backward_launches, device)
@@ -118,7 +139,7 @@ def price(operators: Iterable[Operator], device: Device) -> tuple[OperatorTime, 
             continue
         else:
             raise TypeError(f"no price for {type(op).__name__}")
-        times.append(OperatorTime(op, op.layers * forward, op.layers * backward))
+        times.append(OperatorTime(op, op.layers * forward, op.layers * backward, op.layers * weights))
     return tuple(times)
 
 

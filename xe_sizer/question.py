@@ -23,7 +23,7 @@ from xe_sizer.scenario.schema import CostSection
 from xe_sizer.search.space import Rules
 from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.layout import WORDS
 from xe_sizer.units import GIB
 from xe_sizer.workload import DEFAULT_SEQ_LEN, Workload, load_dataset, workload
 
@@ -318,10 +318,9 @@ def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
     fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
     if micro_batch is not None:
         fixed["micro_batch"] = micro_batch
-    if layout.recompute is not None:
-        fixed["recompute"] = RECOMPUTE.index(layout.recompute)
-    if layout.offload is not None:
-        fixed["offload"] = OFFLOAD.index(layout.offload)
+    for name, words in WORDS.items():
+        if getattr(layout, name) is not None:
+            fixed[name] = words.index(getattr(layout, name))
     if layout.sequence_parallel is not None:
         fixed["sequence_parallel"] = int(layout.sequence_parallel)
     return fixed

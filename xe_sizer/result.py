@@ -78,6 +78,7 @@ class Layout(Struct, frozen=True):
     recompute: str
     offload: str
     sequence_parallel: bool
+    schedule: str = "1f1b"
 
 
 class MemoryComponent(Struct, frozen=True):

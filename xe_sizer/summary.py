@@ -30,9 +30,9 @@ from xe_sizer.result import (
     Verdict,
 )
 from xe_sizer.sizing import Priced
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.layout import WORDS, Layouts
 from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
-from xe_sizer.training.memory import MOMENTS, memory_ledger
+from xe_sizer.training.memory import MOMENTS, at_level
 from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
 from xe_sizer.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
@@ -96,14 +96,12 @@ def _scenario(question: Question) -> dict[str, Any]:
 
 
 def _layout(layouts: Layouts) -> Layout:
-    sizes = {
-        name: int(getattr(layouts, name)[0])
-        for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum")
-    }
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum")
+    sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
+    words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
     return Layout(
         **sizes,
-        recompute=RECOMPUTE[int(layouts.recompute[0])],
-        offload=OFFLOAD[int(layouts.offload[0])],
+        **words,
         sequence_parallel=bool(layouts.sequence_parallel[0]),
     )
 
@@ -111,7 +109,7 @@ def _layout(layouts: Layouts) -> Layout:
 def _memory(priced: Priced) -> Memory:
     job, layouts = priced.question.job, priced.layouts
     stage, moment = priced.ledger.worst()
-    typical = memory_ledger(job, layouts, level="typical")
+    typical = at_level(priced.ledger, job, layouts, "typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
     components = tuple(

@@ -109,7 +109,7 @@ STACK_SLIPS = {
     "padding": Slip("pad_to_multiple: 8", "padding: longest", "5:21", "must be one of", "'longest-in-micro-batch'"),
     "multiple": Slip("pad_to_multiple: 8", "pad_to_multiple: 0", "5:29", "must be at least 1, not 0"),
     "efficiency in per cent": Slip(
-        "defaults: {pad_to_multiple: 8}", "efficiency: {matmul: 95}", "5:22", "must be at most 1.5, not 95"
+        "defaults: {pad_to_multiple: 8}", "efficiency: {matmul: 95}", "5:22", "must be at most 2, not 95"
     ),
     "memory in bytes": Slip(
         "defaults: {pad_to_multiple: 8}", "memory: {bucket_gib: 536870912}", "5:22", "must be at most 100000"

@@ -27,7 +27,7 @@ def network(inter: str) -> tuple[float, float]:
     [
         ("8x HDR 200Gb/s InfiniBand (Selene)", 1600, 0.92),
         ("1600 Gbps node-node (RoCE)", 1600, 0.85),
-        ("4x OmniPath 100 Gb/s per node", 400, 0.92),
+        ("4x OmniPath 100 Gb/s per node", 400, 0.85),
         ("4x 100Gb RoCE", 400, 0.85),
         ("2x Mellanox ConnectX-5 Ex 100Gb/s Ethernet", 200, 0.85),
         ("4x ConnectX-8 IB XDR 800 Gb/s", 3200, 0.92),

@@ -72,7 +72,14 @@ def test_layers_follow_from_the_size_where_only_they_are_missing() -> None:
     assert count_parameters(found.shape).total == pytest.approx(205e9, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["nemotron-3-nano", "some-moe-7b", "no size at all"])
+@pytest.mark.parametrize("name", ["some-moe-7b", "no size at all"])
 def test_what_cannot_be_built_is_refused(name: str) -> None:
     with pytest.raises(InputError):
         model_of(record(name), REGISTRY)
+
+
+def test_a_benchmark_s_small_version_keeps_the_pattern() -> None:
+    small = model_of(record("qwen3.5-35b-a3b-8layer-8expert", layers=8, experts=8), REGISTRY).shape
+    assert (small.layers, small.layer_pattern) == (8, "MMM*MMM*")
+    assert small.experts is not None
+    assert (small.experts.count, small.experts.per_token) == (8, 8)

@@ -53,7 +53,8 @@ def test_every_rule_ends_in_a_stack_that_loads() -> None:
 @pytest.mark.parametrize(
     ("stack", "framework", "priced_as"),
     [
-        ("nemo", "nemo-24.07", "nemo"),
+        ("nemo", "nemo-24.07", "nemo-2025"),
+        ("nemo", "megatron-bridge-26.08", "nemo"),
         ("nemo", "NeMo framework containers, 2023", "nemo-2023"),
         ("hf-trainer", "hf-trainer-deepspeed-zero3", "deepspeed"),
         ("primus", None, "megatron-lm"),

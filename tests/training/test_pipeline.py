@@ -12,10 +12,10 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.pipeline import Pipeline, pipeline
 
 
-def scheduled(made: Job, stage_s: Array, **sizes: object) -> Pipeline:
+def scheduled(made: Job, stage_s: Array, weights: float = 1 / 3, **sizes: object) -> Pipeline:
     chosen = layouts(**sizes)
     tokens = np.full(len(chosen), 2048.0)
-    return pipeline(made, chosen, made.graph(chosen, tokens), stage_s)
+    return pipeline(made, chosen, made.graph(chosen, tokens), stage_s, weights * stage_s)
 
 
 @pytest.mark.parametrize("pp", [2, 4, 8])
@@ -47,6 +47,18 @@ def test_uneven_stages_fill_and_drain(stages: list[float]) -> None:
     stage_s = np.array([[stages[0]], [stages[-1]], [middle]])
     made = scheduled(job(), stage_s, pp=len(stages), grad_accum=12)
     assert 12 * max(stages) + made.bubble_s[0] == pytest.approx(fill_and_drain_s(stages, 12), rel=1e-12)
+
+
+def test_deferred_weight_gradients_shrink_the_bubble() -> None:
+    """Table 1 of arXiv:2401.10241 with F = B = W = t: 1F1B (p - 1) 3 t, ZB-H1 (p - 1) t; ZB-V none."""
+    stage_s = np.full((3, 3), 3.0)
+    made = scheduled(job(), stage_s, pp=8, grad_accum=32, schedule=[0, 1, 2])
+    assert made.bubble_s == pytest.approx([7 * 3.0, 7 * 1.0, 0.0], abs=1e-12)
+
+
+def test_frozen_weights_leave_nothing_to_defer() -> None:
+    made = scheduled(job(), np.full((3, 3), 3.0), weights=0.0, pp=8, grad_accum=32, schedule=[0, 1, 2])
+    assert made.bubble_s == pytest.approx([21.0] * 3)
 
 
 def test_no_pipeline_no_bubble() -> None:

@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result import Advice
 from xe_sizer.sizing import Priced, meets_limits, price
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.layout import WORDS
 from xe_sizer.units import GIB, HOUR_S
 
 MOST_ADVICE = 5
@@ -143,7 +143,7 @@ def _key(name: str) -> str:
 
 
 def _value(name: str, code: int) -> object:
-    return RECOMPUTE[code] if name == "recompute" else OFFLOAD[code] if name == "offload" else code
+    return WORDS[name][code] if name in WORDS else code
 
 
 def _effect(before: Priced, after: Priced) -> str:

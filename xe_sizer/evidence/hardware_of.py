@@ -27,7 +27,8 @@ VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
 LINE_RATE = re.compile(r"(\d+)\s*g(?:b|be|bps|bit)?(?:/s(?:ec)?)?\b", re.IGNORECASE)
 FABRICS = (
-    ("infiniband", ("infiniband", " ib ", "ndr", "hdr", "edr", "xdr", "quantum", "omnipath", "omni-path")),
+    ("infiniband", ("infiniband", " ib ", "ndr", "hdr", "edr", "xdr", "quantum")),
+    ("omni-path", ("omnipath", "omni-path")),
     ("efa", ("efa",)),
     ("roce", ("roce", "slingshot", "gpudirect-tcpx")),
     ("ethernet", ("ethernet", "gbe")),
@@ -62,13 +63,14 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     rack = usual.accelerators >= RACK_ACCELERATORS
     several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
     count = per_node if several and per_node else usual.accelerators
-    scale_out = _scale_out(text["inter"]) if several else None
+    fabric = _fabric(text["inter"])
+    scale_out = _scale_out(text["inter"], fabric) if several else None
     if several and scale_out is None:
         assumed = (*assumed, "network between nodes not stated: the usual one of such nodes")
-    if count == usual.accelerators and scale_up is None and scale_out is None:
+    if count == usual.accelerators and scale_up is None and scale_out is None and fabric is None:
         return Hardware(f"{usual.name}", usual, assumed)
     kind: Any = scale_up or usual.scale_up
-    network = scale_out or usual_scale_out(gpu, count, kind)
+    network = scale_out or _of_fabric(usual_scale_out(gpu, count, kind), fabric)
     node = _node(gpu, count, kind, network)
     words = f"{network.nics}x {network.gbit_per_s:g} Gbit per s {network.fabric or ''}".strip()
     return Hardware(f"{count}x {gpu.name}, {node.scale_up}, {words}", node, assumed)
@@ -120,12 +122,20 @@ def _scale_up(text: str, gpu: Accelerator) -> Any:
     return None
 
 
-def _scale_out(text: str) -> ScaleOut | None:
+def _fabric(text: str) -> Any:
+    return next((name for name, words in FABRICS if any(word in text for word in words)), None)
+
+
+def _of_fabric(network: ScaleOut, fabric: Any) -> ScaleOut:
+    """The usual rate over the fabric that is stated."""
+    return ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric) if fabric else network
+
+
+def _scale_out(text: str, fabric: Any) -> ScaleOut | None:
     """NICs of a node from words such as '8x HDR 200Gb/s InfiniBand' or '1600 Gbps node-node (RoCE)'.
 
     Of several sets of NICs the fastest carries the job. None where no rate is stated.
     """
-    fabric: Any = next((name for name, words in FABRICS if any(word in text for word in words)), None)
     sets = [(int(nics), float(rate)) for nics, rate in NICS.findall(text) if float(rate) >= LEAST_NIC_GBIT_PER_S]
     if sets:
         nics, rate = max(sets, key=lambda pair: pair[0] * pair[1])

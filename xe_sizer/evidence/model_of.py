@@ -18,9 +18,9 @@ from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.registry import Registry
 
 SUFFIXES = re.compile(r"[-_](instruct|chat|it|base|hf|sft)$")
+CUT = re.compile(r"(-\d+-?layers?)?(-\d+-?experts?)?$")  # a benchmark's small version of a known model
 SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])")
 MIXTURE = re.compile(r"moe|expert|\d+x\d+b|a\d+(?:\.\d+)?[bm]")
-NOT_PRICED = "is not supported yet"
 TOTAL_AND_ACTIVE = re.compile(r"(\d+(?:\.\d+)?)([bm])-a?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 VOCABULARY = re.compile(r"(\d+)k[- ]vocab")
 UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
@@ -52,8 +52,6 @@ def model_of(record: Record, registry: Registry) -> Model:
     try:
         known = _known(record.model or "", registry)
     except InputError as error:
-        if NOT_PRICED in str(error):
-            raise
         return _built(record, registry, error)
     changed = _overridden(known, stated)
     return Model(known.name if changed is known else _own_name(record), changed)
@@ -69,15 +67,15 @@ def stated_shape(record: Record) -> Shape:
 
 
 def _known(name: str, registry: Registry) -> ModelShape:
-    """The registry's model of that name, of the name without its owner, or without what a fine-tune adds."""
+    """The registry's model of that name, of the name without its owner, what a fine-tune adds or what was cut."""
     last = plain(name.rsplit("/", 1)[-1])
     errors = []
-    for candidate in dict.fromkeys((name.strip().lower(), last, SUFFIXES.sub("", last))):
+    for candidate in dict.fromkeys((name.strip().lower(), last, SUFFIXES.sub("", last), CUT.sub("", last))):
         try:
             return registry.model(candidate)
         except InputError as error:
             errors.append(error)
-    raise next((error for error in errors if NOT_PRICED in str(error)), errors[0])
+    raise errors[0]
 
 
 def _own_name(record: Record) -> str:
@@ -92,8 +90,14 @@ def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
         for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
         if getattr(stated, name) not in (None, getattr(known, name))
     }
+    if known.experts and stated.experts not in (None, known.experts.count):
+        per_token = min(known.experts.per_token, stated.experts or 0)
+        sizes["experts"] = replace(known.experts, count=stated.experts, per_token=per_token)
     if not sizes:
         return known
+    if known.layer_pattern and "layers" in sizes:
+        layers = sizes["layers"]
+        sizes["layer_pattern"] = (known.layer_pattern * -(-layers // known.layers))[:layers]
     if {"hidden", "heads"} & set(sizes) and stated.head_dim is None:
         heads = sizes.get("heads", known.heads)
         sizes["head_dim"] = sizes.get("hidden", known.hidden) // heads

@@ -38,6 +38,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]
     recompute: dict[str, str]
+    schedules: dict[str, str]
     attention: dict[str, str]
     fused_attention_since: dict[str, tuple[int, int]]
     optimizers: dict[str, str]
@@ -82,6 +83,7 @@ class Usual(msgspec.Struct, frozen=True, kw_only=True):
     quantised_recompute: str | None = None
     zero: int | None = None
     tuned: bool = False
+    interleaves: bool = False
 
 
 class StackNames(msgspec.Struct, frozen=True, kw_only=True):

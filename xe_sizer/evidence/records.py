@@ -21,7 +21,7 @@ from xe_sizer.profiles.source import load_yaml, read_text
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 _KNOWN_BUT_UNUSED = frozenset({
     "source", "interconnect", "kernel", "trainable_params", "gpu_memory_gb",
-    "pipeline_schedule", "tp", "pp", "kv_cache", "concurrency", "input_len", "output_len", "date",
+    "tp", "pp", "kv_cache", "concurrency", "input_len", "output_len", "date",
 })  # fmt: skip
 
 
@@ -103,6 +103,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     weights: str | None = None
     layout: LayoutStated = LayoutStated()
+    pipeline_schedule: str | None = None
     batch: Batch = Batch()
     seq_len: int | None = None
     mean_tokens: float | None = None

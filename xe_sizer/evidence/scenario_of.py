@@ -123,7 +123,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("job", job)
     _precision(record, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
-    _layout(record, flags)
+    _layout(record, usual(record, stack.name), flags)
     _usual_layout(record, usual(record, stack.name), job, flags)
     _batch(record, job, flags)
     _adapters(record, job, model.shape, flags)
@@ -234,13 +234,16 @@ def _data_sets() -> tuple[DatasetProfile, ...]:
     return tuple(_data_set(DATASETS / f"{name}.yaml") for name in dataset_names())
 
 
-def _layout(record: Record, flags: _Flags) -> None:
-    """What the record fixes of the layout; interleaving is off where a pipeline is stated without it."""
+def _layout(record: Record, known: Usual, flags: _Flags) -> None:
+    """What the record fixes of the layout.
+
+    Where a pipeline is stated without it, interleaving is off, or left to the search if the recipes interleave.
+    """
     layout, table = record.layout, names()
     for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero"):
         size = getattr(layout, name)
         flags.put(f"layout.{name}", size if size or name == "zero" else None)
-    if layout.pp is not None and layout.vpp is None:
+    if layout.pp is not None and layout.vpp is None and not known.interleaves:
         flags.put("layout.vpp", 1)
     if layout.megatron_fsdp:
         flags.put("layout.zero", 3)
@@ -248,6 +251,7 @@ def _layout(record: Record, flags: _Flags) -> None:
         flags.put("layout.sequence_parallel", layout.sequence_parallel)
     flags.word("layout.recompute", table.recompute, record.recompute)
     flags.word("layout.offload", table.offload, record.offload)
+    flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
     _replicas_fit(record, flags)
 
 

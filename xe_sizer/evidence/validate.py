@@ -22,18 +22,17 @@ from xe_sizer.evidence.statistics import summaries
 from xe_sizer.question import Question, resolve
 from xe_sizer.scenario.scenario import OPTIONS, read_scenario
 from xe_sizer.sizing import Priced, price
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
-from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.layout import WORDS
+from xe_sizer.training.memory import at_level
 from xe_sizer.uncertainty import uncertainty
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
 GIVE_UP = (
-    "layout.vpp", "layout.sequence_parallel", "layout.offload", "layout.ep", "layout.zero", "layout.dp",
-    "train.micro_batch", "layout.cp", "layout.pp", "layout.tp",
+    "layout.schedule", "layout.vpp", "layout.sequence_parallel", "layout.offload", "layout.ep", "layout.zero",
+    "layout.dp", "train.micro_batch", "layout.cp", "layout.pp", "layout.tp",
 )  # fmt: skip
 NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
 KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
-BEYOND_DOUBT = 1.25  # times the memory of the card: one published peak in six is predicted that much too high
 REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
 
 
@@ -97,23 +96,20 @@ def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
             continue
         fits = priced.fits
         if asked.tuned and not fits:
-            priced, fits = _tuned(question, priced)
+            fits = _fits_recomputed(question)
         assumed = (*asked.assumed, *_defaults(question), *_chosen(priced))
         return PricedRecord(record, asked, priced, fits, assumed)
     raise AssertionError("a scenario lost all its keys and still could not be priced")
 
 
-def _tuned(question: Question, usual: Priced) -> tuple[Priced, bool]:
-    """The price of a run whose recipe recomputes what it must, and whether any recomputation lets it fit.
+def _fits_recomputed(question: Question) -> bool:
+    """Whether a run whose recipe recomputes what it must fits with any recomputation.
 
-    The usual setting decides its time unless memory rules that out beyond doubt: recipes recompute single modules,
-    which costs little, where the search has only whole layers.
+    Its time stays that of the usual setting: recipes recompute single modules, which costs little, where the search
+    has only whole layers.
     """
     left = replace(question, fixed={name: value for name, value in question.fixed.items() if name != "recompute"})
-    searched = price(left, False)
-    typical = memory_ledger(question.job, usual.layouts, level="typical").peak_bytes[0]
-    ruled_out = typical > BEYOND_DOUBT * question.job.server.accelerator.memory_bytes
-    return (searched if ruled_out else usual), searched.fits
+    return price(left, False).fits
 
 
 def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
@@ -150,12 +146,11 @@ def _chosen(priced: Priced) -> Iterator[str]:
     names = ["micro_batch", "recompute"] if priced.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
     if priced.question.job.model.experts and priced.gpus > 1:
         names.append("ep")
-    coded: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD}
     sizes = []
     for name in names:
         if name not in fixed:
             value = int(getattr(layouts, name)[0])
-            sizes.append(f"{name} {coded[name][value] if name in coded else value}")
+            sizes.append(f"{name} {WORDS[name][value] if name in WORDS else value}")
     if sizes:
         yield f"chosen by the search: {', '.join(sizes)}"
     if priced.question.gpus is None:
@@ -173,10 +168,13 @@ def step_time(found: PricedRecord) -> Iterator[Prediction]:
     record, priced = found.record, found.priced
     job, layouts = priced.question.job, priced.layouts
     stated = record.mean_tokens or record.seq_len or (record.max_seq_len if record.job == "pretrain" else None)
+    lengths = job.sequences(layouts)
+    # Trainers count what they process; with lengths stated, rates are of real tokens.
+    tokens = float((lengths.mean_tokens if stated is None else lengths.real_tokens)[0])
     step = Step(
         samples=job.global_batch,
         micro_batches=int(layouts.grad_accum[0]),
-        tokens=float(job.seq_len if job.padding == "packed" else job.sequences(layouts).real_tokens[0]),
+        tokens=float(job.seq_len) if job.padding == "packed" else tokens,
         gpus=priced.gpus,
         lengths_stated=stated is not None,
     )
@@ -195,7 +193,7 @@ def _peak_memory(found: PricedRecord) -> Iterator[Prediction]:
     conversion, metric = measured
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     # The verdict is cautious; what a run shows is what such runs typically use.
-    ledger = memory_ledger(found.priced.question.job, found.priced.layouts, level="typical")
+    ledger = at_level(found.priced.ledger, found.priced.question.job, found.priced.layouts, "typical")
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or "unstated"
     yield _prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))

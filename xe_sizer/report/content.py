@@ -40,7 +40,7 @@ from xe_sizer.result import Cost, Result
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
-_QUIET_WHEN_ONE = frozenset({"vpp", "cp", "ep"})
+_QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b"}
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
 
 
@@ -92,7 +92,7 @@ def _hardware(result: Result) -> Facts:
     rows.append(Fact("minimum that fits", "none found" if minimum is None else plural(minimum, "GPU")))
     for name in layout.__struct_fields__:
         value = getattr(layout, name)
-        if value != 1 or name not in _QUIET_WHEN_ONE:
+        if name not in _QUIET or value != _QUIET[name]:
             key = "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
             rows.append(Fact(_words(name), _text(value), clean(origin.get(key, ""))))
     return Facts("Hardware and layout", tuple(rows))

@@ -42,6 +42,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "ep": "layout.ep",
     "dp": "layout.dp",
     "zero": "layout.zero",
+    "schedule": "layout.schedule",
     "uneven-stages": "layout.uneven_stages",
     "micro-batch": "train.micro_batch",
     "global-batch": "train.global_batch",

@@ -15,6 +15,7 @@ Padding = Literal[
 ]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
+Schedule = Literal["1f1b", "zb-h1", "zb-v"]
 
 # The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
 Name = Annotated[
@@ -85,6 +86,7 @@ class LayoutSection(Section, frozen=True):
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
     dp: Annotated[Degree | None, Meta(description="Data parallel replicas, sharded or not")] = None
     zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
+    schedule: Annotated[Schedule | None, Meta(description="Order of a pipeline's passes; default: 1f1b")] = None
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations computed again in the backward")] = None

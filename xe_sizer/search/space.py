@@ -11,7 +11,7 @@ import numpy as np
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.stacks.stack import Stack
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
 
 FIELDS = tuple(field.name for field in fields(Layouts))
 
@@ -105,6 +105,7 @@ def _blocks(rules: Rules, gpus: int) -> Iterable[dict[str, tuple[int, ...]]]:
             "micro_batch": micro,
             "recompute": recompute_options(rules),
             "offload": rules.options("offload", (OFFLOAD.index("none"),)),
+            "schedule": rules.options("schedule", (SCHEDULES.index("1f1b"),)),
             "sequence_parallel": rules.options("sequence_parallel", (parallel,)),
         }  # fmt: skip
 

@@ -18,7 +18,7 @@ from xe_sizer.units import MICRO, MILLI
 
 # The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Factor = Annotated[float, msgspec.Meta(gt=0, le=1.5)]
+Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
 SomeBytes = Annotated[float, msgspec.Meta(gt=0, le=64)]
 Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -98,9 +98,10 @@ class Overlap(_Part, frozen=True):
 
 
 class Efficiency(_Part, frozen=True):
-    """Factors on the accelerator's laws; 1 means as measured."""
+    """Factors on the accelerator's laws; 1 means as measured. `experts` is for their grouped products."""
 
     matmul: Factor
+    experts: Factor
     attention: Factor
     memory_bound: Factor
     collectives: Factor

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, as_array
+from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, Scan, as_array
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_kinds, logits_per_rank
 from xe_sizer.training.layout import RECOMPUTE, Layouts
 
@@ -59,6 +59,8 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     if isinstance(op, Attention):
         scores = op.batch * op.heads * op.query * op.key
         return op.operand_elements * element_bytes + scores * op.score_temporary_bytes
+    if isinstance(op, Scan):
+        return 3.0 * op.state_bytes
     return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)
 
 

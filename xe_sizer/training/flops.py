@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from xe_sizer.graph.operators import Array, Attention, Matmul, Operator, recomputed_share
+from xe_sizer.graph.operators import Array, Attention, Matmul, Operator, Scan, recomputed_share
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 
 ATTENTION_PASSES = 3.0  # forward, and a backward of two products for each of the forward's
@@ -18,7 +18,7 @@ def needed_flops(operators: Iterable[Operator]) -> Array:
     for op in operators:
         if isinstance(op, Matmul):
             total = total + op.layers * (op.forward_flops + op.backward_flops)
-        elif isinstance(op, Attention):
+        elif isinstance(op, Attention | Scan):
             total = total + op.layers * ATTENTION_PASSES * op.forward_flops
     return total
 
@@ -27,7 +27,7 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective:
     """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing [FLOP]."""
     everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
     for op in operators:
-        if isinstance(op, Matmul | Attention):
+        if isinstance(op, Matmul | Attention | Scan):
             everything = everything + op.layers * op.forward_flops
             selected = selected + recomputed_share(op, selective) * op.layers * op.forward_flops
     return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, selected], 0.0)

@@ -12,14 +12,18 @@ IntArray = NDArray[np.int64]
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))
 OFFLOAD = ("none", "optimizer", "params")
+SCHEDULES = ("1f1b", "zb-h1", "zb-v")
+# Fields of `Layouts` that stand for words, as scenarios and results spell them.
+WORDS: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD, "schedule": SCHEDULES}
 
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
     """Sizes of the parallel groups and what goes with them; arrays of one shape.
 
-    Ranks are placed tp, cp, dp, pp from the innermost outwards, as Megatron-LM does. `recompute` and `offload`
-    index RECOMPUTE and OFFLOAD; `sequence_parallel` is 0 or 1; `zero` is the ZeRO stage (3 is also FSDP).
+    Ranks are placed tp, cp, dp, pp from the innermost outwards, as Megatron-LM does. `recompute`, `offload` and
+    `schedule` index RECOMPUTE, OFFLOAD and SCHEDULES (1f1b is interleaved where vpp is above 1); `sequence_parallel`
+    is 0 or 1; `zero` is the ZeRO stage (3 is also FSDP).
     """
 
     tp: IntArray
@@ -34,6 +38,7 @@ class Layouts:
     recompute: IntArray
     offload: IntArray
     sequence_parallel: IntArray
+    schedule: IntArray
 
     @classmethod
     def of(cls, **sizes: ArrayLike) -> Layouts:

@@ -89,6 +89,9 @@ FORMULAS = {
         "out-of-memory reports, 3.7 to 5 %",
     ),
 }
+BUCKETS = "communication buckets"
+# Beside the tensors: what varies between runs of the same job.
+OVERHEADS = ("CUDA context", "NCCL buffers", "library workspaces", "allocator slack")
 # What torch.cuda.memory_allocated() does not see.
 NOT_TENSORS = ("CUDA context", "NCCL buffers", "allocator slack")
 # What torch.cuda.memory_reserved() does not see.
@@ -312,17 +315,19 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
     }
 
 
-def _around(job: Job, layouts: Layouts, held: Census, tensors: Array, level: str) -> dict[str, Array]:
+def _buckets(job: Job, layouts: Layouts, held: Census) -> Array:
+    """Buckets of the data-parallel reduction, from the loss to the end of the backward."""
+    learning = held.base * float(job.method.learning.base) + held.adapters
+    bucket = np.minimum(job.stack.memory.bucket_gib * GIB, learning * ElementBytes.of(job).reduce)
+    return _spread(bucket) * (layouts.dp * layouts.cp > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
+
+
+def _overheads(job: Job, layouts: Layouts, tensors: Array, level: str) -> dict[str, Array]:
     """What sits on the card beside the tensors, and what the allocator keeps in reserve; `level` as in the stack."""
     around = job.stack.memory
     groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
     communicators = sum(np.asarray(group, dtype=float) for group in groups)
-    learning = held.base * float(job.method.learning.base) + held.adapters
-    bucket = np.minimum(around.bucket_gib * GIB, learning * ElementBytes.of(job).reduce)
     return {
-        "communication buckets": _spread(bucket)
-        * (layouts.dp * layouts.cp > 1)
-        * (LOSS + LAYERS_BACKWARD + BACKWARD_END),
         "CUDA context": as_array(getattr(around.context_gib, level) * GIB).reshape(1, 1, 1),
         "NCCL buffers": communicators * getattr(around.communicator_gib, level) * GIB * np.ones((1, 1, 1)),
         "library workspaces": as_array(getattr(around.workspace_gib, level) * GIB).reshape(1, 1, 1),
@@ -369,9 +374,16 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
     components = _states(job, layouts, held, shards)
     components |= _in_passing(job, layouts, held, shards)
     components |= _activations(job, layouts, held, longest_tokens)
-    tensors = np.asarray(sum(components.values()))
-    components |= _around(job, layouts, held, tensors, level)
+    components |= _overheads(job, layouts, np.asarray(sum(components.values())), level)
+    components[BUCKETS] = _buckets(job, layouts, held)
     return Ledger({name: components[name] for name in FORMULAS}, _host_bytes(job, layouts, held))
+
+
+def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
+    """The same tensors with what varies between runs at another level."""
+    tensors = sum(value for name, value in ledger.components.items() if name not in (*OVERHEADS, BUCKETS))
+    components = ledger.components | _overheads(job, layouts, np.asarray(tensors), level)
+    return Ledger(components, ledger.host_bytes)
 
 
 def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[np.bool_]:

@@ -12,6 +12,9 @@ from xe_sizer.graph.transformer import GraphInputs
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 
+# Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES.
+DEFERRED = np.array([0.0, 2.0, 3.0])
+
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
@@ -21,21 +24,25 @@ class Pipeline:
     transfer_s: Array
 
 
-def pipeline(job: Job, layouts: Layouts, inputs: GraphInputs, stage_s: Array) -> Pipeline:
-    """Idle time and transfers of (interleaved) 1F1B.
+def pipeline(job: Job, layouts: Layouts, inputs: GraphInputs, stage_s: Array, weight_s: Array) -> Pipeline:
+    """Idle time and transfers of (interleaved) 1F1B and of schedules that put weight gradients into the bubble.
 
     The slowest stage works for grad_accum t_max; before and after it the pipeline fills and drains, which takes
     (sum over the other stages of t) / vpp. With equal stages that is the (pp - 1) t / vpp of Narayanan et al. 2021
-    (arXiv:2104.04473). Each micro-batch crosses every boundary of its rank vpp times in each direction.
+    (arXiv:2104.04473). Zero bubble (arXiv:2401.10241): weight gradients wait; of each other stage's t, ZB-H1 leaves
+    t - 2 W, with F + B + W = t, at the memory of 1F1B, and ZB-V (two chunks a stage, there and back) t - 3 W, nothing
+    where the three take equal times. Each micro-batch crosses every boundary of its rank vpp times in each direction.
 
     Parameters
     ----------
-    stage_s : micro-batch time on the first, last and a middle stage, shape (3, layout) [s]
+    stage_s, weight_s : time of a micro-batch on the first, last and a middle stage, and the part of it that makes
+    weight gradients, shape (3, layout) [s]
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
-    slowest = stage_s.max(axis=0)
-    whole = stage_s[0] + stage_s[1] + np.maximum(pp - 2.0, 0.0) * stage_s[2]
-    bubble_s = np.where(pp > 1, (whole - slowest) / vpp, 0.0)
+    waits = np.maximum(stage_s - DEFERRED[layouts.schedule] * weight_s, 0.0)
+    slowest = np.argmax(stage_s, axis=0)
+    whole = waits[0] + waits[1] + np.maximum(pp - 2.0, 0.0) * waits[2]
+    bubble_s = np.where(pp > 1, (whole - waits[slowest, np.arange(len(layouts))]) / vpp, 0.0)
     rank = inputs.rank
     message = rank.resident_tokens * job.model.hidden * inputs.element_bytes
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes

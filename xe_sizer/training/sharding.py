@@ -24,7 +24,8 @@ class Census:
     linear : linear weights of layers but the experts'; other : norms, embedding, head
     experts : expert weights; adapters : LoRA weights and prompt encoder
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
-    gathers; root : embedding and head, which it gathers for the whole micro-batch
+    gathers; mean_layer, mean_experts : of an average layer; root : embedding and head, which it gathers for the
+    whole micro-batch
     embedding, head : of that, the tables on the first stage, and the weights of the head on the last (with the
     table of a tied one)
     """
@@ -35,6 +36,8 @@ class Census:
     adapters: Array
     layer: Array
     layer_experts: Array
+    mean_layer: Array
+    mean_experts: Array
     root: Array
     embedding: Array
     head: Array
@@ -73,15 +76,19 @@ def _total(weights: Iterable[Weight], layouts: Layouts) -> Array:
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
     """Matrices A and B of all adapters in the model [-]."""
-    return 2.0 * model.layers * len(method.learning.adapters)
+    adapters = 0
+    for kind, layers in model.layer_kinds:
+        names = {weight.name for weight in layer_weights(model, kind)}
+        adapters += layers * sum(not names.isdisjoint(adapted_weights(name)) for name in method.learning.adapters)
+    return 2.0 * adapters
 
 
 def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Array:
     """Adapters of one rank over all layers [-]: the factor on the split side of a weight is split, the other whole."""
     tp = as_array(layouts.tp)
     total = np.zeros(tp.shape)
-    for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
-        weights = {weight.name: weight for weight in layer_weights(model, moe)} if layers else {}
+    for kind, layers in model.layer_kinds:
+        weights = {weight.name: weight for weight in layer_weights(model, kind)}
         for name, rank in method.learning.adapters.items():
             members = [weights[part] for part in adapted_weights(name) if part in weights]
             if members:
@@ -94,11 +101,9 @@ def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Ar
 
 def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     """Elements on a rank of the first and the last stage; see `Census`."""
-    moe_share = model.moe_layers / model.layers
-    kinds = [(1.0 - moe_share, False)] * (moe_share < 1) + [(moe_share, True)] * (moe_share > 0)
     linear = other = experts = layer = layer_experts = np.zeros(np.shape(layouts.tp))
-    for share, moe in kinds:
-        weights = layer_weights(model, moe)
+    for kind, layers in model.layer_kinds:
+        share, weights = layers / model.layers, layer_weights(model, kind)
         parts = [
             _total((w for w in weights if w.kind == "linear" and w.split != "expert"), layouts),
             _total((w for w in weights if w.kind != "linear"), layouts),
@@ -119,6 +124,8 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
         adapters=np.stack([adapters] * 2),
         layer=np.stack([layer] * 2),
         layer_experts=np.stack([layer_experts] * 2),
+        mean_layer=np.stack([linear + other] * 2),
+        mean_experts=np.stack([experts] * 2),
         root=ends,
         embedding=np.stack([embedding, np.where(pp > 1, 0.0, embedding)]),
         head=np.stack([np.where(pp > 1, 0.0, head + tied), head + tied]),

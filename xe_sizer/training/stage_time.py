@@ -36,12 +36,14 @@ class StageTime:
     parts : PART_NAMES -> seconds, they sum to what the stage needs
     modules : module -> (forward, backward) seconds of its kernels; recomputation counts as backward
     forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
+    weight_s : the part of the backward that makes weight gradients
     """
 
     parts: dict[str, Array]
     modules: dict[str, tuple[Array, Array]]
     forward_s: Array
     backward_s: Array
+    weight_s: Array
 
     @property
     def total_s(self) -> Array:
@@ -74,14 +76,19 @@ def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array,
     return forward, backward
 
 
+def _weights_s(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> Array:
+    return np.zeros(shape) + sum(time.weight_s for time in times)
+
+
 def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dict[str, tuple[Array, Array]]:
     """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden."""
     node = job.network.node_ranks
     sizes = {"tp": layouts.tp, "cp": layouts.cp, "ep": layouts.ep}
     inner = {"tp": 1, "cp": layouts.tp, "ep": layouts.expert_tp}
     total = {group: (np.zeros(len(layouts)), np.zeros(len(layouts))) for group in sizes}
+    active = {group for group, size in sizes.items() if np.any(size > 1)}
     for op in operators:
-        if not isinstance(op, Collective) or np.all(sizes[op.group] == 1):
+        if not isinstance(op, Collective) or op.group not in active:
             continue
         ranks = as_array(sizes[op.group])
         per_node = np.clip(node // np.asarray(inner[op.group]), 1, ranks)
@@ -131,14 +138,22 @@ def _modules(
 
 
 def _exchanged(
-    job: Job, layouts: Layouts, stages: _Stages, operators: Iterable[Operator]
+    job: Job, layouts: Layouts, stages: _Stages, operators: tuple[tuple[Operator, ...], ...]
 ) -> dict[str, tuple[Array, Array]]:
-    """Seconds of the collectives that the stack does not hide, by part, forward and backward with recomputation."""
+    """Seconds of the collectives that the stack does not hide, by part, forward and backward with recomputation.
+
+    Layers recompute theirs, embedding and head do not.
+    """
     again = (layouts.recompute == FULL).astype(float)
+    layers, embedding, head = (_exchanges(ops, job, layouts) for ops in operators)
     shown = {}
-    for group, (there, back) in _exchanges(operators, job, layouts).items():
-        share = stages.layers * (1.0 - _hidden_share(job, group))
-        shown[GROUP_PART[group]] = share * there, share * (back + again * there)
+    for group, (there, back) in layers.items():
+        ends = [stages.total(0.0 * there, embedding[group][side], head[group][side]) for side in (0, 1)]
+        share = 1.0 - _hidden_share(job, group)
+        shown[GROUP_PART[group]] = (
+            share * (stages.layers * there + ends[0]),
+            share * (stages.layers * (back + again * there) + ends[1]),
+        )
     return shown
 
 
@@ -156,7 +171,7 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
     forward, backward = (stages.total(*(part[side] for part in sums)) for side in (0, 1))
     selective = inputs.kernels.selective
     recompute = stages.layers * _recomputed(layers, layouts, shape, selective)
-    exchanged = _exchanged(job, layouts, stages, operators[0])
+    exchanged = _exchanged(job, layouts, stages, operators)
     forward_s = forward + sum(there for there, _ in exchanged.values())
     backward_s = backward + recompute + sum(back for _, back in exchanged.values())
     forward_gap_s, backward_gap_s = _waiting_for_host(job, layouts, stages, operators, forward_s, backward_s)
@@ -170,6 +185,7 @@ def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
         forward_s=forward_s + forward_gap_s,
         backward_s=backward_s + backward_gap_s,
+        weight_s=stages.total(*(_weights_s(times, shape) for times in (layers, embedding, head))),
     )
 
 

@@ -32,7 +32,10 @@ FORMULAS = {
         "collective laws",
     ),
     "expert-parallel communication": ("all-to-all of routed tokens, there and back", "collective laws"),
-    "pipeline bubble": ("(sum of the other stages' times) / vpp", "arXiv:2104.04473"),
+    "pipeline bubble": (
+        "(sum of the other stages' times, less deferred weight gradients) / vpp",
+        "arXiv:2104.04473, 2401.10241",
+    ),
     "pipeline transfers": ("2 vpp sends of a boundary tensor per micro-batch", "collective laws"),
     "data-parallel communication": (
         "gradients and sharded weights, less what compute hides",
@@ -82,6 +85,8 @@ class Timeline:
     @cached_property
     def recompute_flops(self) -> Array:
         """What runs a second time, at the lengths of the critical path."""
+        if not np.any(self.layouts.recompute):
+            return np.zeros(len(self.layouts))
         inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
         recomputed = recomputed_flops(layer_operators(inputs), self.layouts, inputs.kernels.selective)
         return as_array(self.layouts.grad_accum) * recomputed / self.layouts.pp
@@ -156,7 +161,7 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     sizes, base = ElementBytes.of(job), float(job.method.learning.base)
     layers = layers_per_stage(job.model, layouts)
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
-    layer, experts, root = (part.max(axis=0) for part in (held.layer, held.layer_experts, held.root))
+    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
     layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
     root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers
@@ -234,7 +239,7 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     inputs = job.graph(layouts, as_array(job.sequences(layouts).critical_tokens))
     stage = stage_time(job, layouts, inputs)
     held, groups = census(job.model, job.method, layouts), _Groups.of(job, layouts)
-    schedule = pipeline(job, layouts, inputs, stage.total_s)
+    schedule = pipeline(job, layouts, inputs, stage.total_s, stage.weight_s)
     slowest = np.argmax(stage.total_s, axis=0)
     accum, columns = as_array(layouts.grad_accum), np.arange(len(layouts))
     components = {name: accum * stage.parts[name][slowest, columns] for name in PART_NAMES}

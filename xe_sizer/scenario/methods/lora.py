@@ -34,14 +34,12 @@ NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 def _linear_names(model: ModelShape) -> tuple[str, ...]:
     """Linear weights of the layers that adapters can sit on: all but routers and the experts themselves."""
-    names = []
-    for moe in (False, True):
-        if (model.moe_layers if moe else model.layers - model.moe_layers) > 0:
-            names += [
-                weight.name
-                for weight in layer_weights(model, moe)
-                if weight.kind == "linear" and weight.split != "expert" and weight.module != "router"
-            ]
+    names = [
+        weight.name
+        for kind, _ in model.layer_kinds
+        for weight in layer_weights(model, kind)
+        if weight.kind == "linear" and weight.split != "expert" and weight.module != "router"
+    ]
     return tuple(dict.fromkeys(names))
 
 

@@ -44,8 +44,8 @@ class Method:
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
         total = 0
-        for layers, moe in ((model.layers - model.moe_layers, False), (model.moe_layers, True)):
-            weights = {weight.name: weight for weight in layer_weights(model, moe)} if layers else {}
+        for kind, layers in model.layer_kinds:
+            weights = {weight.name: weight for weight in layer_weights(model, kind)}
             total += layers * sum(self._adapter_sizes(weights))
         return total
 
