@@ -282,6 +282,14 @@ def _price_per_gpu_hour(asked: CostSection, server: Server) -> float | None:
     return server.price_per_hour / server.accelerators
 
 
+def at_the_speed_of_light(job: Job) -> Job:
+    """The same job with every peak reached and every exchange hidden, as `--ideal` prices it."""
+    ideal = Efficiency(ideal=True)
+    stack = _without_losses(job.stack, ideal)
+    device = device_of(job.server.accelerator, stack, job.precision, ideal)
+    return replace(job, stack=stack, device=device)
+
+
 def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
     """Fixed fractions of the peaks leave no room for a host, and perhaps none for exchanges."""
     if not efficiency.fixed:

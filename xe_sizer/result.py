@@ -128,6 +128,14 @@ class TimeComponent(Struct, frozen=True):
     source: str = ""
 
 
+class Loss(Struct, frozen=True):
+    """Part of a step that the speed of light would not take."""
+
+    name: str
+    seconds: float
+    share: float
+
+
 class ModuleTime(Struct, frozen=True):
     name: str
     forward_s: float
@@ -138,7 +146,9 @@ class Time(Struct, frozen=True):
     """Time of an optimizer step and of the whole job. `bound` names what limits the step.
 
     mfu counts the FLOPs that the model needs for the processed tokens, hfu also those of recomputation.
-    `evidence` says what the ranges rest on; `calibrated` whether that is measurements.
+    `evidence` says what the ranges rest on; `calibrated` whether that is measurements. `ideal_step_s` is the step of
+    the same layout at the speed of light (peaks reached, exchanges hidden), `losses` where the rest goes, largest
+    first; None and empty where fixed efficiencies were asked for.
     """
 
     step_s: Range
@@ -153,6 +163,8 @@ class Time(Struct, frozen=True):
     bound: str
     calibrated: bool
     evidence: str
+    ideal_step_s: float | None = None
+    losses: tuple[Loss, ...] = ()
 
 
 class Data(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from xe_sizer import __version__
 from xe_sizer.profiles.registry import is_path
-from xe_sizer.question import Question
+from xe_sizer.question import Question, at_the_speed_of_light
 from xe_sizer.result import (
     SCHEMA_VERSION,
     Cost,
@@ -16,6 +16,7 @@ from xe_sizer.result import (
     Gpus,
     Layout,
     Limit,
+    Loss,
     Memory,
     MemoryComponent,
     ModuleTime,
@@ -34,10 +35,12 @@ from xe_sizer.training.layout import WORDS, Layouts
 from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
 from xe_sizer.training.memory import MOMENTS, at_level
 from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
+from xe_sizer.training.step import timeline
 from xe_sizer.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
 KWH_J = 3.6e6
+COMPUTE = ("forward", "backward", "recompute")
 # Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
 TRAINING_POWER_SHARE = 0.85
 NODE_OVERHEAD = 1.25
@@ -146,6 +149,7 @@ def _time(priced: Priced) -> Time:
     samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
+    ideal = _ideal_seconds(priced)
     return Time(
         step_s=span.around(step_s),
         components=tuple(
@@ -172,13 +176,33 @@ def _time(priced: Priced) -> Time:
         bound=_bound(seconds),
         calibrated=span.calibrated,
         evidence=span.evidence,
+        ideal_step_s=None if ideal is None else sum(ideal.values()),
+        losses=() if ideal is None else _losses(seconds, ideal),
     )
+
+
+def _ideal_seconds(priced: Priced) -> dict[str, float] | None:
+    """The parts of a step at the speed of light; None where fixed efficiencies replace the laws."""
+    if priced.question.efficiency.fixed:
+        return None
+    line = timeline(at_the_speed_of_light(priced.question.job), priced.layouts)
+    return {name: float(value[0]) for name, value in line.components.items()}
+
+
+def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
+    """What each part takes beyond the speed of light, largest first, kernels together."""
+    step_s = sum(seconds.values())
+    kernels = sum(seconds[name] - ideal[name] for name in COMPUTE)
+    lost = {name: seconds[name] - ideal[name] for name in seconds if name not in COMPUTE}
+    lost = {"kernels below their peaks": kernels, **lost}
+    found = sorted(lost.items(), key=lambda item: -item[1])
+    return tuple(Loss(name=name, seconds=s, share=s / step_s) for name, s in found if s > 0)
 
 
 def _bound(seconds: Mapping[str, float]) -> str:
     """The part of the step that costs most, forward, backward and recomputation taken together as compute."""
-    compute = sum(seconds[name] for name in ("forward", "backward", "recompute"))
-    others = {name: value for name, value in seconds.items() if name not in ("forward", "backward", "recompute")}
+    compute = sum(seconds[name] for name in COMPUTE)
+    others = {name: value for name, value in seconds.items() if name not in COMPUTE}
     name, value = max(others.items(), key=lambda item: item[1])
     return "compute" if compute >= value else name
 

@@ -261,3 +261,15 @@ def test_a_saved_answer_renders_to_what_estimate_prints(cli: Cli, tmp_path: Path
     for format_ in ("table", "markdown", "csv", "html", "json"):
         direct, rendered = cli("estimate", *NO, "-f", format_), cli("render", file, "-f", format_)
         assert rendered.out == direct.out
+
+
+def test_losses_explain_the_distance_to_the_speed_of_light(cli: Cli) -> None:
+    """The ideal step is what `--ideal` prices for the same layout; the losses are the difference."""
+    command = "estimate --model llama-2-70b --server dell-xe9680-h100 --gpus 16 --job sft --stack nemo --steps 10 "
+    command += "--tp 8 --pp 2 --micro-batch 1 --recompute full --format json"
+    time = json.loads(cli(*command.split()).out)["time"]
+    ideal = json.loads(cli(*command.split(), "--ideal").out)["time"]
+    assert time["ideal_step_s"] == pytest.approx(ideal["step_s"]["expected"], rel=1e-9)
+    lost = time["step_s"]["expected"] - time["ideal_step_s"]
+    assert sum(loss["seconds"] for loss in time["losses"]) == pytest.approx(lost, rel=1e-9)
+    assert ideal["ideal_step_s"] is None

@@ -41,6 +41,7 @@ from xe_sizer.result import Cost, Result
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b"}
+WORST_LOSSES = 2
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
 
 
@@ -222,6 +223,7 @@ def totals_table(result: Result) -> Table:
         ("tokens per second and GPU", number(time.tokens_per_s_per_gpu), ""),
         ("samples per second", number(time.samples_per_s), ""),
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
+        *_ideal_rows(result),
     ]
     evidence = clean(time.evidence).removeprefix("uncalibrated: ")
     span = "range" if time.calibrated else "range *"
@@ -231,6 +233,14 @@ def totals_table(result: Result) -> Table:
         rows=tuple(rows),
         note=f"Ranges rest on {evidence}" if time.calibrated else f"* uncalibrated: {evidence}",
     )
+
+
+def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
+    """How near the step comes to the speed of light, and what keeps it from there."""
+    time = result.time
+    if time.ideal_step_s:
+        lost = ", ".join(f"{clean(loss.name)} {percent(loss.share)}" for loss in time.losses[:WORST_LOSSES])
+        yield "share of the ideal", percent(time.ideal_step_s / time.step_s.expected), f"lost: {lost}" if lost else ""
 
 
 def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
