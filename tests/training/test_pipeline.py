@@ -15,7 +15,7 @@ from xe_sizer.training.pipeline import Pipeline, pipeline
 def scheduled(made: Job, stage_s: Array, weights: float = 1 / 3, **sizes: object) -> Pipeline:
     chosen = layouts(**sizes)
     tokens = np.full(len(chosen), 2048.0)
-    return pipeline(made, chosen, made.graph(chosen, tokens), stage_s, weights * stage_s)
+    return pipeline(made, chosen, made.rank_shapes(chosen, tokens), stage_s, weights * stage_s)
 
 
 @pytest.mark.parametrize("pp", [2, 4, 8])

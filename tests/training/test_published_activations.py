@@ -55,8 +55,8 @@ def subject(size: Published) -> Job:
 def layer_bytes(size: Published, recompute: int = 0, tp: int = 1, sequence_parallel: int = 0) -> float:
     made = subject(size)
     chosen = layouts(tp=tp, sequence_parallel=sequence_parallel, micro_batch=size.batch, recompute=recompute)
-    inputs = made.graph(chosen, np.array([float(SEQUENCE)]))
-    return float(activations(inputs, chosen, 2.0, np.ones(1)).kept[0])
+    shapes = made.rank_shapes(chosen, np.array([float(SEQUENCE)]))
+    return float(activations(shapes, chosen, 2.0, np.ones(1)).kept[0])
 
 
 def in_units(size: Published, value: float) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, Scan, as_array
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_kinds, logits_per_rank
+from xe_sizer.training.job import RankShapes
 from xe_sizer.training.layout import RECOMPUTE, Layouts
 
 # Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
@@ -90,6 +91,16 @@ def backward_peak_bytes(
     return np.asarray(np.maximum(peak, grown))
 
 
+def _walks(
+    operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float
+) -> tuple[Array, Array]:
+    """Peaks of a layer's backward where fresh gradients stay, and where they go at once."""
+    stays, goes = (
+        backward_peak_bytes(operators, layers, element_bytes, gradient_bytes, np.full(1, keeps)) for keeps in (1.0, 0.0)
+    )
+    return stays, goes
+
+
 def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
     """Saved bytes of the first layer's operators before its first adapter: no gradient reaches them [bytes]."""
     if inputs.learning.base or not inputs.learning.adapters:
@@ -117,28 +128,31 @@ def _kept_when_selective(op: Operator, inputs: GraphInputs) -> Array:
     return inputs.zeros
 
 
-def activations(inputs: GraphInputs, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
+def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
     """Activations under each layout; with full recomputation a layer keeps its input alone."""
+    inputs, spread = shapes.inputs, shapes.spread
     model = inputs.model
     kinds = layer_kinds(inputs)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / model.layers
     selective = np.asarray(sum(_kept_when_selective(op, inputs) for _, ops in kinds for op in ops)) / model.layers
-    checkpoint = inputs.residual_bytes
+    checkpoint = spread(inputs.residual_bytes)
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     walks = [
-        backward_peak_bytes(ops, layers, inputs.element_bytes, gradient_bytes, keeps_gradients) for layers, ops in kinds
+        np.where(keeps_gradients > 0, spread(stays), spread(goes))
+        for stays, goes in (_walks(ops, layers, inputs.element_bytes, gradient_bytes) for layers, ops in kinds)
     ]
-    logits = logits_per_rank(inputs)
+    logits = spread(logits_per_rank(inputs))
+    ends = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
     loss = inputs.kernels.loss
     capped = inputs.element_bytes * float("logits" in model.soft_caps)  # the tanh keeps its result
     return Activations(
-        kept=np.select([full, partial], [checkpoint, selective], everything),
+        kept=np.select([full, partial], [checkpoint, spread(selective)], spread(everything)),
         checkpoint=np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
-        backward_peak=np.max(np.broadcast_arrays(*walks), axis=0) + np.where(full, 3.0, 1.0) * inputs.residual_bytes,
-        ends=saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs)),
-        before_learning=np.where(full, 0.0, _before_learning(kinds[0][1], inputs)),
+        backward_peak=np.max(np.broadcast_arrays(*walks), axis=0) + np.where(full, 3.0, 1.0) * checkpoint,
+        ends=spread(ends),
+        before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (LOSS_KEPT_BYTES[loss] + capped),
         loss_live=logits * (LOSS_LIVE_BYTES[loss] + capped),
     )

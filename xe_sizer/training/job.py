@@ -15,10 +15,22 @@ from xe_sizer.pricing import Device
 from xe_sizer.scenario.data import Sequences, TokenLengths, sequences
 from xe_sizer.scenario.methods import Method
 from xe_sizer.stacks.stack import Stack
+from xe_sizer.training.distinct import Distinct, distinct
 from xe_sizer.training.layout import Layouts
 
 SIXTEEN_BIT = ("bf16", "fp16", "fp8", "fp4")  # activations are 16 bit; fp8 and fp4 cast only the operands of products
 FLOAT32 = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class RankShapes:
+    """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
+
+    inputs: GraphInputs
+    rows: Distinct
+
+    def spread(self, per_shape: Array) -> Array:
+        return self.rows.spread(per_shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +87,16 @@ class Job:
             samples=self.samples,
             round_to=self.stack.defaults.pad_to_multiple,
         )
+
+    def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
+        """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
+        tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
+        sizes = (layouts.tp, layouts.cp, layouts.ep, layouts.expert_tp, layouts.sequence_parallel, layouts.micro_batch)
+        columns = [*sizes, tokens]
+        if self.casts_weights:  # a rank casts its shard alone
+            columns.append(np.where(layouts.zero == 3, layouts.dp * layouts.cp, 1))
+        rows = distinct(columns)
+        return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
     def graph(self, layouts: Layouts, tokens_per_sequence: Array) -> GraphInputs:
         """The operator graph's inputs for sequences of the given length [tokens] under each layout."""

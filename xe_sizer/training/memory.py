@@ -6,7 +6,9 @@ and the last, moments those of MOMENTS. The verdict takes the worst of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,9 +113,9 @@ class Ledger:
 
     @property
     def total_bytes(self) -> Array:
-        return np.asarray(sum(self.components.values()))
+        return _sum(self.components.values())
 
-    @property
+    @cached_property
     def peak_bytes(self) -> Array:
         """Worst stage and moment of each layout, shape (layout,)."""
         return np.asarray(self.total_bytes.max(axis=(0, 1)))
@@ -121,14 +123,14 @@ class Ledger:
     @property
     def tensor_peak_bytes(self) -> Array:
         """Peak of live tensors alone, what PyTorch calls allocated, shape (layout,)."""
-        tensors = sum(value for name, value in self.components.items() if name not in NOT_TENSORS)
-        return np.asarray(np.asarray(tensors).max(axis=(0, 1)))
+        tensors = _sum(value for name, value in self.components.items() if name not in NOT_TENSORS)
+        return np.asarray(tensors.max(axis=(0, 1)))
 
     @property
     def reserved_peak_bytes(self) -> Array:
         """Peak of what the allocator holds: tensors and its slack, shape (layout,)."""
-        reserved = sum(value for name, value in self.components.items() if name not in NOT_RESERVED)
-        return np.asarray(np.asarray(reserved).max(axis=(0, 1)))
+        reserved = _sum(value for name, value in self.components.items() if name not in NOT_RESERVED)
+        return np.asarray(reserved.max(axis=(0, 1)))
 
     def over_time(self, index: int = 0) -> dict[str, float]:
         """Bytes at each moment on the stage of the peak, one layout."""
@@ -152,6 +154,15 @@ class Ledger:
         stage, moment = self.worst(index)
         shape = self.total_bytes.shape
         return {name: float(np.broadcast_to(v, shape)[stage, moment, index]) for name, v in self.components.items()}
+
+
+def _sum(parts: Iterable[Array]) -> Array:
+    """The sum of arrays that broadcast to (stage, moment, layout); small ones are added up first."""
+    total: Array = np.zeros((1, 1, 1))
+    for part in sorted(parts, key=np.size):
+        inside = np.broadcast_shapes(total.shape, part.shape) == total.shape
+        total = np.add(total, part, out=total) if inside else total + part
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,13 +301,15 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
 
     Every stage holds the micro-batches in flight; all but the one in its backward stay whole.
     """
-    inputs = job.graph(layouts, longest_tokens)
+    shapes = job.rank_shapes(layouts, longest_tokens)
     gradient_bytes = ElementBytes.of(job).gradient
-    one = activations(inputs, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
+    one = activations(shapes, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
     layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
     # Autocast runs a float32 head in 16 bit all the same.
     upcast = job.method.quantised and job.stack.states.quantised_upcast and not job.stack.states.autocast
-    wide_logits = np.where(layouts.zero < 3, FLOAT32 * float(upcast), 0.0) * logits_per_rank(inputs)
+    wide_logits = np.where(layouts.zero < 3, FLOAT32 * float(upcast), 0.0) * shapes.spread(
+        logits_per_rank(shapes.inputs)
+    )
     has_head = np.stack([layouts.pp == 1, np.ones_like(layouts.pp, dtype=bool)]).astype(float)
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
     kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
@@ -309,7 +322,7 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
         + _spread(kept - one.kept + one.checkpoint) * LAST_LAYER
         + _spread(first) * FIRST_LAYER,
         "layer in its backward": one.backward_peak * LAYERS_BACKWARD
-        + _spread(tied + inputs.residual_bytes) * BACKWARD_END,
+        + _spread(tied + shapes.spread(shapes.inputs.residual_bytes)) * BACKWARD_END,
         "logits and loss": _spread((one.loss_kept + wide_logits) * has_head) * FORWARD
         + _spread((one.loss_live + wide_logits) * has_head) * LOSS,
     }
@@ -374,15 +387,15 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
     components = _states(job, layouts, held, shards)
     components |= _in_passing(job, layouts, held, shards)
     components |= _activations(job, layouts, held, longest_tokens)
-    components |= _overheads(job, layouts, np.asarray(sum(components.values())), level)
+    components |= _overheads(job, layouts, _sum(components.values()), level)
     components[BUCKETS] = _buckets(job, layouts, held)
     return Ledger({name: components[name] for name in FORMULAS}, _host_bytes(job, layouts, held))
 
 
 def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
     """The same tensors with what varies between runs at another level."""
-    tensors = sum(value for name, value in ledger.components.items() if name not in (*OVERHEADS, BUCKETS))
-    components = ledger.components | _overheads(job, layouts, np.asarray(tensors), level)
+    tensors = _sum(value for name, value in ledger.components.items() if name not in (*OVERHEADS, BUCKETS))
+    components = ledger.components | _overheads(job, layouts, tensors, level)
     return Ledger(components, ledger.host_bytes)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from xe_sizer.cost.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.transformer import GraphInputs
-from xe_sizer.training.job import Job
+from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import Layouts
 
 # Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES.
@@ -24,7 +23,7 @@ class Pipeline:
     transfer_s: Array
 
 
-def pipeline(job: Job, layouts: Layouts, inputs: GraphInputs, stage_s: Array, weight_s: Array) -> Pipeline:
+def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, weight_s: Array) -> Pipeline:
     """Idle time and transfers of (interleaved) 1F1B and of schedules that put weight gradients into the bubble.
 
     The slowest stage works for grad_accum t_max; before and after it the pipeline fills and drains, which takes
@@ -43,8 +42,8 @@ def pipeline(job: Job, layouts: Layouts, inputs: GraphInputs, stage_s: Array, we
     slowest = np.argmax(stage_s, axis=0)
     whole = waits[0] + waits[1] + np.maximum(pp - 2.0, 0.0) * waits[2]
     bubble_s = np.where(pp > 1, (whole - waits[slowest, np.arange(len(layouts))]) / vpp, 0.0)
-    rank = inputs.rank
-    message = rank.resident_tokens * job.model.hidden * inputs.element_bytes
+    inputs = shapes.inputs
+    message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
     each_s = collective_time_s(
         POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network

@@ -6,7 +6,7 @@ Arrays have shape (2, layouts): the first pipeline stage and the last; with one 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, adapted_weights, embedding_weights, head_weights, layer_weights
 from xe_sizer.scenario.methods import Method
+from xe_sizer.training.distinct import distinct
 from xe_sizer.training.layout import Layouts
 
 
@@ -101,6 +102,12 @@ def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Ar
 
 def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     """Elements on a rank of the first and the last stage; see `Census`."""
+    rows = distinct([layouts.tp, layouts.pp, layouts.ep, layouts.expert_tp])
+    counted = _census(model, method, layouts[rows.first])
+    return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
+
+
+def _census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     linear = other = experts = layer = layer_experts = np.zeros(np.shape(layouts.tp))
     for kind, layers in model.layer_kinds:
         share, weights = layers / model.layers, layer_weights(model, kind)

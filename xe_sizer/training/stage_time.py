@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from xe_sizer.cost.collectives import collective_time_s
 from xe_sizer.cost.host import exposed_launch_time_s
-from xe_sizer.graph.operators import Array, Collective, Operator, as_array, recomputed_share
+from xe_sizer.graph.operators import Array, Collective, Operator, RankShape, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.pricing import OperatorTime, launch_counts, price
-from xe_sizer.training.job import Job
+from xe_sizer.training.distinct import IntArray
+from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
 
@@ -34,13 +34,11 @@ class StageTime:
     """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
 
     parts : PART_NAMES -> seconds, they sum to what the stage needs
-    modules : module -> (forward, backward) seconds of its kernels; recomputation counts as backward
     forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
     weight_s : the part of the backward that makes weight gradients
     """
 
     parts: dict[str, Array]
-    modules: dict[str, tuple[Array, Array]]
     forward_s: Array
     backward_s: Array
     weight_s: Array
@@ -69,29 +67,26 @@ class _Stages:
         return self.layers * layers + self.embedding * embedding + self.head * head
 
 
-def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array, Array]:
-    forward, backward = np.zeros(shape), np.zeros(shape)
+def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Forward, backward and weight gradients of the operators together [s]."""
+    forward, backward, weights = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for time in times:
-        forward, backward = forward + time.forward_s, backward + time.backward_s
-    return forward, backward
+        forward, backward, weights = forward + time.forward_s, backward + time.backward_s, weights + time.weight_s
+    return forward, backward, weights
 
 
-def _weights_s(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> Array:
-    return np.zeros(shape) + sum(time.weight_s for time in times)
-
-
-def _exchanges(operators: Iterable[Operator], job: Job, layouts: Layouts) -> dict[str, tuple[Array, Array]]:
+def _exchanges(operators: Iterable[Operator], job: Job, rank: RankShape) -> dict[str, tuple[Array, Array]]:
     """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden."""
     node = job.network.node_ranks
-    sizes = {"tp": layouts.tp, "cp": layouts.cp, "ep": layouts.ep}
-    inner = {"tp": 1, "cp": layouts.tp, "ep": layouts.expert_tp}
-    total = {group: (np.zeros(len(layouts)), np.zeros(len(layouts))) for group in sizes}
+    sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
+    inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
+    total = {group: (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape)) for group in sizes}
     active = {group for group, size in sizes.items() if np.any(size > 1)}
     for op in operators:
         if not isinstance(op, Collective) or op.group not in active:
             continue
-        ranks = as_array(sizes[op.group])
-        per_node = np.clip(node // np.asarray(inner[op.group]), 1, ranks)
+        ranks = sizes[op.group]
+        per_node = np.clip(node // inner[op.group], 1, ranks)
         seconds = [
             op.layers
             * sum(
@@ -111,82 +106,88 @@ def _hidden_share(job: Job, group: str) -> float:
     return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
 
 
-def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shape: tuple[int, ...], selective: str) -> Array:
+def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankShapes) -> Array:
     """Forward seconds that run again in the backward: all of a layer, or what the stack selects."""
-    everything, selected = np.zeros(shape), np.zeros(shape)
+    size = shapes.inputs.rank.tp.shape
+    everything, selected = np.zeros(size), np.zeros(size)
     for time in times:
         everything = everything + time.forward_s
-        selected = selected + recomputed_share(time.operator, selective) * time.forward_s
-    return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, selected], 0.0)
-
-
-def _modules(
-    groups: Iterable[tuple[Array, Iterable[OperatorTime], ArrayLike]], selective: str
-) -> dict[str, tuple[Array, Array]]:
-    """Seconds by module; `groups` are (share on each stage, operator times, recomputation of their forward)."""
-    modules: dict[str, tuple[Array, Array]] = {}
-    for on_stage, times, recompute in groups:
-        mode = np.asarray(recompute)
-        everything, selected = (mode == FULL).astype(float), (mode == SELECTIVE).astype(float)
-        for time in times:
-            forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
-            redone = (everything + selected * recomputed_share(time.operator, selective)) * time.forward_s
-            modules[time.operator.module] = (
-                forward + on_stage * time.forward_s, backward + on_stage * (time.backward_s + redone),
-            )  # fmt: skip
-    return modules
+        selected = selected + recomputed_share(time.operator, shapes.inputs.kernels.selective) * time.forward_s
+    modes = [layouts.recompute == FULL, layouts.recompute == SELECTIVE]
+    return np.select(modes, [shapes.spread(everything), shapes.spread(selected)], 0.0)
 
 
 def _exchanged(
-    job: Job, layouts: Layouts, stages: _Stages, operators: tuple[tuple[Operator, ...], ...]
+    job: Job, layouts: Layouts, stages: _Stages, shapes: RankShapes, operators: tuple[tuple[Operator, ...], ...]
 ) -> dict[str, tuple[Array, Array]]:
     """Seconds of the collectives that the stack does not hide, by part, forward and backward with recomputation.
 
     Layers recompute theirs, embedding and head do not.
     """
     again = (layouts.recompute == FULL).astype(float)
-    layers, embedding, head = (_exchanges(ops, job, layouts) for ops in operators)
+    found = [_exchanges(ops, job, shapes.inputs.rank) for ops in operators]
     shown = {}
-    for group, (there, back) in layers.items():
-        ends = [stages.total(0.0 * there, embedding[group][side], head[group][side]) for side in (0, 1)]
+    for group, part in GROUP_PART.items():
         share = 1.0 - _hidden_share(job, group)
-        shown[GROUP_PART[group]] = (
+        layers, embedding, head = ([shapes.spread(side) for side in exchanges[group]] for exchanges in found)
+        ends = [stages.embedding * embedding[side] + stages.head * head[side] for side in (0, 1)]
+        there, back = layers
+        shown[part] = (
             share * (stages.layers * there + ends[0]),
             share * (stages.layers * (back + again * there) + ends[1]),
         )
     return shown
 
 
-def stage_time(job: Job, layouts: Layouts, inputs: GraphInputs) -> StageTime:
+def _operators(inputs: GraphInputs) -> tuple[tuple[Operator, ...], ...]:
+    return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
+
+
+def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
     """Time of one micro-batch on the first, the last and a middle stage under each layout.
 
     forward + backward: operator laws. recompute: the forward of what was dropped. Exchanges: what the stack does not
-    hide. host: launches that take longer than the kernels they start.
+    hide. host: launches that take longer than the kernels they start. Operators are priced once for every distinct
+    shape that a rank sees.
     """
-    shape = (len(layouts),)
-    stages = _Stages.of(job, layouts)
-    operators = (layer_operators(inputs), embedding_operators(inputs), head_operators(inputs))
-    layers, embedding, head = (price(ops, job.device) for ops in operators)
-    sums = [_sums(times, shape) for times in (layers, embedding, head)]
-    forward, backward = (stages.total(*(part[side] for part in sums)) for side in (0, 1))
-    selective = inputs.kernels.selective
-    recompute = stages.layers * _recomputed(layers, layouts, shape, selective)
-    exchanged = _exchanged(job, layouts, stages, operators)
+    stages, operators = _Stages.of(job, layouts), _operators(shapes.inputs)
+    priced = [price(ops, job.device) for ops in operators]
+    sums = [_sums(times, shapes.inputs.rank.tp.shape) for times in priced]
+    forward, backward, weight_s = (stages.total(*(shapes.spread(part[side]) for part in sums)) for side in range(3))
+    recompute = stages.layers * _recomputed(priced[0], layouts, shapes)
+    exchanged = _exchanged(job, layouts, stages, shapes, operators)
     forward_s = forward + sum(there for there, _ in exchanged.values())
     backward_s = backward + recompute + sum(back for _, back in exchanged.values())
     forward_gap_s, backward_gap_s = _waiting_for_host(job, layouts, stages, operators, forward_s, backward_s)
     parts = {"forward": forward, "backward": backward, "recompute": recompute}
     parts |= {name: there + back for name, (there, back) in exchanged.items()}
     parts["host"] = forward_gap_s + backward_gap_s + job.stack.micro_batch_overhead_s
-    groups = ((stages.layers, layers, layouts.recompute), (stages.embedding, embedding, 0), (stages.head, head, 0))
     return StageTime(
         parts={name: parts[name] for name in PART_NAMES},
-        modules=_modules(groups, selective),
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
         forward_s=forward_s + forward_gap_s,
         backward_s=backward_s + backward_gap_s,
-        weight_s=stages.total(*(_weights_s(times, shape) for times in (layers, embedding, head))),
+        weight_s=weight_s,
     )
+
+
+def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArray) -> dict[str, tuple[Array, Array]]:
+    """Module -> forward and backward seconds of its kernels in one micro-batch of a stage; recomputation is backward.
+
+    slowest : the stage of each layout (0 first, 1 last, 2 middle)
+    """
+    stages, columns = _Stages.of(job, layouts), np.arange(len(layouts))
+    selective = shapes.inputs.kernels.selective
+    shares = [part[slowest, columns] for part in (stages.layers, stages.embedding, stages.head)]
+    modes = [layouts.recompute, 0 * layouts.recompute, 0 * layouts.recompute]
+    modules: dict[str, tuple[Array, Array]] = {}
+    for on_stage, operators, mode in zip(shares, _operators(shapes.inputs), modes, strict=True):
+        for time in price(operators, job.device):
+            forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
+            again = (mode == FULL) + (mode == SELECTIVE) * recomputed_share(time.operator, selective)
+            there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
+            modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
+    return modules
 
 
 def _waiting_for_host(

@@ -10,13 +10,14 @@ import numpy as np
 from xe_sizer.cost.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
+from xe_sizer.training.distinct import IntArray
 from xe_sizer.training.element_bytes import ElementBytes
 from xe_sizer.training.flops import needed_flops, recomputed_flops
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
-from xe_sizer.training.stage_time import PART_NAMES, StageTime, stage_time
+from xe_sizer.training.stage_time import PART_NAMES, StageTime, module_time, stage_time
 
 FORMULAS = {
     "forward": ("sum of the operators' laws over the stage's layers x micro-batches", "accelerator profile"),
@@ -61,18 +62,28 @@ class Timeline:
     """One optimizer step under each layout, shape (layout,).
 
     components : name -> seconds; they sum to `step_s`
+    slowest : the stage that decides (0 first, 1 last, 2 middle)
     modules : module -> (forward, backward) seconds on the slowest stage
-    flops, recompute_flops : of one GPU on average [FLOP]; counted when asked for, as a search never asks
+    flops, recompute_flops : of one GPU on average [FLOP]
+    Modules and FLOPs are counted when asked for, as a search never asks.
     """
 
     job: Job
     layouts: Layouts
     components: dict[str, Array]
-    modules: dict[str, tuple[Array, Array]]
+    slowest: IntArray
 
     @property
     def step_s(self) -> Array:
         return np.asarray(sum(self.components.values()))
+
+    @cached_property
+    def modules(self) -> dict[str, tuple[Array, Array]]:
+        """Kernels of all micro-batches by module."""
+        shapes = self.job.rank_shapes(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
+        accum = as_array(self.layouts.grad_accum)
+        one = module_time(self.job, self.layouts, shapes, self.slowest)
+        return {name: (accum * forward, accum * backward) for name, (forward, backward) in one.items()}
 
     @cached_property
     def flops(self) -> Array:
@@ -94,9 +105,8 @@ class Timeline:
     def at(self, index: int) -> Timeline:
         """The timeline of one of the layouts."""
         chosen = slice(index, index + 1)
-        modules = {name: (forward[chosen], backward[chosen]) for name, (forward, backward) in self.modules.items()}
         parts = {name: seconds[chosen] for name, seconds in self.components.items()}
-        return Timeline(self.job, self.layouts[chosen], parts, modules)
+        return Timeline(self.job, self.layouts[chosen], parts, self.slowest[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +246,10 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     -------
     Timeline; seconds, shape (layout,)
     """
-    inputs = job.graph(layouts, as_array(job.sequences(layouts).critical_tokens))
-    stage = stage_time(job, layouts, inputs)
+    shapes = job.rank_shapes(layouts, as_array(job.sequences(layouts).critical_tokens))
+    stage = stage_time(job, layouts, shapes)
     held, groups = census(job.model, job.method, layouts), _Groups.of(job, layouts)
-    schedule = pipeline(job, layouts, inputs, stage.total_s, stage.weight_s)
+    schedule = pipeline(job, layouts, shapes, stage.total_s, stage.weight_s)
     slowest = np.argmax(stage.total_s, axis=0)
     accum, columns = as_array(layouts.grad_accum), np.arange(len(layouts))
     components = {name: accum * stage.parts[name][slowest, columns] for name in PART_NAMES}
@@ -248,8 +258,4 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     components["data-parallel communication"] = _data_parallel(job, layouts, held, stage, groups)
     components["optimizer"], components["offload"] = _optimizer(job, layouts, held)
     components["step overhead"] = np.full(len(layouts), job.stack.step_overhead_s)
-    modules = {
-        name: (accum * forward[slowest, columns], accum * backward[slowest, columns])
-        for name, (forward, backward) in stage.modules.items()
-    }
-    return Timeline(job, layouts, {name: components[name] for name in FORMULAS}, modules)
+    return Timeline(job, layouts, {name: components[name] for name in FORMULAS}, slowest)

@@ -1,0 +1,51 @@
+"""Rows that differ: many layouts share what their ranks compute, so that is priced once and handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xe_sizer.graph.operators import Array
+
+IntArray = NDArray[np.int64]
+LARGEST_KEY = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct:
+    """`first`: an index of each distinct row; `where`: which of them every row is."""
+
+    first: IntArray
+    where: IntArray
+
+    def spread(self, per_row: Array) -> Array:
+        """A figure of the distinct rows (last axis), for all rows."""
+        whole = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], self.first.size))
+        return np.asarray(whole[..., self.where])
+
+
+def distinct(columns: Sequence[ArrayLike]) -> Distinct:
+    """The distinct rows of columns of one length; exact.
+
+    Rows become one integer each in a mixed radix; whole numbers go in as they are, others by their rank.
+    """
+    coded = [_code(np.asarray(column)) for column in columns]
+    key, size = coded[0]
+    for code, count in coded[1:]:
+        if size * count > LARGEST_KEY:
+            _, key = np.unique(key, return_inverse=True)
+            size = int(key.max()) + 1
+        key, size = key * count + code, size * count
+    _, first, where = np.unique(key, return_index=True, return_inverse=True)
+    return Distinct(first, where)
+
+
+def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
+    """Non-negative integers below a bound that tell the column's values apart."""
+    if np.issubdtype(column.dtype, np.integer) and column.min() >= 0:
+        return column.astype(np.int64), int(column.max()) + 1
+    values, code = np.unique(column, return_inverse=True)
+    return code, values.size
