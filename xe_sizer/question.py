@@ -32,7 +32,7 @@ T = TypeVar("T")
 DEFAULT_STACK = "generic"
 DEFAULT_JOB = "sft"
 DEFAULT_GLOBAL_BATCH = 128
-PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,6 +79,7 @@ class Layout(Struct, frozen=True):
     offload: str
     sequence_parallel: bool
     schedule: str = "1f1b"
+    zero_group: int = 0
 
 
 class MemoryComponent(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.question import Question
@@ -43,9 +44,10 @@ class Priced:
         """Whether the chosen layout fits card and host; headroom asked for is a limit of its own."""
         return bool(fits(self.ledger, self.question.job)[0])
 
-    @property
+    @cached_property
     def peak_bytes(self) -> float:
-        return float(self.ledger.peak_bytes[0])
+        """Worst GPU at its worst moment: exactly the sum of the components that reports list."""
+        return sum(self.ledger.at_peak().values())
 
     @property
     def usable_bytes(self) -> float:
@@ -85,7 +87,7 @@ class Priced:
         return None if rate is None else self.total_s / HOUR_S * self.billed_gpus * rate
 
 
-def _minimum(question: Question, counts: Iterable[int]) -> int | None:
+def _minimum(question: Question, counts: Collection[int]) -> int | None:
     """The first of the ascending counts at which some layout fits."""
     layouts = legal_layouts(question.rules, counts, thrifty=True)
     return smallest_count(question.job, layouts, question.min_headroom_bytes) if len(layouts) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xe_sizer import __version__
+from xe_sizer.hardware import Accelerator
 from xe_sizer.profiles.registry import is_path
 from xe_sizer.question import Question, at_the_speed_of_light
 from xe_sizer.result import (
@@ -57,7 +58,7 @@ def summarise(priced: Priced) -> Result:
     return Result(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=_scenario(question),
+        scenario=scenario_of(question),
         verdict=Verdict(
             fits=priced.fits,
             meets_limits=all(limit.ok for limit in limits),
@@ -71,7 +72,7 @@ def summarise(priced: Priced) -> Result:
             gpus_per_node=min(priced.gpus, node),
             minimum_that_fits=priced.minimum,
         ),
-        layout=_layout(priced.layouts),
+        layout=layout_of(priced.layouts),
         memory=memory,
         time=time,
         data=_data(priced),
@@ -81,7 +82,7 @@ def summarise(priced: Priced) -> Result:
     )
 
 
-def _scenario(question: Question) -> dict[str, Any]:
+def scenario_of(question: Question) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     nested: dict[str, Any] = {}
     for key, value in question.resolved.items():
@@ -98,8 +99,8 @@ def _scenario(question: Question) -> dict[str, Any]:
     return nested
 
 
-def _layout(layouts: Layouts) -> Layout:
-    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum")
+def layout_of(layouts: Layouts) -> Layout:
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group")
     sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
     words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
     return Layout(
@@ -118,9 +119,8 @@ def _memory(priced: Priced) -> Memory:
     components = tuple(
         MemoryComponent(name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1])
         for name, size in priced.ledger.at_peak().items()
-        if size > 0
     )
-    peak = sum(component.bytes for component in components)
+    peak = priced.peak_bytes
     return Memory(
         peak_bytes=peak,
         usable_bytes=priced.usable_bytes,
@@ -173,7 +173,7 @@ def _time(priced: Priced) -> Time:
         samples_per_s=samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
-        bound=_bound(seconds),
+        bound=bound_of(seconds),
         calibrated=span.calibrated,
         evidence=span.evidence,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
@@ -199,7 +199,7 @@ def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[L
     return tuple(Loss(name=name, seconds=s, share=s / step_s) for name, s in found if s > 0)
 
 
-def _bound(seconds: Mapping[str, float]) -> str:
+def bound_of(seconds: Mapping[str, float]) -> str:
     """The part of the step that costs most, forward, backward and recomputation taken together as compute."""
     compute = sum(seconds[name] for name in COMPUTE)
     others = {name: value for name, value in seconds.items() if name not in COMPUTE}
@@ -240,14 +240,18 @@ def _cost(priced: Priced, time: Time) -> Cost:
     """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
     question, gpu = priced.question, priced.question.job.server.accelerator
     hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")})
-    power_w = None if gpu.tdp_w is None else gpu.tdp_w * TRAINING_POWER_SHARE * NODE_OVERHEAD
     price = None
     if priced.cost is not None:
         per_hour = priced.cost / hours.expected
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
         price = Price(currency=question.currency, **ends)
-    energy = None if power_w is None else hours.expected * HOUR_S * power_w / KWH_J
-    return Cost(gpu_hours=hours, energy_kwh=energy, price=price)
+    return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
+
+
+def energy_kwh(gpu: Accelerator, gpu_hours: float) -> float | None:
+    """Energy of accelerators in training with their share of the nodes, None where no design power is known [kWh]."""
+    power_w = None if gpu.tdp_w is None else gpu.tdp_w * TRAINING_POWER_SHARE * NODE_OVERHEAD
+    return None if power_w is None else gpu_hours * HOUR_S * power_w / KWH_J
 
 
 def _limits(priced: Priced, time: Time, cost: Cost) -> tuple[Limit, ...]:

@@ -54,7 +54,7 @@ def ledger_of(case: Case) -> Ledger:
     """The ledger of one GPU that runs the case."""
     recompute = RECOMPUTE.index("full" if case.recompute else "none")
     sizes = {field.name: 1 for field in fields(Layouts)}
-    none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0}
+    none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0}
     layout = Layouts.of(**{**sizes, **none, "micro_batch": case.batch, "recompute": recompute})
     return memory_ledger(job_of(case), layout, np.array([float(case.length)]))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.scenario.scenario import OPTIONS, Given, read_scenario
+from xe_sizer.scenario.scenario import OPTIONS, TWO_WAY, Given, read_scenario
 
 OPTION_OF = {key: option for option, key in OPTIONS.items()}
 # A flag of ours takes the place of the user's flag that says the same in another way.
@@ -51,6 +51,8 @@ def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] 
         option = f"--{OPTION_OF[key]}"
         if value is True:
             words.append(option)
+        elif value is False and key in TWO_WAY:
+            words.append(f"--no-{OPTION_OF[key]}")
         elif value is not False:
             words += [option, _text(value)]
     for folder in folders:

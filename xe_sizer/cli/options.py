@@ -23,6 +23,7 @@ from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.scenario import (
     OPTIONS,
+    TWO_WAY,
     BadScenarioError,
     Given,
     ScenarioFile,
@@ -199,7 +200,7 @@ def _value(option: ScenarioOption, text: object) -> object:
 def _declared(option: ScenarioOption) -> inspect.Parameter:
     flag = option.kind is bool
     declared = typer.Option(
-        f"--{option.name}",
+        f"--{option.name}/--no-{option.name}" if option.key in TWO_WAY else f"--{option.name}",
         help=option.help,
         metavar=None if flag else option.metavar,
         rich_help_panel=option.panel,

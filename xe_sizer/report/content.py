@@ -40,7 +40,7 @@ from xe_sizer.result import Cost, Result
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
-_QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b"}
+_QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
 WORST_LOSSES = 2
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
 

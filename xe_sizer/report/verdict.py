@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from xe_sizer.report.format import byte_size, clean, duration, duration_range, gib, number, percent
 from xe_sizer.report.names import profile_name
@@ -50,9 +52,14 @@ def caution(result: Result) -> str:
 
 def subject(result: Result) -> str:
     """What was sized: `LoRA of llama-2-70b on 16 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
-    job = str(result.scenario.get("job", "training"))
-    model = profile_name(result, "model") or "the model"
-    return f"{_JOBS.get(job, clean(job))} of {model} on {hardware(result)}"
+    return f"{job_words(result.scenario)} on {hardware(result)}"
+
+
+def job_words(scenario: Mapping[str, Any]) -> str:
+    """The job and its model: `LoRA of llama-2-70b`."""
+    job, names = str(scenario.get("job", "training")), scenario.get("names") or {}
+    model = clean(names.get("model") or scenario.get("model") or "the model")
+    return f"{_JOBS.get(job, clean(job))} of {model}"
 
 
 def hardware(result: Result) -> str:

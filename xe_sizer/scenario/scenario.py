@@ -42,6 +42,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "ep": "layout.ep",
     "dp": "layout.dp",
     "zero": "layout.zero",
+    "zero-group": "layout.zero_group",
+    "sequence-parallel": "layout.sequence_parallel",
     "schedule": "layout.schedule",
     "uneven-stages": "layout.uneven_stages",
     "micro-batch": "train.micro_batch",
@@ -74,6 +76,9 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "price-per-gpu-hour": "cost.price_per_gpu_hour",
 })  # fmt: skip
 """Option name (without dashes in front) to scenario key, for the command line and the environment."""
+
+TWO_WAY = frozenset({"layout.sequence_parallel"})
+"""Switches that can also be put off: --no-..."""
 
 _OPTION_OF = {key: option for option, key in OPTIONS.items()}
 _PREFIX = "XE_SIZER_"

@@ -86,6 +86,9 @@ class LayoutSection(Section, frozen=True):
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
     dp: Annotated[Degree | None, Meta(description="Data parallel replicas, sharded or not")] = None
     zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
+    zero_group: Annotated[
+        Degree | None, Meta(description="Data parallel ranks that share one copy of sharded states; default: all")
+    ] = None
     schedule: Annotated[Schedule | None, Meta(description="Order of a pipeline's passes; default: 1f1b")] = None
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
 
@@ -13,6 +13,7 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.stacks.stack import Stack
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
 
+LARGEST_LIST = 1 << 24
 FIELDS = tuple(field.name for field in fields(Layouts))
 
 
@@ -21,6 +22,8 @@ class Rules:
     """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
 
     uneven_stages : chosen pipelines need not divide the layers; those that are tried still do
+    every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
+    parallelism
     """
 
     model: ModelShape
@@ -31,6 +34,7 @@ class Rules:
     splits_sequences: bool
     fixed: Mapping[str, int]
     uneven_stages: bool = False
+    every_way: bool = False
 
     def options(self, name: str, open_options: Iterable[int]) -> tuple[int, ...]:
         return (self.fixed[name],) if name in self.fixed else tuple(open_options)
@@ -77,63 +81,101 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
         return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
     if shards == 1:
         return rules.options("zero", (0,))
-    allowed = [stage for stage in rules.stack.defaults.zero if pp == 1 or stage < 2]
+    known = rules.stack.supports.zero if rules.every_way else rules.stack.defaults.zero
+    allowed = [stage for stage in known if pp == 1 or stage < 2]
     return rules.options("zero", allowed or (0,))
+
+
+def offload_options(rules: Rules) -> tuple[int, ...]:
+    """Nothing, unless it is asked for or everything is to be tried."""
+    every = (OFFLOAD.index(name) for name in rules.stack.supports.offload)
+    return rules.options("offload", every if rules.every_way else (OFFLOAD.index("none"),))
+
+
+def group_options(rules: Rules, ranks: int) -> tuple[int, ...]:
+    """All ranks share the states (0), or the groups that fill nodes or parts of them."""
+    smaller = (d for d in divisors(ranks) if 1 < d < ranks) if rules.every_way else ()
+    return rules.options("zero_group", (0, *smaller))
 
 
 def recompute_options(rules: Rules) -> tuple[int, ...]:
     return rules.options("recompute", range(len(RECOMPUTE)))
 
 
-def _blocks(rules: Rules, gpus: int) -> Iterable[dict[str, tuple[int, ...]]]:
-    """Options of the inner fields for every legal combination of the outer ones."""
-    for tp, cp, pp in product(tensor_options(rules), context_options(rules), pipeline_options(rules)):
-        group = tp * cp * pp
-        if gpus % group:
-            continue
-        dp = gpus // group
-        if rules.fixed.get("dp", dp) != dp or rules.global_batch % dp:
-            continue
-        micro = rules.options("micro_batch", divisors(rules.global_batch // dp))
-        parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
-        chunks = divisors(rules.model.layers // pp) if pp > 1 and rules.model.layers % pp == 0 else (1,)
-        yield {
-            "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
-            "vpp": rules.options("vpp", chunks),
-            "ep": expert_options(rules, tp * cp * dp),
-            "zero": zero_options(rules, dp * cp, pp),
-            "micro_batch": micro,
-            "recompute": recompute_options(rules),
-            "offload": rules.options("offload", (OFFLOAD.index("none"),)),
-            "schedule": rules.options("schedule", (SCHEDULES.index("1f1b"),)),
-            "sequence_parallel": rules.options("sequence_parallel", (parallel,)),
-        }  # fmt: skip
+def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, int, int]]:
+    """Legal (gpus, tp, cp, pp, dp), by the number of GPUs."""
+    wanted = frozenset(counts)
+    replicas = rules.options("dp", divisors(rules.global_batch))
+    groups = [
+        (tp * cp * pp * dp, tp, cp, pp, dp)
+        for tp, cp, pp, dp in product(tensor_options(rules), context_options(rules), pipeline_options(rules), replicas)
+        if tp * cp * pp * dp in wanted and rules.global_batch % dp == 0
+    ]
+    return sorted(groups)
 
 
-def legal_layouts(rules: Rules, gpus: Iterable[int], thrifty: bool = False) -> Layouts:
-    """Every legal layout on each of the GPU counts; may be empty.
+def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[int, ...]]:
+    """Options of the inner fields for one combination of the outer ones."""
+    parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
+    chunks = divisors(rules.model.layers // pp) if pp > 1 and rules.model.layers % pp == 0 else (1,)
+    return {
+        "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
+        "vpp": rules.options("vpp", chunks),
+        "ep": expert_options(rules, tp * cp * dp),
+        "zero": zero_options(rules, dp * cp, pp),
+        "micro_batch": rules.options("micro_batch", divisors(rules.global_batch // dp)),
+        "recompute": recompute_options(rules),
+        "offload": offload_options(rules),
+        "zero_group": group_options(rules, dp * cp),
+        "schedule": rules.options("schedule", (SCHEDULES.index("1f1b"),)),
+        "sequence_parallel": rules.options("sequence_parallel", (0, 1) if rules.every_way and tp > 1 else (parallel,)),
+    }  # fmt: skip
+
+
+def layout_chunks(rules: Rules, counts: Collection[int], size: int, thrifty: bool = False) -> Iterator[Layouts]:
+    """Every legal layout on each of the GPU counts, ascending, in chunks of at least `size` but the last.
 
     thrifty : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
     whether anything fits at all
     """
     columns: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
-    for count in gpus:
-        for block in _blocks(rules, count):
-            if thrifty:
-                block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
-            shape = tuple(len(options) for options in block.values())
-            cells = np.unravel_index(np.arange(math.prod(shape)), shape)
-            for (name, options), cell in zip(block.items(), cells, strict=True):
-                columns[name].append(np.array(options, dtype=np.int64)[cell])
-    merged = {
-        name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, dtype=np.int64)
-        for name in FIELDS
-        if name != "grad_accum"
-    }
+    held = 0
+    for _, *degrees in _groups(rules, counts):
+        block = _block(rules, *degrees)
+        if thrifty:
+            block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
+        shape = tuple(len(options) for options in block.values())
+        cells = np.unravel_index(np.arange(math.prod(shape)), shape)
+        for (name, options), cell in zip(block.items(), cells, strict=True):
+            columns[name].append(np.array(options, dtype=np.int64)[cell])
+        held += math.prod(shape)
+        if held >= size:
+            yield _merged(columns, rules)
+            columns, held = {name: [] for name in FIELDS}, 0
+    if held:
+        yield _merged(columns, rules)
+
+
+def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
+    """Combinations of the options before the rules between fields [-]."""
+    blocks = (_block(rules, *degrees) for _, *degrees in _groups(rules, counts))
+    return sum(math.prod(len(options) for options in block.values()) for block in blocks)
+
+
+def _merged(columns: Mapping[str, list[np.ndarray]], rules: Rules) -> Layouts:
+    merged = {name: np.concatenate(columns[name]) for name in FIELDS if name != "grad_accum"}
     per_rank = rules.global_batch // np.maximum(merged["dp"], 1)
     merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
     layouts = Layouts(**merged)
     return layouts[_legal(layouts, rules)]
+
+
+def legal_layouts(rules: Rules, counts: Collection[int], thrifty: bool = False) -> Layouts:
+    """Every legal layout on each of the GPU counts; may be empty."""
+    chunks = list(layout_chunks(rules, counts, LARGEST_LIST, thrifty))
+    if not chunks:
+        return Layouts(**{name: np.zeros(0, dtype=np.int64) for name in FIELDS})
+    return chunks[0] if len(chunks) == 1 else Layouts.joined(chunks)
 
 
 def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
@@ -153,7 +195,10 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
     offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
-    return np.asarray(whole & interleaved & grouped & staged & sharded & offloads)
+    # A group shares its copies evenly; without ZeRO there is nothing to share.
+    ranks = np.maximum(layouts.zero_group, 1)
+    shared = (layouts.zero_group == 0) | ((layouts.zero > 0) & (layouts.data_ranks % ranks == 0))
+    return np.asarray(shared & whole & interleaved & grouped & staged & sharded & offloads)
 
 
 def gpu_counts(node_ranks: int, limit: int) -> tuple[int, ...]:

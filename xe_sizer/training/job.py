@@ -94,7 +94,7 @@ class Job:
         sizes = (layouts.tp, layouts.cp, layouts.ep, layouts.expert_tp, layouts.sequence_parallel, layouts.micro_batch)
         columns = [*sizes, tokens]
         if self.casts_weights:  # a rank casts its shard alone
-            columns.append(np.where(layouts.zero == 3, layouts.dp * layouts.cp, 1))
+            columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 1))
         rows = distinct(columns)
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
@@ -131,7 +131,7 @@ class Job:
         read and written expanded, in each direction. A learning weight's gradient is added to the accumulated one.
         """
         states, size = self.stack.states, self.element_bytes
-        whole = np.where(layouts.zero == 3, 1.0 / (layouts.dp * layouts.cp), 1.0)
+        whole = np.where(layouts.zero == 3, 1.0 / layouts.zero_ranks, 1.0)
         forward = float(self.casts_weights) * (FLOAT32 + size) * whole
         backward = float(self.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
         if self.method.quantised:

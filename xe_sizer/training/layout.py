@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -23,7 +24,8 @@ class Layouts:
 
     Ranks are placed tp, cp, dp, pp from the innermost outwards, as Megatron-LM does. `recompute`, `offload` and
     `schedule` index RECOMPUTE, OFFLOAD and SCHEDULES (1f1b is interleaved where vpp is above 1); `sequence_parallel`
-    is 0 or 1; `zero` is the ZeRO stage (3 is also FSDP).
+    is 0 or 1; `zero` is the ZeRO stage (3 is also FSDP), `zero_group` the ranks that share one copy of what it shards
+    (0: all data-parallel ranks; fewer is hybrid sharding).
     """
 
     tp: IntArray
@@ -39,6 +41,7 @@ class Layouts:
     offload: IntArray
     sequence_parallel: IntArray
     schedule: IntArray
+    zero_group: IntArray
 
     @classmethod
     def of(cls, **sizes: ArrayLike) -> Layouts:
@@ -46,6 +49,11 @@ class Layouts:
         names = [field.name for field in fields(cls)]
         arrays = np.broadcast_arrays(*(np.asarray(sizes[name], dtype=np.int64) for name in names))
         return cls(**dict(zip(names, (np.atleast_1d(array) for array in arrays), strict=True)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Layouts]) -> Layouts:
+        """Layouts one after the other; there must be some."""
+        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
     def __len__(self) -> int:
         return int(self.tp.size)
@@ -56,6 +64,21 @@ class Layouts:
     @property
     def gpus(self) -> IntArray:
         return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def data_ranks(self) -> IntArray:
+        """Ranks that hold the same dense weights and work on different tokens."""
+        return self.dp * self.cp
+
+    @property
+    def zero_ranks(self) -> IntArray:
+        """Ranks that share one copy of the sharded states; all that hold the same weights unless a group is chosen."""
+        return np.where((self.zero_group > 0) & (self.zero > 0), self.zero_group, self.data_ranks)
+
+    @property
+    def zero_replicas(self) -> IntArray:
+        """Copies of the sharded states."""
+        return self.data_ranks // self.zero_ranks
 
     @property
     def expert_tp(self) -> IntArray:

@@ -150,10 +150,11 @@ class Ledger:
         return int(stage), int(moment)
 
     def at_peak(self, index: int = 0) -> dict[str, float]:
-        """Bytes of each component at the peak of one layout; they sum to the peak."""
+        """Bytes of each component at the peak of one layout, those that are there; they sum to the peak."""
         stage, moment = self.worst(index)
         shape = self.total_bytes.shape
-        return {name: float(np.broadcast_to(v, shape)[stage, moment, index]) for name, v in self.components.items()}
+        parts = {name: float(np.broadcast_to(v, shape)[stage, moment, index]) for name, v in self.components.items()}
+        return {name: size for name, size in parts.items() if size > 0}
 
 
 def _sum(parts: Iterable[Array]) -> Array:
@@ -176,13 +177,13 @@ class _Shards:
 
     @classmethod
     def of(cls, layouts: Layouts) -> _Shards:
-        group = as_array(layouts.dp * layouts.cp)
+        group = as_array(layouts.zero_ranks)
         zero = layouts.zero
         return cls(
             np.where(zero >= 1, group, 1.0),
             np.where(zero >= 2, group, 1.0),
             np.where(zero >= 3, group, 1.0),
-            group / layouts.expert_dp,
+            layouts.data_ranks / layouts.expert_dp,
         )
 
 
@@ -229,7 +230,7 @@ def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]
     Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate.
     """
     once_a_step = not job.stack.defaults.reduces_every_micro_batch
-    return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.dp * layouts.cp > 1))
+    return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.data_ranks > 1))
 
 
 def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
@@ -250,7 +251,7 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
     """
     size = ElementBytes.of(job).gradient
     base = float(job.method.learning.base)
-    sharded = np.where(layouts.zero >= 2, as_array(layouts.dp * layouts.cp), 1.0)
+    sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
     tables = held.embedding * float(not job.model.tied_embeddings)
     head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
     fresh = _spread(gradients) * (BACKWARD_END + OPTIMIZER)
@@ -332,7 +333,7 @@ def _buckets(job: Job, layouts: Layouts, held: Census) -> Array:
     """Buckets of the data-parallel reduction, from the loss to the end of the backward."""
     learning = held.base * float(job.method.learning.base) + held.adapters
     bucket = np.minimum(job.stack.memory.bucket_gib * GIB, learning * ElementBytes.of(job).reduce)
-    return _spread(bucket) * (layouts.dp * layouts.cp > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
+    return _spread(bucket) * (layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
 
 
 def _overheads(job: Job, layouts: Layouts, tensors: Array, level: str) -> dict[str, Array]:

@@ -113,19 +113,30 @@ class Timeline:
 class _Groups:
     """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
 
-    `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas.
+    `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas. With
+    hybrid sharding these are the groups that share one copy; `replicas` copies add up their gradients.
     """
 
     ranks: Array
     per_node: Array
     expert_ranks: Array
     experts_per_node: Array
+    replicas: Array
+    replicas_per_node: Array
 
     @classmethod
     def of(cls, job: Job, layouts: Layouts) -> _Groups:
-        ranks, experts, node = as_array(layouts.dp * layouts.cp), as_array(layouts.expert_dp), job.network.node_ranks
+        node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
+        experts = np.maximum(layouts.expert_dp // replicas, 1.0)
         spread = layouts.expert_tp * layouts.ep
-        return cls(ranks, np.clip(node // layouts.tp, 1, ranks), experts, np.clip(node // spread, 1, experts))
+        return cls(
+            ranks,
+            np.clip(node // layouts.tp, 1, ranks),
+            experts,
+            np.clip(node // spread, 1, experts),
+            replicas,
+            np.clip(node // (layouts.tp * ranks), 1, replicas),
+        )
 
     def time_s(self, job: Job, operation: str, dense_bytes: Array, expert_bytes: Array) -> Array:
         """Time of one exchange [s]; experts go with the rest where all ranks hold the same ones, else apart."""
@@ -136,6 +147,9 @@ class _Groups:
             seconds = seconds + collective_time_s(
                 operation, apart, self.expert_ranks, self.experts_per_node, job.network
             )
+        if operation == REDUCE_SCATTER and np.any(self.replicas > 1):
+            shard = together / self.ranks + apart / self.expert_ranks
+            seconds = seconds + collective_time_s(ALL_REDUCE, shard, self.replicas, self.replicas_per_node, job.network)
         return np.asarray(seconds / job.stack.efficiency.collectives)
 
 
@@ -203,7 +217,7 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
 def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
     """Exposed data-parallel exchange of a step [s]; each rule is evaluated only where some layout needs it."""
     exposed = np.zeros(len(layouts))
-    gathers, several = layouts.zero == 3, groups.ranks > 1
+    gathers, several = layouts.zero == 3, layouts.data_ranks > 1
     fetches = gathers & (layouts.offload == OFFLOAD.index("params"))
     if np.any((gathers & several) | fetches):
         exposed = np.where(gathers, _every_micro_batch(job, layouts, held, stage, groups), exposed)
@@ -215,8 +229,9 @@ def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, g
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     """Learning elements that a rank updates [-]; experts are sharded over the ranks that hold the same ones."""
     base, sharded = float(job.method.learning.base), layouts.zero >= 1
-    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.dp * layouts.cp, 1)
-    experts = held.experts * base / np.where(sharded, layouts.expert_dp, 1)
+    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
+    expert_ranks = np.maximum(layouts.expert_dp // layouts.zero_replicas, 1)
+    experts = held.experts * base / np.where(sharded, expert_ranks, 1)
     return np.asarray((dense + experts).max(axis=0))
 
 

@@ -39,14 +39,14 @@ pre { background: var(--code); padding: .5rem .8rem; overflow-x: auto; }
 
 
 def render(result: Result, options: Options) -> str:
-    return _page(document(result, options))
+    return render_document(document(result, options), options)
 
 
 def render_batch(batch: Batch, options: Options) -> str:
-    return _page(batch_document(batch))
+    return render_document(batch_document(batch), options)
 
 
-def _page(content: Document) -> str:
+def render_document(content: Document, options: Options) -> str:
     remarks = _list(content.remarks) if content.remarks else ""
     body = "\n".join(_block(block) for block in content.blocks)
     return f"""<!DOCTYPE html>

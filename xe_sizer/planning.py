@@ -1,0 +1,267 @@
+"""The best answers out of every layout, number and kind of GPU: the search behind `plan`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from xe_sizer import __version__
+from xe_sizer.advice.change import OPTION_OF, changed, command
+from xe_sizer.errors import InputError
+from xe_sizer.plan_result import Answers, Candidate, LeftOut, PlanResult, Search
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.question import Question, resolve
+from xe_sizer.result import SCHEMA_VERSION, Limit, Range, Reason, Verdict
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.search.explain import removed_by_rules
+from xe_sizer.search.frontier import Frontier, frontier
+from xe_sizer.search.price import Choice
+from xe_sizer.search.space import layout_chunks
+from xe_sizer.sizing import Priced, meets_limits
+from xe_sizer.summary import bound_of, energy_kwh, layout_of, scenario_of
+from xe_sizer.training.layout import WORDS
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.step import timeline
+from xe_sizer.uncertainty import uncertainty
+from xe_sizer.units import HOUR_S
+
+LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it
+CHUNK = 1 << 16  # layouts priced together: few enough for the memory, many enough to share their ranks' shapes
+OBJECTIVES = ("cost", "time", "gpus", "energy")
+PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """One kind of hardware with its priced candidates."""
+
+    question: Question
+    priced: tuple[Priced, ...]
+    considered: int
+    feasible: int
+    complete: bool
+
+
+def gpu_numbers(question: Question) -> tuple[int, ...]:
+    """The numbers of GPUs that a plan tries: the one asked for, else powers of two in a node, and all whole nodes."""
+    if question.gpus is not None:
+        return (question.gpus,)
+    most = question.given.values.limits.max_gpus or LARGEST_PLAN
+    node = question.job.server.accelerators
+    inside = (1 << power for power in range(node.bit_length()) if 1 << power < node)
+    return tuple(count for count in (*inside, *range(node, most + 1, node)) if count <= most)
+
+
+def plan(
+    given: Given,
+    registry: Registry,
+    hardware: Sequence[Mapping[str, object]] = ({},),
+    objective: str = OBJECTIVES[0],
+    explain: bool = False,
+    progress: Progress | None = None,
+) -> PlanResult:
+    """Search every layout on every number of every kind of GPU.
+
+    hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
+    objective : what orders the candidates: cost (GPU-hours where no price is known), time, gpus or energy
+    explain : count what each rule of the space removed
+
+    Raises
+    ------
+    InputError : what the user can mend; hardware that the job cannot run on is left out, unless it is the only one
+    """
+    started = time.perf_counter()
+    found: list[_Found] = []
+    left_out: list[LeftOut] = []
+    for keys in hardware:
+        try:
+            question = resolve(changed(given, keys) if keys else given, registry)
+        except InputError as error:
+            if len(hardware) == 1:
+                raise
+            left_out.append(LeftOut(name=_name(keys), reason=error.problems[0].message))
+            continue
+        searched = _search(question, progress)
+        if not searched.priced:
+            reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
+            left_out.append(LeftOut(name=_name(keys) or question.job.server.name, reason=reason))
+        found.append(searched)
+        if not searched.complete:
+            break
+    rules = removed_by_rules(found[0].question.rules, gpu_numbers(found[0].question)) if explain and found else ()
+    search = Search(
+        layouts_considered=sum(one.considered for one in found),
+        layouts_feasible=sum(one.feasible for one in found),
+        seconds=time.perf_counter() - started,
+        complete=all(one.complete for one in found),
+        rules=rules,
+    )
+    return _result(found, search, tuple(left_out), objective, registry)
+
+
+def _name(keys: Mapping[str, object]) -> str:
+    return " ".join(str(value) for value in keys.values())
+
+
+def _search(question: Question, progress: Progress | None) -> _Found:
+    rules = replace(question.rules, every_way=True)
+    chunks = layout_chunks(rules, gpu_numbers(question), CHUNK)
+    best = frontier(question.job, chunks, question.min_headroom_bytes, progress)
+    if best is None:
+        return _Found(question, (), 0, 0, True)
+    return _Found(question, tuple(_priced(question, best)), best.considered, best.feasible, best.complete)
+
+
+def _priced(question: Question, best: Frontier) -> Iterable[Priced]:
+    """The layouts of a frontier as estimates."""
+    ledger, times = memory_ledger(question.job, best.layouts), timeline(question.job, best.layouts)
+    for index in range(len(best.layouts)):
+        row = slice(index, index + 1)
+        choice = Choice(best.layouts[row], ledger.at(index), times.at(index), True, best.considered, best.feasible)
+        yield Priced(question, int(best.layouts.gpus[index]), None, choice)
+
+
+def _result(
+    found: Sequence[_Found], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
+) -> PlanResult:
+    priced = [one for kind in found for one in kind.priced]
+    pareto = _pareto(priced)
+    order = sorted(range(len(priced)), key=lambda index: _rank(priced[index], objective))
+    priced, pareto = [priced[index] for index in order], [pareto[index] for index in order]
+    candidates = tuple(_candidate(one, best, registry) for one, best in zip(priced, pareto, strict=True))
+    answers = _answers(priced, candidates)
+    question = found[0].question
+    return PlanResult(
+        schema_version=SCHEMA_VERSION,
+        tool_version=__version__,
+        scenario=scenario_of(question),
+        objective=objective,
+        verdict=_verdict(priced, answers),
+        search=search,
+        candidates=candidates,
+        answers=answers,
+        left_out=left_out,
+        warnings=question.warnings,
+    )
+
+
+def _rank(priced: Priced, objective: str) -> tuple[bool, float, float, float]:
+    """What meets the limits first, then by the objective, then by time, then by headroom."""
+    headroom = (priced.usable_bytes - priced.peak_bytes) / priced.usable_bytes
+    return not meets_limits(priced), _value(priced, objective), priced.total_s, -headroom
+
+
+def _value(priced: Priced, objective: str) -> float:
+    if objective == "time":
+        return priced.total_s
+    if objective == "gpus":
+        return float(priced.gpus)
+    gpu_hours = priced.total_s / HOUR_S * priced.gpus
+    if objective == "energy":
+        energy = energy_kwh(priced.question.job.server.accelerator, gpu_hours)
+        return np.inf if energy is None else energy
+    return gpu_hours if priced.cost is None else priced.cost
+
+
+def _pareto(priced: Sequence[Priced]) -> list[bool]:
+    """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them."""
+    known = all(one.cost is not None for one in priced)
+    objectives = ("gpus", "time", "energy", *(("cost",) if known else ()))
+    values = np.array([[_value(one, name) for name in objectives] for one in priced])
+    return [not bool(np.any(np.all(values <= row, axis=1) & np.any(values < row, axis=1))) for row in values]
+
+
+def _candidate(priced: Priced, pareto: bool, registry: Registry) -> Candidate:
+    question, job, layouts = priced.question, priced.question.job, priced.layouts
+    span: Range = uncertainty(job, question.efficiency).around(priced.total_s)
+    gpu_hours = priced.total_s / HOUR_S * priced.gpus
+    seconds = {name: float(value[0]) for name, value in priced.timeline.components.items()}
+    node = job.server.accelerators
+    return Candidate(
+        gpu=job.server.accelerator.name,
+        server=job.server.name,
+        gpus=priced.gpus,
+        nodes=-(-priced.gpus // node),
+        layout=layout_of(layouts),
+        step_s=priced.step_s,
+        total_s=span,
+        gpu_hours=gpu_hours,
+        peak_bytes=priced.peak_bytes,
+        headroom_bytes=priced.usable_bytes - priced.peak_bytes,
+        bound=bound_of(seconds),
+        pareto=pareto,
+        meets_limits=meets_limits(priced),
+        price=priced.cost,
+        currency=None if priced.cost is None else question.currency,
+        energy_kwh=energy_kwh(job.server.accelerator, gpu_hours),
+        tokens_per_s=job.global_batch / priced.step_s * float(job.sequences(layouts).mean_tokens[0]),
+        command=command(question.given, layout_flags(priced), registry.user_folders),
+    )
+
+
+def layout_flags(priced: Priced) -> dict[str, object]:
+    """The scenario keys that ask for the number of GPUs and the layout of an estimate."""
+    layouts = priced.layouts
+    flags: dict[str, object] = {"gpus": priced.gpus}
+    flags |= {f"layout.{name}": int(getattr(layouts, name)[0]) for name in PLAIN}
+    flags |= {f"layout.{name}": words[int(getattr(layouts, name)[0])] for name, words in WORDS.items()}
+    flags["train.micro_batch"] = int(layouts.micro_batch[0])
+    if int(layouts.zero_group[0]):
+        flags["layout.zero_group"] = int(layouts.zero_group[0])
+    if int(layouts.tp[0]) > 1:
+        flags["layout.sequence_parallel"] = bool(layouts.sequence_parallel[0])
+    return {key: value for key, value in flags.items() if key in OPTION_OF}
+
+
+def _answers(priced: Sequence[Priced], candidates: Sequence[Candidate]) -> Answers:
+    if not candidates:
+        return Answers()
+    indices = range(len(priced))
+    met = [index for index in indices if candidates[index].meets_limits]
+    nearest = None if met else min(indices, key=lambda index: _shortfall(priced[index]))
+    return Answers(
+        smallest=min(indices, key=lambda index: (priced[index].gpus, priced[index].total_s)),
+        fastest=min(indices, key=lambda index: priced[index].total_s),
+        cheapest=min(indices, key=lambda index: _value(priced[index], "cost")),
+        chosen=met[0] if met else nearest,
+        nearest=nearest,
+    )
+
+
+def _shortfall(priced: Priced) -> float:
+    """Needed over allowed, of the limit that is missed by most [-]."""
+    limits, hours = priced.question.given.values.limits, priced.total_s / HOUR_S
+    shares = [0.0]
+    if limits.max_hours:
+        shares.append(hours / limits.max_hours)
+    if limits.max_cost:
+        shares.append(np.inf if priced.cost is None else priced.cost / limits.max_cost)
+    return max(shares)
+
+
+def _verdict(priced: Sequence[Priced], answers: Answers) -> Verdict:
+    if answers.chosen is None:
+        message = "no layout fits on any of the GPUs that were tried"
+        return Verdict(False, False, (Reason(code="out-of-memory", message=message),))
+    chosen = priced[answers.chosen]
+    asked, hours = chosen.question.given.values.limits, chosen.total_s / HOUR_S
+    stated = (("max_hours", asked.max_hours, hours), ("max_cost", asked.max_cost, chosen.cost))
+    limits = tuple(
+        Limit(name=name, limit=float(limit), value=value, ok=value is not None and value <= limit)
+        for name, limit, value in stated
+        if limit is not None
+    )
+    reasons = tuple(
+        Reason(code=limit.name, message=f"{limit.name} is {limit.limit:,.6g}, the nearest plan takes {_said(limit)}")
+        for limit in limits
+        if not limit.ok
+    )
+    return Verdict(True, not reasons, reasons, limits, chosen.margin)
+
+
+def _said(limit: Limit) -> str:
+    return "an unknown price: give --price-per-gpu-hour" if limit.value is None else f"{limit.value:,.1f}"

@@ -1,0 +1,39 @@
+"""A figure of points over two logarithmic axes, those that nothing beats among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from xe_sizer.report.document import Figure
+
+COLUMNS, ROWS = 60, 12
+BEST, OTHER = "●", "·"
+LEAST_POINTS = 4
+
+Point = tuple[float, float, bool]  # across, up, whether nothing beats it
+
+
+def chart(
+    title: str, points: Sequence[Point], across: Callable[[float], str], up: Callable[[float], str]
+) -> Figure | None:
+    """None where there are too few different points to see anything."""
+    if len({point[0] for point in points}) < LEAST_POINTS:
+        return None
+    xs, ys = ([math.log(point[axis]) for point in points] for axis in (0, 1))
+    grid = [[" "] * COLUMNS for _ in range(ROWS)]
+    for (_, _, best), x, y in sorted(zip(points, xs, ys, strict=True), key=lambda entry: entry[0][2]):
+        grid[_cell(y, ys, ROWS)][_cell(x, xs, COLUMNS)] = BEST if best else OTHER
+    ends = (up(math.exp(min(ys))), up(math.exp(max(ys))))
+    width = max(map(len, ends))
+    labels = [ends[1], *[""] * (ROWS - 2), ends[0]]
+    lines = [f"{label:>{width}} │{''.join(row).rstrip()}" for label, row in zip(labels, reversed(grid), strict=True)]
+    lines.append(" " * (width + 1) + "└" + "─" * COLUMNS)
+    first, last = across(math.exp(min(xs))), across(math.exp(max(xs)))
+    lines.append(" " * (width + 2) + first + last.rjust(COLUMNS - len(first)))
+    return Figure(title, tuple(lines), f"GPUs to the right, both axes logarithmic; {BEST} what nothing beats")
+
+
+def _cell(value: float, values: Sequence[float], cells: int) -> int:
+    span = max(values) - min(values) or 1.0
+    return min(int((value - min(values)) / span * cells), cells - 1)

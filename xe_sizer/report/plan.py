@@ -1,0 +1,229 @@
+"""What a search answers, as a report: the answers, time against GPUs, and what was left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.plan_result import Candidate, PlanResult
+from xe_sizer.report.chart import chart
+from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, duration_range, gib, number
+from xe_sizer.report.options import Options
+from xe_sizer.report.verdict import job_words
+from xe_sizer.result import Layout
+
+FORMATS = ("table", "json", "csv", "markdown", "html")
+SHOWN = 12  # candidates of the table; JSON and CSV have all
+WORDS = {"cost": "cheapest", "time": "fastest", "gpus": "smallest", "energy": "least energy"}
+
+
+def known_plan_format(name: str) -> str:
+    """The format's name. Raises InputError if there is no such format."""
+    if name not in FORMATS:
+        hint = did_you_mean(name, FORMATS) or f"one of {', '.join(FORMATS)}"
+        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
+    return name
+
+
+def render_plan(result: PlanResult, name: str, options: Options) -> str:
+    """The plan in one of FORMATS."""
+    if name == "json":
+        return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
+    if name == "csv":
+        return candidates_csv(result.candidates)
+    return render_document(plan_document(result), name, options)
+
+
+def render_document(content: Document, name: str, options: Options) -> str:
+    """A document as table, markdown or html."""
+    if name == "markdown":
+        from xe_sizer.report.formats import markdown
+
+        return markdown.render_document(content, options)
+    if name == "html":
+        from xe_sizer.report.formats import html
+
+        return html.render_document(content, options)
+    from xe_sizer.report.formats import table
+
+    return table.render_document(content, options)
+
+
+def plan_document(result: PlanResult) -> Document:
+    """Verdict and chosen plan, the answers side by side, time against GPUs, the command of the chosen one."""
+    blocks: list[Block] = []
+    if result.candidates:
+        blocks += [_answers(result), _candidates(result)]
+        blocks += _figure(result)
+        chosen = result.candidates[result.answers.chosen or 0]
+        blocks.append(Steps("Next", (Step("the whole estimate of the chosen plan", "", chosen.command),)))
+    if result.search.rules:
+        blocks.append(_rules(result))
+    notes = [f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out]
+    if notes:
+        blocks.append(Notes("Left out", tuple(notes)))
+    if result.warnings:
+        blocks.append(Notes("Warnings", tuple(clean(text) for text in result.warnings)))
+    return Document(
+        _word(result), result.verdict.ok, _headline(result), _reasons(result), tuple(blocks), _caution(result)
+    )
+
+
+def _word(result: PlanResult) -> str:
+    if not result.verdict.fits:
+        return "DOES NOT FIT"
+    return "FITS" if result.verdict.meets_limits else "MISSES LIMITS"
+
+
+def _reasons(result: PlanResult) -> tuple[str, ...]:
+    return tuple(clean(reason.message) for reason in result.verdict.reasons)
+
+
+def _caution(result: PlanResult) -> str:
+    return "" if result.search.complete else "interrupted: the best of what had been searched by then"
+
+
+def _headline(result: PlanResult) -> str:
+    job = job_words(result.scenario)
+    searched = f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
+    if result.answers.chosen is None:
+        return f"{job}: {searched}"
+    chosen = result.candidates[result.answers.chosen]
+    word = WORDS[result.objective]
+    limits = " that meets the limits" if result.verdict.limits and result.verdict.meets_limits else ""
+    what = "the nearest to the limits" if not result.verdict.meets_limits else f"the {word}{limits}"
+    return f"{job}: {what} is {hardware_words(chosen)}, {duration(chosen.total_s.expected)}; {searched}"
+
+
+def hardware_words(candidate: Candidate) -> str:
+    node = "" if candidate.server.startswith("generic-") else f" ({candidate.nodes} x {clean(candidate.server)})"
+    return f"{candidate.gpus} x {clean(candidate.gpu)}{node}"
+
+
+def layout_words(layout: Layout) -> str:
+    """A layout in a few words: sizes that are more than one, and what is not usual."""
+    pipeline = f"pp {layout.pp}" + (f" x {layout.vpp}" if layout.vpp > 1 else "")
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "cp", "ep") if getattr(layout, name) > 1]
+    sizes += [pipeline] if layout.pp > 1 else []
+    sizes += [f"dp {layout.dp}"] if layout.dp > 1 else []
+    sizes += (
+        [f"ZeRO {layout.zero}" + (f" over {layout.zero_group}" if layout.zero_group else "")] if layout.zero else []
+    )
+    sizes += [f"micro-batch {layout.micro_batch}"]
+    sizes += [f"{layout.recompute} recompute"] if layout.recompute != "none" else []
+    sizes += [f"{layout.offload} offloaded"] if layout.offload != "none" else []
+    sizes += [layout.schedule] if layout.schedule != "1f1b" else []
+    return ", ".join(sizes)
+
+
+def _columns(result: PlanResult) -> tuple[Column, ...]:
+    kinds = len({candidate.gpu for candidate in result.candidates}) > 1
+    price = any(candidate.price is not None for candidate in result.candidates)
+    return (
+        *((Column("GPU"),) if kinds else ()),
+        Column("GPUs", True),
+        Column("time", True),
+        Column("range", True),
+        Column("GPU-hours", True),
+        *((Column("price", True),) if price else ()),
+        Column("GiB used", True),
+        Column("bound by"),
+        Column("layout"),
+    )
+
+
+def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
+    cells = {
+        "GPU": clean(candidate.gpu),
+        "GPUs": count(candidate.gpus),
+        "time": duration(candidate.total_s.expected),
+        "range": duration_range(candidate.total_s),
+        "GPU-hours": number(candidate.gpu_hours),
+        "price": NOT_A_NUMBER if candidate.price is None else f"{amount(candidate.price)} {clean(candidate.currency)}",
+        "GiB used": gib(candidate.peak_bytes),
+        "bound by": clean(candidate.bound),
+        "layout": layout_words(candidate.layout),
+    }
+    return tuple(cells[column.name] for column in columns)
+
+
+def _answers(result: PlanResult) -> Table:
+    columns = _columns(result)
+    named = {
+        "chosen": result.answers.chosen,
+        "fewest GPUs": result.answers.smallest,
+        "cheapest": result.answers.cheapest,
+        "fastest": result.answers.fastest,
+    }
+    rows = tuple(
+        (name, *_cells(result.candidates[index], columns)) for name, index in named.items() if index is not None
+    )
+    return Table("Answers", (Column("plan"), *columns), rows)
+
+
+def _candidates(result: PlanResult) -> Table:
+    """Those that nothing beats, by their time; marked where they miss a limit."""
+    best = [candidate for candidate in result.candidates if candidate.pareto]
+    best.sort(key=lambda candidate: candidate.total_s.expected)
+    shown = [best[round(index)] for index in _spread(len(best), SHOWN)]
+    columns = _columns(result)
+    limited = bool(result.verdict.limits)
+    rows = tuple(
+        (*_cells(candidate, columns), *((("met" if candidate.meets_limits else "MISSED"),) if limited else ()))
+        for candidate in shown
+    )
+    slowest = max(candidate.total_s.expected for candidate in shown)
+    shares = tuple(candidate.total_s.expected / slowest for candidate in shown)
+    more = f"{len(shown)} of {len(best)}; " if len(best) > len(shown) else ""
+    note = f"{more}no other plan needs as few GPUs and as little time, price and energy; bars: time"
+    last = (Column("limits"),) if limited else ()
+    return Table("What nothing beats", (*columns, *last), rows, shares, note=note)
+
+
+def _spread(size: int, most: int) -> Iterator[float]:
+    """Places of at most so many entries, evenly spread, ends included."""
+    shown = min(size, most)
+    for place in range(shown):
+        yield place * (size - 1) / max(shown - 1, 1)
+
+
+def _figure(result: PlanResult) -> Iterator[Figure]:
+    points = [(float(c.gpus), c.total_s.expected, c.pareto) for c in result.candidates]
+    figure = chart("Time against GPUs", points, count, duration)
+    if figure:
+        yield figure
+
+
+def _rules(result: PlanResult) -> Table:
+    columns = (Column("rule"), Column("removed", True), Column("of"), Column("because"))
+    rows = tuple((clean(rule.name), count(rule.removed), rule.unit, clean(rule.reason)) for rule in result.search.rules)
+    searched = result.search
+    note = f"{searched.layouts_considered:,} layouts were legal, {searched.layouts_feasible:,} of them fit the memory"
+    return Table("What the rules removed", columns, rows, note=note)
+
+
+def candidates_csv(candidates: Sequence[Candidate]) -> str:
+    """One line a candidate, SI units in the column names."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    sizes = Layout.__struct_fields__
+    names = [name for name in Candidate.__struct_fields__ if name not in ("layout", "total_s", "command")]
+    writer.writerow([*names, "total_low_s", "total_s", "total_high_s", *sizes, "command"])
+    for one in candidates:
+        values = [getattr(one, name) for name in names]
+        span = [one.total_s.low, one.total_s.expected, one.total_s.high]
+        writer.writerow([*map(_safe, values), *span, *(getattr(one.layout, size) for size in sizes), one.command])
+    return stream.getvalue()
+
+
+def _safe(value: object) -> object:
+    """Text that a spreadsheet would run as a formula is quoted."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
