@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from xe_sizer.result import Layout, Range, Verdict
+from xe_sizer.result import Layout, Range, Result, Verdict
 
 
 class Rule(Struct, frozen=True):
@@ -86,3 +86,99 @@ class PlanResult(Struct, frozen=True):
     answers: Answers
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+class Alternative(Struct, frozen=True):
+    """One of the results that are compared."""
+
+    name: str
+    result: Result
+
+
+class Difference(Struct, frozen=True):
+    """Seconds that a part of the step takes over the whole job, in the order of the alternatives."""
+
+    name: str
+    total_s: tuple[float, ...]
+
+
+class Comparison(Struct, frozen=True):
+    schema_version: int
+    alternatives: tuple[Alternative, ...]
+    differences: tuple[Difference, ...]
+
+
+class Outcome(Struct, frozen=True):
+    """What a job comes to; `minimum` is the fewest GPUs on which some layout fits."""
+
+    fits: bool
+    gpus: int
+    minimum: int | None
+    total_s: float
+    gpu_hours: float
+    peak_bytes: float
+    usable_bytes: float
+    price: float | None
+    currency: str | None
+
+
+class Effect(Struct, frozen=True):
+    """A step of a factor: what it leads to, and each figure over that of the job as it was asked."""
+
+    step: str
+    outcome: Outcome
+    time_ratio: float
+    gpus_ratio: float
+    memory_ratio: float
+    gpu_hours_ratio: float
+
+
+class Factor(Struct, frozen=True):
+    name: str
+    effects: tuple[Effect, ...]
+
+
+class Sensitivity(Struct, frozen=True):
+    schema_version: int
+    scenario: dict[str, Any]
+    base: Outcome
+    factors: tuple[Factor, ...]
+
+
+class ScalingPoint(Struct, frozen=True):
+    """The best on one number of GPUs. `bound` limits a step; `lost` is what takes most beside compute."""
+
+    gpus: int
+    global_batch: int
+    layout: Layout
+    step_s: float
+    tokens_per_s: float
+    efficiency: float
+    bound: str
+    lost: str
+
+
+class Scaling(Struct, frozen=True):
+    """Strong scaling keeps the global batch, weak scaling grows it with the GPUs."""
+
+    schema_version: int
+    scenario: dict[str, Any]
+    kind: str
+    points: tuple[ScalingPoint, ...]
+
+
+class SweepRow(Struct, frozen=True):
+    """The chosen plan of one question of a sweep, or why there is none."""
+
+    scenario: str
+    values: dict[str, str]
+    ok: bool
+    reason: str = ""
+    candidate: Candidate | None = None
+
+
+class SweepResult(Struct, frozen=True):
+    schema_version: int
+    tool_version: str
+    objective: str
+    rows: tuple[SweepRow, ...]

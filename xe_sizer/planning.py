@@ -36,7 +36,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class Candidates:
     """One kind of hardware with its priced candidates."""
 
     question: Question
@@ -75,7 +75,7 @@ def plan(
     InputError : what the user can mend; hardware that the job cannot run on is left out, unless it is the only one
     """
     started = time.perf_counter()
-    found: list[_Found] = []
+    found: list[Candidates] = []
     left_out: list[LeftOut] = []
     for keys in hardware:
         try:
@@ -85,7 +85,7 @@ def plan(
                 raise
             left_out.append(LeftOut(name=_name(keys), reason=error.problems[0].message))
             continue
-        searched = _search(question, progress)
+        searched = candidates(question, progress)
         if not searched.priced:
             reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
             left_out.append(LeftOut(name=_name(keys) or question.job.server.name, reason=reason))
@@ -107,13 +107,14 @@ def _name(keys: Mapping[str, object]) -> str:
     return " ".join(str(value) for value in keys.values())
 
 
-def _search(question: Question, progress: Progress | None) -> _Found:
+def candidates(question: Question, progress: Progress | None = None) -> Candidates:
+    """The best layout on every number of GPUs, priced."""
     rules = replace(question.rules, every_way=True)
     chunks = layout_chunks(rules, gpu_numbers(question), CHUNK)
     best = frontier(question.job, chunks, question.min_headroom_bytes, progress)
     if best is None:
-        return _Found(question, (), 0, 0, True)
-    return _Found(question, tuple(_priced(question, best)), best.considered, best.feasible, best.complete)
+        return Candidates(question, (), 0, 0, True)
+    return Candidates(question, tuple(_priced(question, best)), best.considered, best.feasible, best.complete)
 
 
 def _priced(question: Question, best: Frontier) -> Iterable[Priced]:
@@ -126,15 +127,15 @@ def _priced(question: Question, best: Frontier) -> Iterable[Priced]:
 
 
 def _result(
-    found: Sequence[_Found], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
+    found: Sequence[Candidates], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
 ) -> PlanResult:
     priced = [one for kind in found for one in kind.priced]
     pareto = _pareto(priced)
     order = sorted(range(len(priced)), key=lambda index: _rank(priced[index], objective))
     priced, pareto = [priced[index] for index in order], [pareto[index] for index in order]
-    candidates = tuple(_candidate(one, best, registry) for one, best in zip(priced, pareto, strict=True))
-    answers = _answers(priced, candidates)
-    question = found[0].question
+    listed = tuple(_candidate(one, best, registry) for one, best in zip(priced, pareto, strict=True))
+    answers = _answers(priced, listed)
+    question = found[0].question if answers.chosen is None else priced[answers.chosen].question
     return PlanResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
@@ -142,7 +143,7 @@ def _result(
         objective=objective,
         verdict=_verdict(priced, answers),
         search=search,
-        candidates=candidates,
+        candidates=listed,
         answers=answers,
         left_out=left_out,
         warnings=question.warnings,

@@ -67,7 +67,7 @@ def _brute_force(job: object, layouts: Layouts) -> tuple[float, float] | None:
         ok = fits(ledger, job, spare)
         if ok.any():
             near = ok & (steps <= steps[ok].min() * (1 + TIE))
-            index = np.flatnonzero(near)[np.lexsort((steps[near], peaks[near]))[0]]
+            index = np.flatnonzero(near)[np.lexsort((steps[near], peaks[near], layouts.offload[near] > 0))[0]]
             return float(steps[index]), float(peaks[index])
     return None
 

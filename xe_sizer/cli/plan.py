@@ -20,11 +20,13 @@ from xe_sizer.cli.options import (
     profile_folders,
     with_scenario_options,
 )
-from xe_sizer.cli.output import check_choice, gate, output_from
+from xe_sizer.cli.output import Output, check_choice, gate, output_from
+from xe_sizer.cli.sweep import Many
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.plan import FORMATS, known_plan_format, render_plan
+from xe_sizer.scenario.scenario import Given
 
 app = typer.Typer(add_completion=False)
 _HELP = """Search every layout on every number and kind of GPU: the fewest that fit, the fastest, the cheapest.
@@ -32,6 +34,7 @@ _HELP = """Search every layout on every number and kind of GPU: the fewest that 
 With --gpus the number is fixed, else --max-gpus (default 1024) bounds it; --max-hours and --max-cost choose the
 cheapest plan that meets them, or the nearest. Ctrl-C ends the search with the best found so far.
 """
+SEARCH, SWEEP = "Search", "Sweep"
 OBJECTIVES = ("cost", "time", "gpus", "energy")
 QUIET_S = 1.0  # a search says how far it is from this time on
 OFTEN_S = 0.5
@@ -41,24 +44,53 @@ OFTEN_S = 0.5
 @with_scenario_options
 def plan_command(
     *,
-    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")] = None,
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(metavar="SCENARIO.yaml...", help="The scenario file; several are a sweep.")
+    ] = None,
     flags: Mapping[str, object],
     among: Annotated[
         list[str] | None,
         typer.Option(
-            "--among",
-            metavar="NAME",
-            help="Search this GPU or server too; may be repeated.",
-            rich_help_panel="Hardware",
+            "--among", metavar="NAME", help="This GPU or server too; may be repeated.", rich_help_panel=SEARCH
         ),
     ] = None,
     any_gpu: Annotated[
-        bool, typer.Option("--any-gpu", help="Search every GPU of the catalogue.", rich_help_panel="Hardware")
+        bool, typer.Option("--any-gpu", help="Every GPU of the catalogue.", rich_help_panel=SEARCH)
     ] = False,
     objective: Annotated[
-        str, typer.Option("--objective", metavar="|".join(OBJECTIVES), help="What is best. Default: cost.")
+        str,
+        typer.Option(
+            "--objective", metavar="|".join(OBJECTIVES), help="What is best. Default: cost.", rich_help_panel=SEARCH
+        ),
     ] = OBJECTIVES[0],
-    explain: Annotated[bool, typer.Option("--explain", help="Count what each rule of the space removed.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Count what each rule removed.", rich_help_panel=SEARCH)
+    ] = False,
+    scaling: Annotated[
+        str | None,
+        typer.Option(
+            "--scaling", metavar="strong|weak", help="Time and efficiency over numbers of GPUs.", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid", metavar="OPTION=V1,V2", help="Plan with each value; may be repeated.", rich_help_panel=SWEEP
+        ),
+    ] = None,
+    jobs: Annotated[
+        str | None, typer.Option("--jobs", metavar="N", help="Processes. Default: all cores.", rich_help_panel=SWEEP)
+    ] = None,
+    dask_scheduler: Annotated[
+        str | None,
+        typer.Option("--dask-scheduler", metavar="ADDRESS", help="Run on this Dask cluster.", rich_help_panel=SWEEP),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", metavar="FILE", help="Keep answers here and do not ask them again.", rich_help_panel=SWEEP
+        ),
+    ] = None,
     profiles: ProfilesOption = None,
     format_: Annotated[
         str | None,
@@ -72,7 +104,13 @@ def plan_command(
     known_plan_format(target.format)
     check_choice("--objective", objective, OBJECTIVES)
     registry = Registry(profile_folders(profiles, os.environ))
-    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry)
+    files = scenarios or []
+    if grid or len(files) > 1:
+        many = Many(files, grid or [], jobs, dask_scheduler, resume)
+        return many.run(flags, registry, objective, target, exit_zero)
+    given = given_scenario(Path(files[0]) if files else None, flags, os.environ, registry)
+    if scaling is not None:
+        return _scaling(scaling, given, registry, target)
 
     from xe_sizer.planning import plan
 
@@ -82,6 +120,19 @@ def plan_command(
     result = plan(given, registry, hardware or [{}], objective, explain, told())
     target.write(render_plan(result, target.format, target.options()))
     return gate(result.verdict.ok, exit_zero)
+
+
+def _scaling(kind: str, given: Given, registry: Registry, target: Output) -> int:
+    from xe_sizer.report.variations import known_variation_format, render_variation
+
+    check_choice("--scaling", kind, ("strong", "weak"))
+    known_variation_format(target.format)
+
+    from xe_sizer.variations import scaling
+
+    result = scaling(given, registry, kind == "weak")
+    target.write(render_variation(result, target.format, target.options()))
+    return gate(bool(result.points), False)
 
 
 def hardware_named(names: list[str] | tuple[str, ...], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:

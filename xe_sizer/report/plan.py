@@ -195,7 +195,7 @@ def _spread(size: int, most: int) -> Iterator[float]:
 
 def _figure(result: PlanResult) -> Iterator[Figure]:
     points = [(float(c.gpus), c.total_s.expected, c.pareto) for c in result.candidates]
-    figure = chart("Time against GPUs", points, count, duration)
+    figure = chart("Time against GPUs", points, lambda gpus: f"{gpus:,.0f}", duration)
     if figure:
         yield figure
 
@@ -218,11 +218,11 @@ def candidates_csv(candidates: Sequence[Candidate]) -> str:
     for one in candidates:
         values = [getattr(one, name) for name in names]
         span = [one.total_s.low, one.total_s.expected, one.total_s.high]
-        writer.writerow([*map(_safe, values), *span, *(getattr(one.layout, size) for size in sizes), one.command])
+        writer.writerow([*map(safe, values), *span, *(getattr(one.layout, size) for size in sizes), one.command])
     return stream.getvalue()
 
 
-def _safe(value: object) -> object:
+def safe(value: object) -> object:
     """Text that a spreadsheet would run as a formula is quoted."""
     if isinstance(value, float) and not math.isfinite(value):
         return ""

@@ -15,6 +15,7 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger
 from xe_sizer.training.step import timeline
 
+OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]
 
 
@@ -44,6 +45,11 @@ class _Kept:
     peak_bytes: Array
     tight: NDArray[np.bool_]
 
+    @property
+    def burden(self) -> Array:
+        """What decides among layouts of one speed: nothing in host memory before anything there, then the peak."""
+        return self.peak_bytes + OFFLOADED * (self.layouts.offload > 0)
+
     def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
         return _Kept(self.layouts[index], self.step_s[index], self.peak_bytes[index], self.tight[index])
 
@@ -61,7 +67,8 @@ def frontier(
 ) -> Frontier | None:
     """Price every layout and keep, for each number of GPUs, the fastest; None where none fits.
 
-    Among layouts that are as fast as the model can tell (TIE) the one with the most headroom is taken. Layouts with
+    Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the one
+    with the most headroom. Layouts with
     something to spare go before those that fit by a hair, as in `choose`. An interrupt ends the search with what
     has been found. Memory is priced first and time for what fits; nothing that fits is left out.
 
@@ -98,8 +105,8 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
 
 
 def _best(found: _Kept) -> _Kept:
-    """What may be the answer for its number of GPUs: within TIE of the fastest, and no other is better at both."""
-    order = np.lexsort((found.peak_bytes, found.step_s, found.tight, found.layouts.gpus))
+    """What may be the answer for its number of GPUs: within TIE of the fastest, and none as fast is less of a burden."""
+    order = np.lexsort((found.burden, found.step_s, found.tight, found.layouts.gpus))
     found = found[order]
     key = found.layouts.gpus * 2 + found.tight
     starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
@@ -108,16 +115,16 @@ def _best(found: _Kept) -> _Kept:
     group = near.layouts.gpus * 2 + near.tight
     keep = np.zeros(group.size, dtype=bool)
     lowest, current = np.inf, -1
-    for index, (this, peak) in enumerate(zip(group.tolist(), near.peak_bytes.tolist(), strict=True)):
+    for index, (this, burden) in enumerate(zip(group.tolist(), near.burden.tolist(), strict=True)):
         if this != current:
             lowest, current = np.inf, this
-        if peak < lowest:
-            keep[index], lowest = True, peak
+        if burden < lowest:
+            keep[index], lowest = True, burden
     return near[keep]
 
 
 def _chosen(kept: _Kept) -> NDArray[np.int64]:
     """One layout for each number of GPUs: roomy before tight, then the one with the most headroom."""
-    order = np.lexsort((kept.peak_bytes, kept.tight, kept.layouts.gpus))
+    order = np.lexsort((kept.burden, kept.tight, kept.layouts.gpus))
     gpus = kept.layouts.gpus[order]
     return order[np.r_[True, gpus[1:] != gpus[:-1]]]

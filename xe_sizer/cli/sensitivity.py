@@ -1,0 +1,55 @@
+"""`xe-sizer sensitivity`: what each factor of a job is worth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xe_sizer.cli.options import (
+    ColorOption,
+    FileOption,
+    ProfilesOption,
+    given_scenario,
+    profile_folders,
+    with_scenario_options,
+)
+from xe_sizer.cli.output import output_from
+from xe_sizer.cli.text import TextCommand
+from xe_sizer.errors import EXIT_OK
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.report.variations import FORMATS, known_variation_format, render_variation
+
+app = typer.Typer(add_completion=False)
+_HELP = """What each factor is worth: data, model size, method, batch, GPUs and links, parallelism, deadline.
+
+Every factor is moved by a step each way (half and double, the next model, method or GPU) and the job estimated again.
+"""
+
+
+@app.command("sensitivity", cls=TextCommand, help=_HELP)
+@with_scenario_options
+def sensitivity_command(
+    *,
+    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")] = None,
+    flags: Mapping[str, object],
+    profiles: ProfilesOption = None,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
+    ] = None,
+    output: FileOption = None,
+    color: ColorOption = "auto",
+) -> int:
+    target = output_from(format_, output, color)
+    known_variation_format(target.format)
+    registry = Registry(profile_folders(profiles, os.environ))
+    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry)
+
+    from xe_sizer.variations import sensitivity
+
+    target.write(render_variation(sensitivity(given, registry), target.format, target.options()))
+    return EXIT_OK

@@ -1,0 +1,86 @@
+"""Several scenarios or a grid under `plan`: the sweep behind `--grid`, `--jobs`, `--dask-scheduler` and `--resume`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xe_sizer import __version__
+from xe_sizer.cli.options import given_scenario, scenario_options
+from xe_sizer.cli.output import Output, gate
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.report.sweep import render_sweep
+from xe_sizer.result import SCHEMA_VERSION
+
+
+@dataclass(frozen=True, eq=False)
+class Many:
+    """What the options of a sweep say."""
+
+    files: Sequence[str]
+    grid: Sequence[str]
+    jobs: str | None
+    scheduler: str | None
+    resume: str | None
+
+    def run(
+        self, flags: Mapping[str, object], registry: Registry, objective: str, target: Output, exit_zero: bool
+    ) -> int:
+        """Plan every cell; exit code 0 where all of them fit and meet their limits."""
+        from xe_sizer.plan_result import SweepResult
+        from xe_sizer.sweep import Cell, cell_of, combinations, sweep
+
+        jobs, grid = _jobs(self.jobs), grid_of(self.grid)
+        keys = {option.name: option.key for option in scenario_options()}
+        cells: list[Cell] = []
+        problems: list[Problem] = []
+        for file in self.files or [""]:
+            for values in combinations(grid):
+                changed = {**flags, **{keys[name]: value for name, value in values}}
+                try:
+                    given = given_scenario(Path(file) if file else None, changed, os.environ, registry)
+                except InputError as error:
+                    problems += error.problems
+                    continue
+                cells.append(cell_of(given, values, registry.user_folders, objective))
+        if problems:
+            raise InputError(list(dict.fromkeys(problems)))
+        rows = sweep(cells, jobs, self.scheduler, Path(self.resume) if self.resume else None, _told())
+        result = SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objective, rows=rows)
+        target.write(render_sweep(result, target.format, target.options()))
+        return gate(all(row.ok for row in rows), exit_zero)
+
+
+def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Option -> values of `gpus=8,16`. Raises InputError: no such option, no values."""
+    names = [option.name for option in scenario_options()]
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        name = name.strip().removeprefix("--").replace("_", "-")
+        listed = [value.strip() for value in values.split(",") if value.strip()]
+        if name not in names or not listed:
+            hint = did_you_mean(name, names) if name not in names else None
+            raise InputError(
+                Problem(f"'{text}' is no grid", Location("--grid"), hint or "for example --grid gpus=8,16")
+            )
+        found[name] = listed
+    return found
+
+
+def _jobs(text: str | None) -> int:
+    if text is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InputError(Problem(f"'{text}' is not a number of processes", Location("--jobs"), "for example --jobs 4"))
+    return int(text)
+
+
+def _told() -> Callable[[int, int], None] | None:
+    if not sys.stderr.isatty():
+        return None
+    return lambda done, total: print(f"\r{done} of {total} plans ", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,295 @@
+"""One job asked in several ways: side by side, one factor at a time, and over numbers of GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from xe_sizer.advice.change import changed
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.estimate import estimate
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.hardware import Accelerator
+from xe_sizer.plan_result import (
+    Alternative,
+    Comparison,
+    Difference,
+    Effect,
+    Factor,
+    Outcome,
+    Scaling,
+    ScalingPoint,
+    Sensitivity,
+)
+from xe_sizer.planning import candidates
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.question import Question, resolve
+from xe_sizer.result import SCHEMA_VERSION, Result
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.sizing import Priced, price
+from xe_sizer.summary import COMPUTE, bound_of, layout_of, scenario_of
+from xe_sizer.units import HOUR_S
+
+HALF, DOUBLE = 0.5, 2.0
+METHODS = ("pretrain", "sft", "lora", "qlora")  # from the one that needs most to the one that needs least
+DIFFERENCES = 6
+CLEARLY = 1.1  # a step of a factor changes it by more than this
+
+
+def compare(alternatives: Sequence[tuple[str, Result]]) -> Comparison:
+    """Results side by side, and the parts of a step in which they differ most from the first."""
+    entries = tuple(Alternative(name=name, result=result) for name, result in alternatives)
+    return Comparison(schema_version=SCHEMA_VERSION, alternatives=entries, differences=tuple(_differences(entries)))
+
+
+def _differences(entries: Sequence[Alternative]) -> Iterator[Difference]:
+    """Parts of the whole job's time, those with the widest spread first."""
+    totals = [
+        {part.name: part.seconds * entry.result.time.steps for part in entry.result.time.components}
+        for entry in entries
+    ]
+    names = list(dict.fromkeys(name for parts in totals for name in parts))
+    spread = {name: [parts.get(name, 0.0) for parts in totals] for name in names}
+    widest = sorted(names, key=lambda name: min(spread[name]) - max(spread[name]))
+    for name in widest[:DIFFERENCES]:
+        yield Difference(name=name, total_s=tuple(spread[name]))
+
+
+def estimates(
+    given: Given, changes: Iterable[tuple[str, Mapping[str, object]]], registry: Registry
+) -> list[tuple[str, Result]]:
+    """The job estimated with each set of changes. Raises InputError with the problems of all of them."""
+    found: list[tuple[str, Result]] = []
+    problems: list[Problem] = []
+    for name, values in changes:
+        try:
+            found.append((name, estimate(changed(given, values) if values else given, registry)))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One step of a factor in words: scenario keys that change, or a factor on the rate between nodes."""
+
+    words: str
+    values: Mapping[str, object] = field(default_factory=dict)
+    scale_out: float = 1.0
+
+
+def sensitivity(given: Given, registry: Registry) -> Sensitivity:
+    """What each of seven factors is worth, moved by a step each way; the widest effect first.
+
+    Factors: those of the design guide on sizing for model customization (data, model size, method, batch size, GPUs
+    and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
+    out.
+    """
+    base = price(resolve(given, registry))
+    moved = (
+        ("data size", _data(base)),
+        ("model size", _sizes(base, registry)),
+        ("training method", _methods(base)),
+        ("batch size", _batches(base)),
+        ("GPUs and links", [*_gpus(base, registry), *_links(base)]),
+        ("parallelism", _layouts(base)),
+    )
+    factors = [_factor(name, steps, base, registry) for name, steps in moved]
+    factors.append(Factor(name="deadline", effects=tuple(_deadline(base))))
+    ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
+    scenario = scenario_of(base.question)
+    return Sensitivity(schema_version=SCHEMA_VERSION, scenario=scenario, base=_outcome(base), factors=tuple(ranked))
+
+
+def _width(factor: Factor) -> float:
+    """Largest change of the time, or of the GPUs, as a logarithm."""
+    return max(max(abs(math.log(effect.time_ratio)), abs(math.log(effect.gpus_ratio))) for effect in factor.effects)
+
+
+def _factor(name: str, steps: Iterable[_Step], base: Priced, registry: Registry) -> Factor:
+    effects = []
+    for step in steps:
+        try:
+            question = resolve(changed(base.question.given, step.values), registry)
+            network = question.job.network
+            slower = replace(network, scale_out_bytes_per_s=network.scale_out_bytes_per_s * step.scale_out)
+            after = price(replace(question, job=replace(question.job, network=slower)))
+        except InputError:
+            continue
+        effects.append(_effect(step.words, base, after))
+    return Factor(name=name, effects=tuple(effects))
+
+
+def _outcome(priced: Priced) -> Outcome:
+    return Outcome(
+        fits=priced.fits,
+        gpus=priced.gpus,
+        minimum=priced.minimum,
+        total_s=priced.total_s,
+        gpu_hours=priced.total_s / HOUR_S * priced.gpus,
+        peak_bytes=priced.peak_bytes,
+        usable_bytes=priced.usable_bytes,
+        price=priced.cost,
+        currency=None if priced.cost is None else priced.question.currency,
+    )
+
+
+def _effect(words: str, base: Priced, after: Priced) -> Effect:
+    return Effect(
+        step=words,
+        outcome=_outcome(after),
+        time_ratio=after.total_s / base.total_s,
+        gpus_ratio=after.gpus / base.gpus,
+        memory_ratio=after.peak_bytes / base.peak_bytes,
+        gpu_hours_ratio=after.total_s * after.gpus / (base.total_s * base.gpus),
+    )
+
+
+def _data(base: Priced) -> Iterator[_Step]:
+    """Half and twice the steps over data of the same kind."""
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        steps = max(round(base.question.job.steps * factor), 1)
+        yield _Step(f"{words} the data", {"train.steps": steps})
+
+
+def _sizes(base: Priced, registry: Registry) -> Iterator[_Step]:
+    """The next smaller and the next larger model of the family."""
+    own = base.question.job.model
+    kin = [registry.model(name) for name in registry.names("model") if _kin(name, own.name)]
+    family = [model for model in kin if model.family == own.family]
+    sized = sorted((count_parameters(model).total, model.name) for model in family)
+    total = count_parameters(own).total
+    smaller = [name for size, name in sized if size < total / CLEARLY][-1:]
+    larger = [name for size, name in sized if size > total * CLEARLY][:1]
+    for name in (*smaller, *larger):
+        yield _Step(name, {"model": name})
+
+
+def _kin(name: str, own: str) -> bool:
+    """Names of one family: everything before the first size or version."""
+    return name.split("-")[0] == own.split("-")[0]
+
+
+def _methods(base: Priced) -> Iterator[_Step]:
+    job = base.question.job.method.name
+    if job in METHODS:
+        place = METHODS.index(job)
+        for other in METHODS[max(place - 1, 1) : place + 2]:
+            if other != job:
+                yield _Step(f"{other} instead of {job}", {"job": other})
+
+
+def _batches(base: Priced) -> Iterator[_Step]:
+    """Half and twice the sequences a step, over the same data."""
+    job = base.question.job
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        values = {"train.global_batch": round(job.global_batch * factor), "train.steps": round(job.steps / factor) or 1}
+        yield _Step(f"{words} the batch", values)
+
+
+def _gpus(base: Priced, registry: Registry) -> Iterator[_Step]:
+    """Half and twice the GPUs; the next slower and faster accelerator of the vendor, and one with more memory."""
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        if base.gpus * factor >= 1:
+            yield _Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
+    own = base.question.job.server.accelerator
+    peak = _peak(own)
+    others = []
+    for name in registry.names("gpu"):
+        other = registry.accelerator(name)
+        if other.vendor == own.vendor and (other.link is None) == (own.link is None):
+            others.append((_peak(other), other.memory_bytes, name))
+    slower = [name for rate, _, name in sorted(others) if rate < peak / CLEARLY][-1:]
+    faster = [name for rate, _, name in sorted(others) if rate > peak * CLEARLY][:1]
+    roomier = [name for rate, size, name in sorted(others) if rate == peak and size > own.memory_bytes * CLEARLY][:1]
+    for name in (*slower, *roomier, *faster):
+        yield _Step(name, {"gpu": name, "gpus": base.gpus})
+
+
+def _peak(gpu: Accelerator) -> float:
+    peaks = gpu.peak_flops_per_s
+    return peaks.get("bf16") or peaks.get("fp16") or max(peaks.values())
+
+
+def _links(base: Priced) -> Iterator[_Step]:
+    """Half and twice the network between nodes, where the job spans several."""
+    if base.gpus > base.question.job.network.node_ranks:
+        for words, factor in (("half", HALF), ("twice", DOUBLE)):
+            yield _Step(f"{words} the network between nodes", scale_out=factor)
+
+
+def _layouts(base: Priced) -> Iterator[_Step]:
+    """Half and twice the tensor and pipeline parallelism."""
+    for name in ("tp", "pp"):
+        size = int(getattr(base.layouts, name)[0])
+        for other in (2 * size, size // 2):
+            if other:
+                yield _Step(f"{name} {other} instead of {size}", {f"layout.{name}": other, "gpus": base.gpus})
+
+
+def _deadline(base: Priced) -> Iterator[Effect]:
+    """The fewest GPUs that end in half and in twice the time."""
+    found = candidates(replace(base.question.without_layout(), gpus=None)).priced
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        in_time = [one for one in found if one.total_s <= base.total_s * factor]
+        if in_time:
+            yield _effect(f"{words} the time", base, min(in_time, key=lambda one: (one.gpus, one.total_s)))
+
+
+def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
+    """The job on numbers of GPUs that double: the same batch (strong), or one that grows with the GPUs (weak).
+
+    Efficiency is the throughput per GPU against that of the fewest GPUs on which it fits. Raises InputError.
+    """
+    question = resolve(given, registry)
+    open_ = replace(question.without_layout(), gpus=None)
+    found = {one.gpus: one for one in candidates(open_).priced}
+    points: list[ScalingPoint] = []
+    for count in _doubling(sorted(found)):
+        priced = _weak(open_, count, min(found)) if weak else found[count]
+        if priced is not None:
+            points.append(_point(priced, points[0] if points else None))
+    kind = "weak" if weak else "strong"
+    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(question), kind=kind, points=tuple(points))
+
+
+def _doubling(counts: Sequence[int]) -> Iterator[int]:
+    """Ascending numbers, each at least twice the one before."""
+    last = 0
+    for count in counts:
+        if count >= 2 * last:
+            last = count
+            yield count
+
+
+def _weak(question: Question, count: int, fewest: int) -> Priced | None:
+    """The best on so many GPUs with a batch in proportion to them."""
+    job = question.job
+    batch = max(round(job.global_batch * count / fewest), 1)
+    grown = replace(question, job=replace(job, global_batch=batch), gpus=count)
+    return next(iter(candidates(grown).priced), None)
+
+
+def _point(priced: Priced, first: ScalingPoint | None) -> ScalingPoint:
+    job = priced.question.job
+    rate = job.global_batch * float(job.sequences(priced.layouts).mean_tokens[0]) / priced.step_s
+    each = rate / priced.gpus
+    seconds = {name: float(value[0]) for name, value in priced.timeline.components.items()}
+    return ScalingPoint(
+        gpus=priced.gpus,
+        global_batch=job.global_batch,
+        layout=layout_of(priced.layouts),
+        step_s=priced.step_s,
+        tokens_per_s=rate,
+        efficiency=each * first.gpus / first.tokens_per_s if first else 1.0,
+        bound=bound_of(seconds),
+        lost=_mostly_lost(seconds),
+    )
+
+
+def _mostly_lost(seconds: Mapping[str, float]) -> str:
+    """The part of a step that is not compute and takes most."""
+    return bound_of({**seconds, **dict.fromkeys(COMPUTE, 0.0)})
