@@ -36,7 +36,7 @@ def attention_half(block: Block) -> Iterator[Operator]:
     tokens = inputs.rank.tokens
     yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
     if not inputs.model.parallel_block:
-        yield enter_parallel(block, "attention", "qkv")
+        yield enter_parallel(block, "attention", "qkv", readers=1 if inputs.fused_qkv else 3)
     if inputs.model.latent_attention is None:
         yield from _projections(block, tokens)
     else:

@@ -30,7 +30,8 @@ def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
     rank, model = block.inputs.rank, block.inputs.model
     if own_norm:
         yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
-    yield enter_parallel(block, "mlp", "mlp")
+    unfused = model.gated and not block.inputs.fused_gate_up
+    yield enter_parallel(block, "mlp", "mlp", readers=2 if unfused else 1)
     yield from _dense(block)
     if model.norms_per_layer == 4:
         yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)

@@ -225,16 +225,17 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     return memory_bound(block, name, module, tensor_bytes, passes, launches, tensors * tensor_bytes, temporaries)
 
 
-def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0) -> Collective:
+def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1) -> Collective:
     """Into a tensor-parallel region: all-gather under sequence parallelism; else all-reduce of the gradient.
 
     The backward of the gather is a reduce-scatter; a learning weight gathers its sharded input once more. `share`
-    is 0 for layouts that have no such region.
+    is 0 for layouts that have no such region. Each of the `readers`, products that are not fused, reduces the gradient
+    of the shared input for itself.
     """
     message = share * _message_bytes(block)
     sharded = block.inputs.rank.sequence_parallel * message
     regathered = sharded * float(block.inputs.learning.base)
-    backward = (("reduce_scatter", sharded), ("all_reduce", message - sharded), ("all_gather", regathered))
+    backward = (("reduce_scatter", sharded), *[("all_reduce", message - sharded)] * readers, ("all_gather", regathered))
     return exchange(block, f"{name} input", module, "tp", (("all_gather", sharded),), backward)
 
 

@@ -67,10 +67,10 @@ def frontier(
 ) -> Frontier | None:
     """Price every layout and keep, for each number of GPUs, the fastest; None where none fits.
 
-    Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the one
-    with the most headroom. Layouts with
-    something to spare go before those that fit by a hair, as in `choose`. An interrupt ends the search with what
-    has been found. Memory is priced first and time for what fits; nothing that fits is left out.
+    Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the
+    one with the most headroom. Layouts with something to spare go before those that fit by a hair, as in `choose`. An
+    interrupt ends the search with what has been found. Memory is priced first and time for what fits; nothing that
+    fits is left out.
 
     progress : called with the number of layouts considered after each chunk
     """
@@ -105,7 +105,7 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
 
 
 def _best(found: _Kept) -> _Kept:
-    """What may be the answer for its number of GPUs: within TIE of the fastest, and none as fast is less of a burden."""
+    """What may be the answer for its number of GPUs: within TIE of the fastest, none as fast less of a burden."""
     order = np.lexsort((found.burden, found.step_s, found.tight, found.layouts.gpus))
     found = found[order]
     key = found.layouts.gpus * 2 + found.tight
