@@ -20,10 +20,10 @@ COMMAND = (
 )  # fmt: skip
 # Powers of ten of layouts, and the questions that have about so many.
 SIZES = {
-    4: ("--seq-len", "2048", "--global-batch", "1536", "--max-gpus", "128", "--zero", "1", "--offload", "none"),
+    4: ("--seq-len", "2048", "--global-batch", "1536", "--max-gpus", "128", "--offload", "none", "--micro-batch", "1"),
     5: ("--seq-len", "2048", "--global-batch", "1536", "--max-gpus", "512"),
     6: ("--seq-len", "2048", "--global-batch", "3072", "--max-gpus", "4096"),
-    7: ("--seq-len", "16384", "--global-batch", "15360", "--max-gpus", "16384"),
+    7: ("--seq-len", "16384", "--global-batch", "7680", "--max-gpus", "16384"),
 }
 
 

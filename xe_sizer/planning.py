@@ -118,12 +118,12 @@ def candidates(question: Question, progress: Progress | None = None) -> Candidat
 
 
 def _priced(question: Question, best: Frontier) -> Iterable[Priced]:
-    """The layouts of a frontier as estimates."""
-    ledger, times = memory_ledger(question.job, best.layouts), timeline(question.job, best.layouts)
+    """The layouts of a frontier as estimates, each priced alone: sums of many round otherwise in the last digit."""
+    job = question.job
     for index in range(len(best.layouts)):
-        row = slice(index, index + 1)
-        choice = Choice(best.layouts[row], ledger.at(index), times.at(index), True, best.considered, best.feasible)
-        yield Priced(question, int(best.layouts.gpus[index]), None, choice)
+        row = best.layouts[index : index + 1]
+        choice = Choice(row, memory_ledger(job, row), timeline(job, row), True, best.considered, best.feasible)
+        yield Priced(question, int(row.gpus[0]), None, choice)
 
 
 def _result(

@@ -73,6 +73,7 @@ class Question:
             splits_sequences=self.job.padding in ("packed", "to-seq-len"),
             fixed=self.fixed,
             uneven_stages=bool(self.given.values.layout.uneven_stages),
+            host_known=self.job.server.host_memory_bytes is not None,
         )
 
 

@@ -117,7 +117,7 @@ def _on_cores(missing: Mapping[str, Cell], jobs: int) -> Iterator[tuple[str, Swe
 
 def _on_dask(missing: Mapping[str, Cell], scheduler: str) -> Iterator[tuple[str, SweepRow]]:
     try:
-        from dask.distributed import Client, as_completed
+        from dask.distributed import Client
     except ImportError as error:
         raise InputError(_not_installed("dask.distributed", "--dask-scheduler", "dask")) from error
     try:
@@ -126,9 +126,9 @@ def _on_dask(missing: Mapping[str, Cell], scheduler: str) -> Iterator[tuple[str,
         text = f"no Dask scheduler answers at '{scheduler}'"
         raise InputError(Problem(text, Location("--dask-scheduler"), "for example tcp://10.0.0.1:8786")) from error
     with client:
-        futures = {client.submit(answer, cell, pure=False): key for key, cell in missing.items()}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        futures = {key: client.submit(answer, cell, pure=False) for key, cell in missing.items()}
+        for key, future in futures.items():
+            yield key, future.result()
 
 
 def _not_installed(module: str, option: str, extra: str) -> Problem:

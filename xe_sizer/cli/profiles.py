@@ -28,7 +28,19 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List, show and validate profiles; print JSON Schemas.",
 )
-_SCHEMAS = ("scenario", "result", "gpu", "server", "model", "stack")
+_SCHEMAS = (
+    "scenario",
+    "result",
+    "gpu",
+    "server",
+    "model",
+    "stack",
+    "plan",
+    "comparison",
+    "sensitivity",
+    "scaling",
+    "sweep",
+)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -139,6 +151,7 @@ def schema_command(
 
 
 def _schema(kind: str) -> dict[str, Any]:
+    from xe_sizer.plan_result import Comparison, PlanResult, Scaling, Sensitivity, SweepResult
     from xe_sizer.profiles.gpu import GpuProfile
     from xe_sizer.profiles.model_schema import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
@@ -149,7 +162,8 @@ def _schema(kind: str) -> dict[str, Any]:
     if kind == "scenario":
         return scenario_json_schema()
     kinds = {"gpu": GpuProfile, "server": ServerProfile, "model": ModelProfile, "stack": Stack}
-    types = {**kinds, "result": Result}
+    answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
+    types = {**kinds, **answers, "result": Result, "sweep": SweepResult}
     return msgspec.json.schema(types[kind])
 
 

@@ -35,6 +35,7 @@ class Many:
         from xe_sizer.sweep import Cell, cell_of, combinations, sweep
 
         jobs, grid = _jobs(self.jobs), grid_of(self.grid)
+        _known(grid, registry)
         keys = {option.name: option.key for option in scenario_options()}
         cells: list[Cell] = []
         problems: list[Problem] = []
@@ -70,6 +71,28 @@ def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
             )
         found[name] = listed
     return found
+
+
+def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
+    """Raises InputError with every name of the grid that nothing here has."""
+    from xe_sizer.stacks.stack import load_stack
+
+    place = Location("--grid")
+    look_up: dict[str, Callable[[str], object]] = {
+        "model": lambda name: registry.model(name, place),
+        "gpu": lambda name: registry.accelerator(name, place),
+        "server": lambda name: registry.server(name, place),
+        "stack": lambda name: load_stack(name, place),
+    }
+    problems: list[Problem] = []
+    for option, find in look_up.items():
+        for name in grid.get(option, ()):
+            try:
+                find(name)
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(problems)
 
 
 def _jobs(text: str | None) -> int:

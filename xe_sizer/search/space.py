@@ -24,6 +24,7 @@ class Rules:
     uneven_stages : chosen pipelines need not divide the layers; those that are tried still do
     every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
     parallelism
+    host_known : the host's memory is known
     """
 
     model: ModelShape
@@ -35,6 +36,7 @@ class Rules:
     fixed: Mapping[str, int]
     uneven_stages: bool = False
     every_way: bool = False
+    host_known: bool = False
 
     def options(self, name: str, open_options: Iterable[int]) -> tuple[int, ...]:
         return (self.fixed[name],) if name in self.fixed else tuple(open_options)
@@ -87,9 +89,9 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
 
 
 def offload_options(rules: Rules) -> tuple[int, ...]:
-    """Nothing, unless it is asked for or everything is to be tried."""
+    """Nothing, unless it is asked for, or everything is to be tried and it is known what the host can take."""
     every = (OFFLOAD.index(name) for name in rules.stack.supports.offload)
-    return rules.options("offload", every if rules.every_way else (OFFLOAD.index("none"),))
+    return rules.options("offload", every if rules.every_way and rules.host_known else (OFFLOAD.index("none"),))
 
 
 def group_options(rules: Rules, ranks: int) -> tuple[int, ...]:

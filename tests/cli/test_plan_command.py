@@ -1,0 +1,185 @@
+"""`plan`, `compare` and `sensitivity` as users run them, on real jobs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+JOB = (
+    "--model llama-2-7b --server dell-xe9680-h100 --job sft --stack megatron-lm --seq-len 2048 --global-batch 64 "
+    "--steps 100"
+)
+SMALL = f"{JOB} --max-gpus 32"
+
+
+def ask(cli: Cli, command: str, code: int = 0) -> Any:
+    ran = cli(*shlex.split(command), "--format", "json")
+    assert ran.code == code, ran.err
+    return json.loads(ran.out)
+
+
+def test_the_contract_of_plan(cli: Cli) -> None:
+    answer = ask(cli, f"plan {SMALL}")
+    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "plan").out))
+    assert next(iter(answer)) == "schema_version"
+    assert {"layouts_considered", "layouts_feasible", "seconds"} <= answer["search"].keys()
+    names = {"gpu", "server", "gpus", "layout", "step_s", "total_s", "gpu_hours", "price", "peak_bytes",
+             "headroom_bytes", "pareto"}  # fmt: skip
+    assert all(names <= candidate.keys() for candidate in answer["candidates"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--max-gpus 32",
+        "--max-gpus 64 --objective time",
+        "--max-gpus 16 --objective gpus --stack deepspeed",
+        "--max-gpus 24 --stack hf-trainer --mean-tokens 300 --padding longest-in-micro-batch",
+        "--max-gpus 16 --model mixtral-8x7b",
+        "--max-gpus 8 --model llama-3.1-70b --job lora",
+    ],
+)
+def test_the_chosen_plan_is_what_estimate_says(cli: Cli, more: str) -> None:
+    """To the last digit: step time and peak memory of the command that the plan prints."""
+    answer = ask(cli, f"plan {JOB} {more}")
+    for place in {answer["answers"][name] for name in ("chosen", "fastest", "smallest")}:
+        candidate = answer["candidates"][place]
+        command = candidate["command"].removeprefix("xe-sizer ")
+        estimate = ask(cli, command)
+        assert estimate["time"]["step_s"]["expected"] == candidate["step_s"]
+        assert estimate["memory"]["peak_bytes"] == candidate["peak_bytes"]
+        assert estimate["layout"] == candidate["layout"]
+
+
+def test_candidates_are_ordered_and_nothing_beats_the_front(cli: Cli) -> None:
+    answer = ask(cli, f"plan {SMALL} --objective time")
+    candidates = answer["candidates"]
+    times = [candidate["total_s"]["expected"] for candidate in candidates]
+    assert times == sorted(times)
+    front = [(c["gpus"], c["total_s"]["expected"], c["energy_kwh"]) for c in candidates if c["pareto"]]
+    for candidate in candidates:
+        mine = (candidate["gpus"], candidate["total_s"]["expected"], candidate["energy_kwh"])
+        beaten = any(all(a <= b for a, b in zip(other, mine, strict=True)) and other != mine for other in front)
+        assert beaten != candidate["pareto"]
+
+
+def test_limits_choose_the_cheapest_that_meets_them_or_the_nearest(cli: Cli) -> None:
+    free = ask(cli, f"plan {SMALL}")
+    hours = sorted(c["total_s"]["expected"] / 3600 for c in free["candidates"])
+    met = ask(cli, f"plan {SMALL} --max-hours {hours[1] * 1.001}")
+    chosen = met["candidates"][met["answers"]["chosen"]]
+    assert met["verdict"]["meets_limits"]
+    assert chosen["gpu_hours"] == min(c["gpu_hours"] for c in met["candidates"] if c["meets_limits"])
+    missed = ask(cli, f"plan {SMALL} --max-hours {hours[0] * 0.5}", code=1)
+    nearest = missed["candidates"][missed["answers"]["nearest"]]
+    assert nearest["total_s"]["expected"] == pytest.approx(hours[0] * 3600)
+    assert cli("plan", *shlex.split(SMALL), "--max-hours", "0.000001", "--exit-zero").code == 0
+
+
+def test_nothing_that_fits_is_exit_code_1(cli: Cli) -> None:
+    ran = cli(*shlex.split("plan --model llama-3.1-405b --gpu h100-sxm-80gb --job sft --seq-len 8192 --max-gpus 8"))
+    assert ran.code == 1
+    assert ran.out.startswith("DOES NOT FIT")
+
+
+def test_several_gpus_and_what_cannot_run_the_job(cli: Cli) -> None:
+    command = "plan --model llama-3.1-8b --job lora --seq-len 2048 --steps 10 --max-gpus 8 --precision fp8"
+    answer = ask(cli, f"{command} --among h100-sxm-80gb --among a100-sxm-80gb --among dell-xe9680-h200")
+    assert {c["gpu"] for c in answer["candidates"]} == {"h100-sxm-80gb", "h200-sxm-141gb"}
+    assert [left["name"] for left in answer["left_out"]] == ["a100-sxm-80gb"]
+    ran = cli(*shlex.split(command), "--among", "h100-sxm-80")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no GPU or server is called 'h100-sxm-80'" in ran.err
+
+
+def test_every_rule_is_counted(cli: Cli) -> None:
+    answer = ask(cli, f"plan {SMALL} --explain")
+    rules = {rule["name"]: rule for rule in answer["search"]["rules"]}
+    assert rules["tensor-parallel"]["removed"] > 0
+    assert rules["between fields"]["removed"] > 0
+    assert all(rule["reason"] for rule in rules.values())
+    table = cli("plan", *shlex.split(SMALL), "--explain").out
+    assert "What the rules removed" in table
+
+
+@pytest.mark.parametrize("kind", ["strong", "weak"])
+def test_scaling(cli: Cli, kind: str) -> None:
+    answer = ask(cli, f"plan {SMALL} --scaling {kind}")
+    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "scaling").out))
+    points = answer["points"]
+    assert points[0]["efficiency"] == 1.0
+    assert all(later["gpus"] >= 2 * earlier["gpus"] for earlier, later in itertools.pairwise(points))
+    batches = {point["global_batch"] for point in points}
+    assert len(batches) == (1 if kind == "strong" else len(points))
+    assert "SCALING" in cli("plan", *shlex.split(SMALL), "--scaling", kind).out
+
+
+def test_csv_has_a_line_a_candidate(cli: Cli) -> None:
+    ran = cli("plan", *shlex.split(SMALL), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    assert len(rows) == len(ask(cli, f"plan {SMALL}")["candidates"])
+    assert {"gpus", "step_s", "tp", "peak_bytes"} <= rows[0].keys()
+
+
+@pytest.mark.parametrize("format_", ["table", "markdown", "html"])
+def test_every_look(cli: Cli, format_: str) -> None:
+    for command in (f"plan {SMALL}", f"compare {JOB} gpus=8 gpus=16", f"sensitivity {JOB} --gpus 8"):
+        ran = cli(*shlex.split(command), "--format", format_)
+        assert ran.code == 0, ran.err
+        assert "\x1b" not in ran.out
+
+
+def test_compare_shows_what_differs(cli: Cli, tmp_path: Path) -> None:
+    saved = tmp_path / "before.json"
+    saved.write_text(cli("estimate", *shlex.split(JOB), "--gpus", "8", "--format", "json").out)
+    scenario = tmp_path / "job.yaml"
+    scenario.write_text(
+        "model: llama-2-7b\nserver: dell-xe9680-h200\ngpus: 8\njob: sft\ntrain: {seq_len: 2048, steps: 100}\n"
+    )
+    answer = ask(cli, f"compare {JOB} {saved} {scenario} gpus=16,stack=nemo")
+    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "comparison").out))
+    assert [one["name"] for one in answer["alternatives"]] == ["before", "job", "gpus=16,stack=nemo"]
+    assert answer["alternatives"][2]["result"]["gpus"]["count"] == 16
+    spreads = [max(part["total_s"]) - min(part["total_s"]) for part in answer["differences"]]
+    assert spreads == sorted(spreads, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("gpus=8", "name at least two alternatives"),
+        ("gpus=8 gpu", "'gpu' is no alternative"),
+        ("gpus=8 stak=nemo", "'stak=nemo' is no alternative"),
+        ("gpus=8 nowhere.json", "cannot read"),
+    ],
+)
+def test_compare_refuses(cli: Cli, arguments: str, message: str) -> None:
+    ran = cli(*shlex.split(f"compare {JOB} {arguments}"))
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
+def test_sensitivity_ranks_seven_factors(cli: Cli) -> None:
+    answer = ask(cli, f"sensitivity {JOB} --gpus 16 --model llama-2-13b")
+    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "sensitivity").out))
+    factors = {factor["name"]: factor["effects"] for factor in answer["factors"]}
+    assert set(factors) == {
+        "data size", "model size", "training method", "batch size", "GPUs and links", "parallelism", "deadline",
+    }  # fmt: skip
+    data = {effect["step"]: effect["time_ratio"] for effect in factors["data size"]}
+    assert data == {"half the data": pytest.approx(0.5), "twice the data": pytest.approx(2.0)}
+    deadline = {effect["step"]: effect["gpus_ratio"] for effect in factors["deadline"]}
+    assert deadline["half the time"] > 1 >= deadline["twice the time"]
+    assert any("network between nodes" in effect["step"] for effect in factors["GPUs and links"])

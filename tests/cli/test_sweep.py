@@ -1,0 +1,94 @@
+"""Sweeps: the same rows on one core, several, or a Dask cluster; what is done is not done again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+GRID = (
+    "plan --model llama-2-7b --job sft --seq-len 2048 --steps 100 --max-gpus 16 "
+    "--grid server=dell-xe9680-h100,dell-xe9680-h200 --grid stack=nemo,deepspeed"
+)
+
+
+def rows(cli: Cli, command: str) -> Any:
+    ran = cli(*shlex.split(command), "--format", "json")
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_every_combination_in_order(cli: Cli) -> None:
+    answer = rows(cli, f"{GRID} --jobs 1")
+    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "sweep").out))
+    assert [tuple(row["values"].values()) for row in answer["rows"]] == [
+        ("dell-xe9680-h100", "nemo"), ("dell-xe9680-h100", "deepspeed"),
+        ("dell-xe9680-h200", "nemo"), ("dell-xe9680-h200", "deepspeed"),
+    ]  # fmt: skip
+    assert all(row["ok"] for row in answer["rows"])
+
+
+def test_several_cores_give_the_same(cli: Cli) -> None:
+    assert rows(cli, f"{GRID} --jobs 2") == rows(cli, f"{GRID} --jobs 1")
+
+
+def test_a_dask_cluster_gives_the_same(cli: Cli) -> None:
+    distributed = pytest.importorskip("dask.distributed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        found = rows(cli, f"{GRID} --dask-scheduler {cluster.scheduler_address}")
+    assert found == rows(cli, f"{GRID} --jobs 1")
+
+
+def test_what_is_done_is_not_asked_again(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "sweep.jsonl"
+    first = rows(cli, f"{GRID} --jobs 1 --resume {kept}")
+    lines = kept.read_text().splitlines()
+    assert len(lines) == 4
+    kept.write_text("\n".join([*lines[:3], lines[3][:40]]))
+    asked = []
+    import xe_sizer.sweep as module
+
+    real = module.answer
+    monkeypatch.setattr(module, "answer", lambda cell: asked.append(cell) or real(cell))
+    assert rows(cli, f"{GRID} --jobs 1 --resume {kept}") == first
+    assert [cell.values[1] for cell in asked] == [("stack", "deepspeed")]
+
+
+def test_scenarios_side_by_side_and_in_csv(cli: Cli, tmp_path: Path) -> None:
+    for name, model in (("small", "llama-3.2-1b"), ("large", "llama-3.1-405b")):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"model: {model}\ngpu: h100-sxm-80gb\njob: sft\n"
+            "train: {seq_len: 2048, steps: 10}\nlimits: {max_gpus: 8}\n"
+        )
+    ran = cli("plan", tmp_path / "small.yaml", tmp_path / "large.yaml", "--jobs", "1", "--format", "csv")
+    assert ran.code == 1
+    lines = ran.out.splitlines()
+    assert len(lines) == 3
+    assert "True" in lines[1]
+    assert "False" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--grid stak=nemo", "'stak=nemo' is no grid"),
+        ("--grid stack=", "'stack=' is no grid"),
+        ("--grid stack=nemo,nemmo", "no stack is called 'nemmo'"),
+        ("--grid stack=nemo --jobs none", "'none' is not a number of processes"),
+        ("--grid stack=nemo --dask-scheduler nowhere", "no Dask scheduler answers"),
+    ],
+)
+def test_bad_sweeps(cli: Cli, more: str, message: str) -> None:
+    ran = cli(*shlex.split(f"plan --model llama-2-7b --gpu h100-sxm-80gb --max-gpus 8 {more}"))
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    assert message in ran.err
