@@ -16,7 +16,7 @@ from xe_sizer.scenario.scenario import read_scenario
 from xe_sizer.units import GIB, MINUTE_S
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SCENARIOS = sorted(EXAMPLES.rglob("*.yaml"))
+SCENARIOS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name != "questions.yaml")
 LORA_MINUTES = {
     ("7b", 4): 102, ("7b", 8): 79, ("7b", 16): 39,
     ("13b", 4): 248, ("13b", 8): 174, ("13b", 16): 85,

@@ -27,10 +27,11 @@ from xe_sizer.report.variations import FORMATS, known_variation_format, render_v
 from xe_sizer.result import Result
 
 app = typer.Typer(add_completion=False)
+SCENARIO_ENDINGS = (".yaml", ".yml")
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
-An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the options describe:
-compare --model llama-2-70b --job lora --gpus 8 server=dell-xe9680-h100 server=dell-xe9680-h200,stack=nemo
+An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
+and the options describe: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 """
 
 
@@ -74,15 +75,16 @@ def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry:
 
     found: list[tuple[str, Result]] = []
     problems: list[Problem] = []
+    base = next((Path(text) for text in alternatives if Path(text).suffix.lower() in SCENARIO_ENDINGS), None)
     for text in alternatives:
         path = Path(text)
         try:
             if path.suffix.lower() == ".json":
                 found.append((path.stem, read_result(text)))
                 continue
-            is_file = path.suffix.lower() in (".yaml", ".yml")
+            is_file = path.suffix.lower() in SCENARIO_ENDINGS
             values = flags if is_file else {**flags, **changes(text)}
-            given = given_scenario(path if is_file else None, values, os.environ, registry)
+            given = given_scenario(path if is_file else base, values, os.environ, registry)
             found.append((path.stem if is_file else text, estimate(given, registry)))
         except InputError as error:
             problems += error.problems

@@ -5,7 +5,7 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Tone = Literal["yes", "caution", "no"]
@@ -36,8 +36,11 @@ class FactsPair:
 
 @dataclass(frozen=True, eq=False)
 class Column:
+    """`spare` columns are left out where a terminal is too narrow for all, the highest first."""
+
     name: str
     numeric: bool = False
+    spare: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,12 @@ class Table:
     note: str = ""
     detail: bool = False
     mark: bool = False
+
+    def without(self, place: int) -> Table:
+        """The table without one of its columns."""
+        columns = self.columns[:place] + self.columns[place + 1 :]
+        rows = tuple(row[:place] + row[place + 1 :] for row in self.rows)
+        return replace(self, columns=columns, rows=rows)
 
     @property
     def bar_scale(self) -> float:

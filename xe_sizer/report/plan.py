@@ -17,6 +17,7 @@ from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration,
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result import Layout
+from xe_sizer.units import HOUR_S
 
 FORMATS = ("table", "json", "csv", "markdown", "html")
 SHOWN = 12  # candidates of the table; JSON and CSV have all
@@ -86,7 +87,15 @@ def _reasons(result: PlanResult) -> tuple[str, ...]:
 
 
 def _caution(result: PlanResult) -> str:
-    return "" if result.search.complete else "interrupted: the best of what had been searched by then"
+    if not result.search.complete:
+        return "interrupted: the best of what had been searched by then"
+    hours = next((limit.limit for limit in result.verdict.limits if limit.name == "max_hours" and limit.ok), None)
+    if hours is None or result.answers.chosen is None:
+        return ""
+    span = result.candidates[result.answers.chosen].total_s
+    if span.high <= hours * HOUR_S:
+        return ""
+    return f"close: the expected time meets max_hours, but the range goes to {duration(span.high)}"
 
 
 def _headline(result: PlanResult) -> str:
@@ -129,11 +138,11 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         *((Column("GPU"),) if kinds else ()),
         Column("GPUs", True),
         Column("time", True),
-        Column("range", True),
+        Column("range", True, spare=1),
         Column("GPU-hours", True),
         *((Column("price", True),) if price else ()),
         Column("GiB used", True),
-        Column("bound by"),
+        Column("bound by", spare=2),
         Column("layout"),
     )
 

@@ -90,8 +90,8 @@ def sensitivity_document(result: Sensitivity) -> Document:
     """The factors as a tornado, widest first, then every step with its figures."""
     base = result.base
     columns = (
-        Column("factor"), Column("step"), Column("time", True), Column("GPUs", True), Column("fewest", True),
-        Column("GiB used", True), Column("GPU-hours", True), Column("price", True),
+        Column("factor"), Column("step"), Column("time", True), Column("GPUs", True), Column("fewest", True, spare=2),
+        Column("GiB used", True), Column("GPU-hours", True, spare=1), Column("price", True, spare=3),
     )  # fmt: skip
     rows = [("as asked", "", *_figures(result, None))]
     for factor in result.factors:
@@ -147,9 +147,15 @@ def _range(factor: Factor) -> tuple[float, float]:
 def scaling_document(result: Scaling) -> Document:
     """Time and efficiency over numbers of GPUs, with what limits at each."""
     columns = (
-        Column("GPUs", True), Column("batch", True), Column("time per step", True), Column("tokens per second", True),
-        Column("efficiency", True), Column("bound by"), Column("mostly lost to"), Column("layout"),
-    )  # fmt: skip
+        Column("GPUs", True),
+        Column("batch", True, spare=3),
+        Column("time per step", True),
+        Column("tokens per second", True, spare=1),
+        Column("efficiency", True),
+        Column("bound by", spare=2),
+        Column("mostly lost to"),
+        Column("layout"),
+    )
     rows = tuple(
         (
             count(point.gpus), f"{point.global_batch:,}", duration(point.step_s), number(point.tokens_per_s),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
@@ -148,10 +149,24 @@ def _facts(facts: Facts) -> Grid:
 
 def _table(console: Console, table: Table, options: Options) -> None:
     console.print(Text(table.title, style="bold"))
-    too_wide = options.width is not None and not table.shares and _least_width(table) > options.width
-    console.print(_stacked(table) if too_wide else _grid(table, options))
+    shown = table if options.width is None else _narrowed(table, options.width)
+    too_wide = options.width is not None and not shown.shares and _least_width(shown) > options.width
+    console.print(_stacked(table) if too_wide else _grid(shown, options))
     if table.note:
         console.print(Text(table.note, style="dim"))
+
+
+def _narrowed(table: Table, width: int) -> Table:
+    """The table without the columns that it can spare, then without its bars, as far as the terminal is too narrow."""
+    while _least_width(table) > width and any(column.spare for column in table.columns):
+        place = max(range(len(table.columns)), key=lambda index: table.columns[index].spare)
+        table = table.without(place)
+    bars = _GAP + _bar_cells(width) if table.shares else 0
+    return replace(table, shares=()) if bars and not table.mark and _least_width(table) + bars > width else table
+
+
+def _bar_cells(width: int | None) -> int:
+    return 10 if width is not None and width < _NARROW else 24
 
 
 def _least_width(table: Table) -> int:
@@ -170,7 +185,10 @@ def _stacked(table: Table) -> Grid:
     grid.add_column(overflow="fold")
     first, *others = table.columns
     for row in table.rows:
-        grid.add_row(Text(first.name, style="dim"), Text(row[0], style="bold"))
+        if first.name:
+            grid.add_row(Text(first.name, style="dim"), Text(row[0], style="bold"))
+        else:
+            grid.add_row(Text(row[0], style="bold"), "")
         for column, cell in zip(others, row[1:], strict=True):
             if cell:
                 grid.add_row(Text(f"  {column.name}", style="dim"), Text(cell))
@@ -204,5 +222,5 @@ def _grid(table: Table, options: Options) -> Grid:
 def _bar(table: Table, place: int, options: Options) -> Text:
     """A bar; what exceeds the usable memory is red."""
     share = table.shares[place]
-    cells = 10 if options.width is not None and options.width < _NARROW else 24
+    cells = _bar_cells(options.width)
     return Text(bar_text(table, place, cells), style="red" if share is not None and share > 1 else "cyan")
