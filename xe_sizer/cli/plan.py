@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +19,7 @@ from xe_sizer.cli.options import (
     with_scenario_options,
 )
 from xe_sizer.cli.output import Output, check_choice, gate, output_from
+from xe_sizer.cli.progress import Progress
 from xe_sizer.cli.sweep import Many
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
@@ -36,8 +35,6 @@ cheapest plan that meets them, or the nearest. Ctrl-C ends the search with the b
 """
 SEARCH, SWEEP = "Search", "Sweep"
 OBJECTIVES = ("cost", "time", "gpus", "energy")
-QUIET_S = 1.0  # a search says how far it is from this time on
-OFTEN_S = 0.5
 
 
 @app.command("plan", cls=TextCommand, help=_HELP)
@@ -105,6 +102,8 @@ def plan_command(
     check_choice("--objective", objective, OBJECTIVES)
     registry = Registry(profile_folders(profiles, os.environ))
     files = scenarios or []
+    if scaling is not None:
+        _alone("--scaling", {"--grid": grid, "--among": among, "--any-gpu": any_gpu, "a second file": files[1:]})
     if grid or len(files) > 1:
         many = Many(files, grid or [], jobs, dask_scheduler, resume)
         return many.run(flags, registry, objective, target, exit_zero)
@@ -117,7 +116,8 @@ def plan_command(
     hardware = hardware_named(among or (), any_gpu, registry)
     if "gpu" in given.origin or "server" in given.origin:
         hardware = [{}, *hardware]
-    result = plan(given, registry, hardware or [{}], objective, explain, told())
+    with Progress() as progress:
+        result = plan(given, registry, hardware or [{}], objective, explain, progress.layouts)
     target.write(render_plan(result, target.format, target.options()))
     return gate(result.verdict.ok, exit_zero)
 
@@ -135,6 +135,14 @@ def _scaling(kind: str, given: Given, registry: Registry, target: Output) -> int
     return gate(bool(result.points), False)
 
 
+def _alone(option: str, others: Mapping[str, object]) -> None:
+    """Raises InputError: options that have no meaning beside this one."""
+    given = [name for name, value in others.items() if value]
+    if given:
+        hint = "run the command once for each"
+        raise InputError([Problem(f"{name} cannot go with {option}", Location(option), hint) for name in given])
+
+
 def hardware_named(names: list[str] | tuple[str, ...], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:
     """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for."""
     servers, gpus = registry.names("server"), registry.names("gpu")
@@ -147,22 +155,3 @@ def hardware_named(names: list[str] | tuple[str, ...], any_gpu: bool, registry: 
     named = {entry.get("gpu") for entry in found}
     every: list[dict[str, object]] = [{"gpu": name} for name in gpus if any_gpu and name not in named]
     return [*found, *every]
-
-
-def told() -> Callable[[int], None] | None:
-    """Says on a terminal's stderr how many layouts were priced, once a search takes long."""
-    if not sys.stderr.isatty():
-        return None
-    started = last = time.monotonic()
-    total = before = 0
-
-    def tell(considered: int) -> None:
-        nonlocal last, total, before
-        total += considered - before if considered >= before else considered
-        before = considered
-        now = time.monotonic()
-        if now - started > QUIET_S and now - last > OFTEN_S:
-            last = now
-            print(f"\r{total:,} layouts priced ", end="", file=sys.stderr, flush=True)
-
-    return tell

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from xe_sizer import __version__
 from xe_sizer.cli.options import given_scenario, scenario_options
 from xe_sizer.cli.output import Output, gate
+from xe_sizer.cli.progress import Progress
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.sweep import render_sweep
@@ -50,7 +50,8 @@ class Many:
                 cells.append(cell_of(given, values, registry.user_folders, objective))
         if problems:
             raise InputError(list(dict.fromkeys(problems)))
-        rows = sweep(cells, jobs, self.scheduler, Path(self.resume) if self.resume else None, _told())
+        with Progress() as progress:
+            rows = sweep(cells, jobs, self.scheduler, Path(self.resume) if self.resume else None, progress.plans)
         result = SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objective, rows=rows)
         target.write(render_sweep(result, target.format, target.options()))
         return gate(all(row.ok for row in rows), exit_zero)
@@ -101,9 +102,3 @@ def _jobs(text: str | None) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise InputError(Problem(f"'{text}' is not a number of processes", Location("--jobs"), "for example --jobs 4"))
     return int(text)
-
-
-def _told() -> Callable[[int, int], None] | None:
-    if not sys.stderr.isatty():
-        return None
-    return lambda done, total: print(f"\r{done} of {total} plans ", end="", file=sys.stderr, flush=True)

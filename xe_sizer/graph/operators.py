@@ -97,7 +97,7 @@ class Kernels:
 # Share of an operator's forward that selective recomputation runs again.
 RECOMPUTED: dict[str, dict[str, float]] = {
     "attention": {"Attention": 1.0},
-    "alternate": {"Matmul": 0.5, "MemoryBound": 1.0},
+    "alternate": {"Matmul": 0.5, "MemoryBound": 1.0, "Scan": 1.0},
 }
 
 

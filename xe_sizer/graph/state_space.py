@@ -49,6 +49,10 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     yield memory_bound(block, "convolution", MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)
     if space.kind == "mamba-1":
         yield from linear(block, "state projection", ("x",), tokens, inner * e)
+        # Every rank's channels need the whole step sizes and states, which are sums over the ranks' channels.
+        message = tokens * (space.dt_rank + 2.0 * space.state) * e
+        summed = (("all_reduce", np.asarray(message)),)
+        yield exchange(block, "state projection exchange", MODULE, "tp", summed, summed)
         yield from linear(block, "step size", ("dt",), tokens, tokens * space.dt_rank * e)
         yield memory_bound(block, "scan", MODULE, inner * e, WALK_PASSES, WALK_LAUNCHES, inner * e)
     else:

@@ -47,7 +47,8 @@ class Column:
 class Table:
     """Rows of text; `shares` (0 to 1 a row, None for none) become bars; the last `totals` rows are sums.
 
-    `mark` makes the bars a chart: drawn to the scale of the longest, with a line where the share is 1.
+    `bars` names what the bars show. `mark` makes them a chart: drawn to the scale of the longest, with a line where the
+    share is 1.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Table:
     note: str = ""
     detail: bool = False
     mark: bool = False
+    bars: str = ""
 
     def without(self, place: int) -> Table:
         """The table without one of its columns."""

@@ -138,11 +138,11 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         *((Column("GPU"),) if kinds else ()),
         Column("GPUs", True),
         Column("time", True),
-        Column("range", True, spare=1),
-        Column("GPU-hours", True),
+        Column("range", True, spare=3),
+        Column("GPU-hours", True, spare=2 if price else 0),
         *((Column("price", True),) if price else ()),
-        Column("GiB used", True),
-        Column("bound by", spare=2),
+        Column("GiB used", True, spare=1),
+        Column("bound by", spare=4),
         Column("layout"),
     )
 
@@ -190,9 +190,9 @@ def _candidates(result: PlanResult) -> Table:
     slowest = max(candidate.total_s.expected for candidate in shown)
     shares = tuple(candidate.total_s.expected / slowest for candidate in shown)
     more = f"{len(shown)} of {len(best)}; " if len(best) > len(shown) else ""
-    note = f"{more}no other plan needs as few GPUs and as little time, price and energy; bars: time"
+    note = f"{more}no other plan needs as few GPUs and as little time, price and energy"
     last = (Column("limits"),) if limited else ()
-    return Table("What nothing beats", (*columns, *last), rows, shares, note=note)
+    return Table("What nothing beats", (*columns, *last), rows, shares, note=note, bars="time")
 
 
 def _spread(size: int, most: int) -> Iterator[float]:

@@ -164,9 +164,11 @@ def scaling_document(result: Scaling) -> Document:
         for point in result.points
     )  # fmt: skip
     kept = "the same global batch" if result.kind == "strong" else "a global batch that grows with the GPUs"
-    shares = tuple(point.efficiency for point in result.points)
+    most = max((point.efficiency for point in result.points), default=1.0)
+    shares = tuple(point.efficiency / most for point in result.points)
     note = "efficiency: tokens per second and GPU against the fewest GPUs on which it fits"
     words = f"{job_words(result.scenario)}: {result.kind} scaling, {kept}"
     if not result.points:
         return Document("DOES NOT FIT", False, words, ("no layout fits on any of the GPUs that were tried",), ())
-    return Document("SCALING", True, words, (), (Table("Over numbers of GPUs", columns, rows, shares, note=note),))
+    table = Table("Over numbers of GPUs", columns, rows, shares, note=note, bars="efficiency")
+    return Document("SCALING", True, words, (), (table,))

@@ -82,7 +82,8 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
     if rules.fixed.get("offload") == OFFLOAD.index("params"):
         return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
     if shards == 1:
-        return rules.options("zero", (0,))
+        lends = "params" in rules.stack.supports.offload and OFFLOAD.index("params") in offload_options(rules)
+        return rules.options("zero", (0, 3) if lends else (0,))
     known = rules.stack.supports.zero if rules.every_way else rules.stack.defaults.zero
     allowed = [stage for stage in known if pp == 1 or stage < 2]
     return rules.options("zero", allowed or (0,))
@@ -152,10 +153,10 @@ def layout_chunks(rules: Rules, counts: Collection[int], size: int, thrifty: boo
             columns[name].append(np.array(options, dtype=np.int64)[cell])
         held += math.prod(shape)
         if held >= size:
-            yield _merged(columns, rules)
+            yield from _merged(columns, rules)
             columns, held = {name: [] for name in FIELDS}, 0
     if held:
-        yield _merged(columns, rules)
+        yield from _merged(columns, rules)
 
 
 def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
@@ -164,19 +165,22 @@ def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
     return sum(math.prod(len(options) for options in block.values()) for block in blocks)
 
 
-def _merged(columns: Mapping[str, list[np.ndarray]], rules: Rules) -> Layouts:
+def _merged(columns: Mapping[str, list[np.ndarray]], rules: Rules) -> Iterator[Layouts]:
+    """The legal ones of the combinations as one chunk; no chunk where none is legal."""
     merged = {name: np.concatenate(columns[name]) for name in FIELDS if name != "grad_accum"}
     per_rank = rules.global_batch // np.maximum(merged["dp"], 1)
     merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
     layouts = Layouts(**merged)
-    return layouts[_legal(layouts, rules)]
+    legal = _legal(layouts, rules)
+    if np.any(legal):
+        yield layouts[legal]
 
 
 def legal_layouts(rules: Rules, counts: Collection[int], thrifty: bool = False) -> Layouts:
     """Every legal layout on each of the GPU counts; may be empty."""
     chunks = list(layout_chunks(rules, counts, LARGEST_LIST, thrifty))
     if not chunks:
-        return Layouts(**{name: np.zeros(0, dtype=np.int64) for name in FIELDS})
+        return Layouts.none()
     return chunks[0] if len(chunks) == 1 else Layouts.joined(chunks)
 
 
@@ -184,7 +188,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     """Rules between fields, which a field that the user fixed may break on some of the others' values.
 
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
-    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines.
+    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines; zero-bubble schedules fill
+    pipelines of their own order of chunks; copies of sharded states hold whole groups of experts.
     """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
     chunks = layouts.pp * layouts.vpp
@@ -199,8 +204,11 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
     # A group shares its copies evenly; without ZeRO there is nothing to share.
     ranks = np.maximum(layouts.zero_group, 1)
-    shared = (layouts.zero_group == 0) | ((layouts.zero > 0) & (layouts.data_ranks % ranks == 0))
-    return np.asarray(shared & whole & interleaved & grouped & staged & sharded & offloads)
+    shared = (layouts.zero_group == 0) | (
+        (layouts.zero > 0) & (layouts.data_ranks % ranks == 0) & (layouts.expert_dp % layouts.zero_replicas == 0)
+    )
+    ordered = (layouts.schedule == SCHEDULES.index("1f1b")) | ((layouts.pp > 1) & (layouts.vpp == 1))
+    return np.asarray(ordered & shared & whole & interleaved & grouped & staged & sharded & offloads)
 
 
 def gpu_counts(node_ranks: int, limit: int) -> tuple[int, ...]:

@@ -55,6 +55,11 @@ class Layouts:
         """Layouts one after the other; there must be some."""
         return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
+    @classmethod
+    def none(cls) -> Layouts:
+        """No layouts."""
+        return cls(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(cls)})
+
     def __len__(self) -> int:
         return int(self.tp.size)
 
@@ -78,7 +83,7 @@ class Layouts:
     @property
     def zero_replicas(self) -> IntArray:
         """Copies of the sharded states."""
-        return self.data_ranks // self.zero_ranks
+        return np.maximum(self.data_ranks // self.zero_ranks, 1)
 
     @property
     def expert_tp(self) -> IntArray:
@@ -89,3 +94,8 @@ class Layouts:
     def expert_dp(self) -> IntArray:
         """Ranks that hold the same experts."""
         return np.maximum(self.tp * self.cp * self.dp // (self.expert_tp * self.ep), 1)
+
+    @property
+    def expert_zero_ranks(self) -> IntArray:
+        """Ranks that share one copy of the sharded states of the same experts."""
+        return np.maximum(self.expert_dp // self.zero_replicas, 1)

@@ -168,12 +168,15 @@ def _sum(parts: Iterable[Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Shards:
-    """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole."""
+    """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole.
+
+    experts : the group that shards states of the same experts, where the stage shards them
+    """
 
     optimizer: Array
     gradients: Array
     weights: Array
-    expert_scale: Array
+    experts: Array
 
     @classmethod
     def of(cls, layouts: Layouts) -> _Shards:
@@ -183,14 +186,13 @@ class _Shards:
             np.where(zero >= 1, group, 1.0),
             np.where(zero >= 2, group, 1.0),
             np.where(zero >= 3, group, 1.0),
-            layouts.data_ranks / layouts.expert_dp,
+            as_array(layouts.expert_zero_ranks),
         )
 
 
 def _sharded(dense: Array, experts: Array, group: Array, shards: _Shards) -> Array:
     """Dense elements over the data-parallel group, experts over the smaller group that holds the same experts."""
-    expert_group = np.where(group > 1, np.maximum(group / shards.expert_scale, 1.0), 1.0)
-    return dense / group + experts / expert_group
+    return dense / group + experts / np.where(group > 1, shards.experts, 1.0)
 
 
 def _spread(per_stage: Array) -> Array:

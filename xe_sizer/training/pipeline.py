@@ -13,6 +13,7 @@ from xe_sizer.training.layout import Layouts
 
 # Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES.
 DEFERRED = np.array([0.0, 2.0, 3.0])
+CHUNKS = np.array([1.0, 1.0, 2.0])  # of a stage where vpp is 1: the V goes there and back
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, wei
     (sum over the other stages of t) / vpp. With equal stages that is the (pp - 1) t / vpp of Narayanan et al. 2021
     (arXiv:2104.04473). Zero bubble (arXiv:2401.10241): weight gradients wait; of each other stage's t, ZB-H1 leaves
     t - 2 W, with F + B + W = t, at the memory of 1F1B, and ZB-V (two chunks a stage, there and back) t - 3 W, nothing
-    where the three take equal times. Each micro-batch crosses every boundary of its rank vpp times in each direction.
+    where the three take equal times. Each micro-batch crosses every boundary of its rank once a chunk in each direction.
 
     Parameters
     ----------
@@ -48,6 +49,6 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, wei
     each_s = collective_time_s(
         POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
     )
-    crossings = 2.0 * vpp * as_array(layouts.grad_accum)
+    crossings = 2.0 * vpp * CHUNKS[layouts.schedule] * as_array(layouts.grad_accum)
     transfer_s = crossings * each_s * (1.0 - job.stack.overlap.pipeline)
     return Pipeline(bubble_s, transfer_s)

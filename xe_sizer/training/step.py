@@ -127,7 +127,7 @@ class _Groups:
     @classmethod
     def of(cls, job: Job, layouts: Layouts) -> _Groups:
         node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
-        experts = np.maximum(layouts.expert_dp // replicas, 1.0)
+        experts = as_array(layouts.expert_zero_ranks)
         spread = layouts.expert_tp * layouts.ep
         return cls(
             ranks,
@@ -230,8 +230,7 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     """Learning elements that a rank updates [-]; experts are sharded over the ranks that hold the same ones."""
     base, sharded = float(job.method.learning.base), layouts.zero >= 1
     dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
-    expert_ranks = np.maximum(layouts.expert_dp // layouts.zero_replicas, 1)
-    experts = held.experts * base / np.where(sharded, expert_ranks, 1)
+    experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
     return np.asarray((dense + experts).max(axis=0))
 
 

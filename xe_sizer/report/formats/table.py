@@ -208,7 +208,7 @@ def _grid(table: Table, options: Options) -> Grid:
         side: JustifyMethod = "right" if column.numeric else "left"
         grid.add_column(Text(column.name), justify=side, no_wrap=column.numeric, overflow="fold")
     if table.shares:
-        grid.add_column("", no_wrap=True)
+        grid.add_column(Text(table.bars), no_wrap=True)
     first_total = len(table.rows) - table.totals
     for place, row in enumerate(table.rows):
         cells = [Text(cell) for cell in row]
