@@ -13,6 +13,7 @@ EXIT_OK = 0
 EXIT_DOES_NOT_FIT = 1
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 3
+EXIT_INTERRUPTED = 130  # as shells do: 128 + SIGINT
 SHORTEST_PART = 3  # letters from which on a part of a name counts as an abbreviation
 
 

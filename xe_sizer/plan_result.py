@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from xe_sizer.result import Layout, Range, Result, Verdict
 
+OBJECTIVES = ("cost", "time", "gpus", "energy")
+
 
 class Rule(Struct, frozen=True):
     """A rule of the search space and how many groupings (tp, pp, cp, dp) or layouts it removed."""
@@ -84,6 +86,7 @@ class PlanResult(Struct, frozen=True):
     search: Search
     candidates: tuple[Candidate, ...]
     answers: Answers
+    command: str
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
 

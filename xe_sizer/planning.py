@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from xe_sizer import __version__
 from xe_sizer.advice.change import OPTION_OF, changed, command
-from xe_sizer.errors import InputError
-from xe_sizer.plan_result import Answers, Candidate, LeftOut, PlanResult, Search
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.operators import Array
+from xe_sizer.plan_result import OBJECTIVES, Answers, Candidate, LeftOut, PlanResult, Rule, Search
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import Question, resolve
 from xe_sizer.result import SCHEMA_VERSION, Limit, Range, Reason, Verdict
@@ -20,17 +22,17 @@ from xe_sizer.search.explain import removed_by_rules
 from xe_sizer.search.frontier import Frontier, frontier
 from xe_sizer.search.price import Choice
 from xe_sizer.search.space import layout_chunks
-from xe_sizer.sizing import Priced, meets_limits
+from xe_sizer.sizing import Priced, longest_step_s, meets_limits, no_layout
 from xe_sizer.summary import bound_of, energy_kwh, layout_of, scenario_of
-from xe_sizer.training.layout import WORDS
+from xe_sizer.training.layout import WORDS, IntArray
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline
 from xe_sizer.uncertainty import uncertainty
 from xe_sizer.units import HOUR_S
 
+OBJECTIVE = OBJECTIVES[0]
 LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it
 CHUNK = 1 << 16  # layouts priced together: few enough for the memory, many enough to share their ranks' shapes
-OBJECTIVES = ("cost", "time", "gpus", "energy")
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 Progress = Callable[[int], None]
 
@@ -60,7 +62,7 @@ def plan(
     given: Given,
     registry: Registry,
     hardware: Sequence[Mapping[str, object]] = ({},),
-    objective: str = OBJECTIVES[0],
+    objective: str = OBJECTIVE,
     explain: bool = False,
     progress: Progress | None = None,
 ) -> PlanResult:
@@ -72,27 +74,33 @@ def plan(
 
     Raises
     ------
-    InputError : what the user can mend; hardware that the job cannot run on is left out, unless it is the only one
+    InputError : what the user can mend; hardware that the job cannot run on is left out, unless all of it is
     """
     started = time.perf_counter()
     found: list[Candidates] = []
     left_out: list[LeftOut] = []
+    problems: list[Problem] = []
     for keys in hardware:
         try:
             question = resolve(changed(given, keys) if keys else given, registry)
         except InputError as error:
             if len(hardware) == 1:
                 raise
+            problems += error.problems
             left_out.append(LeftOut(name=_name(keys), reason=error.problems[0].message))
             continue
-        searched = candidates(question, progress)
-        if not searched.priced:
+        searched = candidates(question, _onward(progress, sum(one.considered for one in found)))
+        if not searched.priced and searched.complete:
             reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
             left_out.append(LeftOut(name=_name(keys) or question.job.server.name, reason=reason))
         found.append(searched)
         if not searched.complete:
             break
-    rules = removed_by_rules(found[0].question.rules, gpu_numbers(found[0].question)) if explain and found else ()
+    if not found:
+        raise InputError(list(dict.fromkeys(problems)))
+    if all(one.complete and not one.considered for one in found):
+        raise InputError(no_layout(found[0].question, gpu_numbers(found[0].question)))
+    rules = _rules(found) if explain else ()
     search = Search(
         layouts_considered=sum(one.considered for one in found),
         layouts_feasible=sum(one.feasible for one in found),
@@ -103,17 +111,30 @@ def plan(
     return _result(found, search, tuple(left_out), objective, registry)
 
 
+def _onward(progress: Progress | None, before: int) -> Progress | None:
+    """Reports of one search added to those of the searches before it."""
+    return None if progress is None else lambda considered: progress(before + considered)
+
+
+def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
+    """What the rules removed, over all kinds of hardware."""
+    kinds = [removed_by_rules(replace(one.question.rules, every_way=True), gpu_numbers(one.question)) for one in found]
+    return tuple(replaced(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
+
+
 def _name(keys: Mapping[str, object]) -> str:
     return " ".join(str(value) for value in keys.values())
 
 
-def candidates(question: Question, progress: Progress | None = None) -> Candidates:
-    """The best layout on every number of GPUs, priced."""
-    rules = replace(question.rules, every_way=True)
+def candidates(question: Question, progress: Progress | None = None, every_way: bool = True) -> Candidates:
+    """The best layout on every number of GPUs, priced; `every_way` as in `Rules`."""
+    rules = replace(question.rules, every_way=every_way)
     chunks = layout_chunks(rules, gpu_numbers(question), CHUNK)
-    best = frontier(question.job, chunks, question.min_headroom_bytes, progress)
-    if best is None:
-        return Candidates(question, (), 0, 0, True)
+
+    def in_time_s(gpus: IntArray) -> Array:
+        return longest_step_s(question, gpus)
+
+    best = frontier(question.job, chunks, question.min_headroom_bytes, progress, in_time_s)
     return Candidates(question, tuple(_priced(question, best)), best.considered, best.feasible, best.complete)
 
 
@@ -130,33 +151,54 @@ def _result(
     found: Sequence[Candidates], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
 ) -> PlanResult:
     priced = [one for kind in found for one in kind.priced]
-    pareto = _pareto(priced)
-    order = sorted(range(len(priced)), key=lambda index: _rank(priced[index], objective))
+    money = _in_money(priced)
+    pareto = _pareto(priced, money)
+    order = sorted(range(len(priced)), key=lambda index: _rank(priced[index], objective, money))
     priced, pareto = [priced[index] for index in order], [pareto[index] for index in order]
     listed = tuple(_candidate(one, best, registry) for one, best in zip(priced, pareto, strict=True))
-    answers = _answers(priced, listed)
+    answers = _answers(priced, listed, money)
     question = found[0].question if answers.chosen is None else priced[answers.chosen].question
     return PlanResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
         scenario=scenario_of(question),
         objective=objective,
-        verdict=_verdict(priced, answers),
+        verdict=_verdict(priced, answers, search.complete),
         search=search,
         candidates=listed,
         answers=answers,
+        command=command(question.given, {}, registry.user_folders),
         left_out=left_out,
-        warnings=question.warnings,
+        warnings=(*question.warnings, *_warnings(found, money)),
     )
 
 
-def _rank(priced: Priced, objective: str) -> tuple[bool, float, float, float]:
+def _warnings(found: Sequence[Candidates], money: bool) -> Iterator[str]:
+    """What a reader must know to read the candidates right."""
+    priced = [one for kind in found for one in kind.priced]
+    if not money and any(one.cost is not None for one in priced):
+        yield "some prices are unknown or in another currency: the cheapest is the one with the fewest GPU-hours"
+    if money and any(one.billed_gpus > one.gpus for one in priced):
+        yield "whole servers are paid for: parts of one cost as much as all of it"
+    unknown = [kind.question for kind in found if not kind.question.rules.host_known]
+    if any(question.rules.stack.supports.offload for question in unknown):
+        names = ", ".join(dict.fromkeys(question.job.server.name for question in unknown))
+        yield f"host memory unknown, so offloading is tried only where it is asked for: {names}"
+
+
+def _in_money(priced: Sequence[Priced]) -> bool:
+    """Whether prices can be compared: all known, in one currency."""
+    known = all(one.cost is not None for one in priced)
+    return known and len({one.question.currency for one in priced}) == 1
+
+
+def _rank(priced: Priced, objective: str, money: bool) -> tuple[bool, float, float, float]:
     """What meets the limits first, then by the objective, then by time, then by headroom."""
     headroom = (priced.usable_bytes - priced.peak_bytes) / priced.usable_bytes
-    return not meets_limits(priced), _value(priced, objective), priced.total_s, -headroom
+    return not meets_limits(priced), _value(priced, objective, money), priced.total_s, -headroom
 
 
-def _value(priced: Priced, objective: str) -> float:
+def _value(priced: Priced, objective: str, money: bool) -> float:
     if objective == "time":
         return priced.total_s
     if objective == "gpus":
@@ -165,14 +207,13 @@ def _value(priced: Priced, objective: str) -> float:
     if objective == "energy":
         energy = energy_kwh(priced.question.job.server.accelerator, gpu_hours)
         return np.inf if energy is None else energy
-    return gpu_hours if priced.cost is None else priced.cost
+    return priced.cost if money and priced.cost is not None else gpu_hours
 
 
-def _pareto(priced: Sequence[Priced]) -> list[bool]:
+def _pareto(priced: Sequence[Priced], money: bool) -> list[bool]:
     """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them."""
-    known = all(one.cost is not None for one in priced)
-    objectives = ("gpus", "time", "energy", *(("cost",) if known else ()))
-    values = np.array([[_value(one, name) for name in objectives] for one in priced])
+    objectives = ("gpus", "time", "energy", *(("cost",) if money else ()))
+    values = np.array([[_value(one, name, money) for name in objectives] for one in priced])
     return [not bool(np.any(np.all(values <= row, axis=1) & np.any(values < row, axis=1))) for row in values]
 
 
@@ -208,6 +249,8 @@ def layout_flags(priced: Priced) -> dict[str, object]:
     """The scenario keys that ask for the number of GPUs and the layout of an estimate."""
     layouts = priced.layouts
     flags: dict[str, object] = {"gpus": priced.gpus}
+    if "train.global_batch" not in priced.question.given.origin:
+        flags["train.global_batch"] = priced.question.job.global_batch  # what is usual depends on the GPUs
     flags |= {f"layout.{name}": int(getattr(layouts, name)[0]) for name in PLAIN}
     flags |= {f"layout.{name}": words[int(getattr(layouts, name)[0])] for name, words in WORDS.items()}
     flags["train.micro_batch"] = int(layouts.micro_batch[0])
@@ -218,7 +261,7 @@ def layout_flags(priced: Priced) -> dict[str, object]:
     return {key: value for key, value in flags.items() if key in OPTION_OF}
 
 
-def _answers(priced: Sequence[Priced], candidates: Sequence[Candidate]) -> Answers:
+def _answers(priced: Sequence[Priced], candidates: Sequence[Candidate], money: bool) -> Answers:
     if not candidates:
         return Answers()
     indices = range(len(priced))
@@ -227,7 +270,7 @@ def _answers(priced: Sequence[Priced], candidates: Sequence[Candidate]) -> Answe
     return Answers(
         smallest=min(indices, key=lambda index: (priced[index].gpus, priced[index].total_s)),
         fastest=min(indices, key=lambda index: priced[index].total_s),
-        cheapest=min(indices, key=lambda index: _value(priced[index], "cost")),
+        cheapest=min(indices, key=lambda index: _value(priced[index], "cost", money)),
         chosen=met[0] if met else nearest,
         nearest=nearest,
     )
@@ -244,7 +287,10 @@ def _shortfall(priced: Priced) -> float:
     return max(shares)
 
 
-def _verdict(priced: Sequence[Priced], answers: Answers) -> Verdict:
+def _verdict(priced: Sequence[Priced], answers: Answers, complete: bool) -> Verdict:
+    if answers.chosen is None and not complete:
+        message = "interrupted before a layout that fits was found"
+        return Verdict(False, False, (Reason(code="interrupted", message=message),))
     if answers.chosen is None:
         message = "no layout fits on any of the GPUs that were tried"
         return Verdict(False, False, (Reason(code="out-of-memory", message=message),))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.operators import Array
 from xe_sizer.question import Question
 from xe_sizer.search.price import Choice, choose, smallest_count
 from xe_sizer.search.space import gpu_counts, legal_layouts
-from xe_sizer.training.layout import Layouts
+from xe_sizer.training.layout import IntArray, Layouts
 from xe_sizer.training.memory import Ledger, fits
 from xe_sizer.training.step import Timeline
 from xe_sizer.units import HOUR_S
@@ -77,8 +80,7 @@ class Priced:
     @property
     def billed_gpus(self) -> int:
         """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
-        node = self.question.job.server.accelerators
-        return -(-self.gpus // node) * node if self.question.whole_nodes else self.gpus
+        return int(billed_gpus(self.question, np.asarray(self.gpus)))
 
     @property
     def cost(self) -> float | None:
@@ -102,11 +104,29 @@ def meets_limits(priced: Priced) -> bool:
     return priced.choice.fits and in_time and in_budget and in_number
 
 
+def longest_step_s(question: Question, gpus: IntArray) -> Array:
+    """The longest step that meets the limits of time and cost on each number of GPUs [s]; infinite without any."""
+    limits, steps = question.given.values.limits, question.job.steps
+    longest = np.full(np.shape(gpus), np.inf)
+    if limits.max_hours is not None:
+        longest = np.minimum(longest, limits.max_hours * HOUR_S / steps)
+    if limits.max_cost is not None and question.price_per_gpu_hour:
+        rate_per_s = billed_gpus(question, gpus) * question.price_per_gpu_hour / HOUR_S
+        longest = np.minimum(longest, limits.max_cost / rate_per_s / steps)
+    return longest
+
+
+def billed_gpus(question: Question, gpus: IntArray) -> IntArray:
+    """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
+    node = question.job.server.accelerators
+    return -(-gpus // node) * node if question.whole_nodes else gpus
+
+
 def _priced(question: Question, gpus: int, minimum: int | None) -> Priced:
     """The question on so many GPUs. Raises InputError where no layout is legal."""
     layouts = legal_layouts(question.rules, (gpus,))
     if not len(layouts):
-        raise InputError(_no_layout(question, gpus))
+        raise InputError(no_layout(question, (gpus,)))
     return Priced(question, gpus, minimum, choose(question.job, layouts, question.min_headroom_bytes))
 
 
@@ -145,10 +165,12 @@ def price(question: Question, look_for_minimum: bool = True) -> Priced:
     return replace(asked, minimum=min(smallest or asked.gpus, asked.gpus) if asked.choice.fits else smallest)
 
 
-def _no_layout(question: Question, gpus: int) -> Problem:
+def no_layout(question: Question, counts: Sequence[int]) -> Problem:
+    """What to say where none of the numbers of GPUs has a legal layout."""
     job = question.job
     fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in question.fixed.items())
-    message = f"no legal layout on {gpus:,} GPUs for a global batch of {job.global_batch:,}"
+    numbers = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
+    message = f"no legal layout on {numbers} GPUs for a global batch of {job.global_batch:,}"
     message += f" with {fixed}" if fixed else ""
     hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
     asked = "nodes" if "nodes" in question.given.origin else "gpus"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer import __version__
 from xe_sizer.errors import InputError, Location, Problem
@@ -18,6 +21,8 @@ from xe_sizer.planning import plan
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.scenario import Given, read_scenario
 
+INTERRUPTED = "interrupted before its answer"
+ENDINGS = (".yaml", ".json")
 Told = Callable[[int, int], None]
 
 
@@ -34,10 +39,27 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Tells cells apart, also those of another version or an edited scenario file."""
-        text = Path(self.scenario).read_text(encoding="utf-8") if self.scenario else ""
-        asked = repr((__version__, text, sorted(self.flags.items()), sorted(self.environment.items()), self.objective))
-        return hashlib.sha256(asked.encode()).hexdigest()[:24]
+        """Tells cells apart, also those of another version or of edited files."""
+        scenario = str(Path(self.scenario).resolve()) if self.scenario else ""
+        given = (sorted(self.flags.items()), sorted(self.environment.items()), self.folders, self.objective)
+        digest = hashlib.sha256(repr((__version__, scenario, given)).encode())
+        for file in self.files:
+            digest.update(repr(file).encode() + file.read_bytes())
+        return digest.hexdigest()[:24]
+
+    @property
+    def files(self) -> list[Path]:
+        """The scenario, what is named by path in it or in a flag, and the user's profiles."""
+        scenario = Path(self.scenario) if self.scenario else None
+        named = [Path(value) for value in self.flags.values() if isinstance(value, str)]
+        if scenario is not None:
+            words = scenario.read_text(encoding="utf-8").replace("}", " ").replace(",", " ").split()
+            named += [
+                scenario,
+                *(scenario.parent / word.strip("\"'") for word in words if word.strip("\"'")[-5:] in ENDINGS),
+            ]
+        profiles = [file for folder in self.folders for file in sorted(Path(folder).rglob("*.yaml"))]
+        return [path for path in (*named, *profiles) if path.suffix in ENDINGS and path.is_file()]
 
 
 def combinations(grid: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -61,6 +83,8 @@ def answer(cell: Cell) -> SweepRow:
     except InputError as error:
         reason = "; ".join(problem.message for problem in error.problems)
         return SweepRow(scenario=cell.scenario, values=dict(cell.values), ok=False, reason=reason)
+    if not result.search.complete:
+        raise KeyboardInterrupt
     chosen = None if result.answers.chosen is None else result.candidates[result.answers.chosen]
     reason = "; ".join(found.message for found in result.verdict.reasons)
     return SweepRow(
@@ -75,7 +99,7 @@ def sweep(
     resume: Path | None = None,
     told: Told | None = None,
 ) -> tuple[SweepRow, ...]:
-    """Answer every cell, in their order; the same rows in any mode.
+    """Answer every cell, in their order; the same rows in any mode. An interrupt leaves the rest unanswered.
 
     jobs : processes of this machine (joblib); scheduler : address of a Dask scheduler that takes their place
     resume : JSON Lines file of answers; those that it has are not asked again, new ones are added as they come
@@ -87,13 +111,19 @@ def sweep(
     keys = [cell.key for cell in cells]
     done = _read(resume) if resume else {}
     missing = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in done}
-    for key, row in _answers(missing, jobs, scheduler):
-        done[key] = row
-        if resume:
-            _append(resume, key, row)
-        if told:
-            told(sum(known in done for known in keys), len(cells))
-    return tuple(done[key] for key in keys)
+    try:
+        for key, row in _answers(missing, jobs, scheduler):
+            done[key] = row
+            if resume:
+                _append(resume, key, row)
+            if told:
+                told(sum(known in done for known in keys), len(cells))
+    except KeyboardInterrupt:
+        pass
+    rows = (done.get(key, SweepRow(scenario="", values={}, ok=False, reason=INTERRUPTED)) for key in keys)
+    return tuple(
+        replace(row, scenario=cell.scenario, values=dict(cell.values)) for cell, row in zip(cells, rows, strict=True)
+    )
 
 
 def _answers(missing: Mapping[str, Cell], jobs: int, scheduler: str | None) -> Iterator[tuple[str, SweepRow]]:
@@ -118,9 +148,13 @@ def _on_cores(missing: Mapping[str, Cell], jobs: int) -> Iterator[tuple[str, Swe
 def _on_dask(missing: Mapping[str, Cell], scheduler: str) -> Iterator[tuple[str, SweepRow]]:
     try:
         from dask.distributed import Client
+        from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError as error:
         raise InputError(_not_installed("dask.distributed", "--dask-scheduler", "dask")) from error
     try:
+        transport, place = parse_address(scheduler)
+        if transport in ("tcp", "tls"):  # a client that finds nobody cannot be closed without a traceback
+            socket.create_connection(parse_host_port(place), timeout=10.0).close()
         client = Client(scheduler, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         text = f"no Dask scheduler answers at '{scheduler}'"
@@ -139,10 +173,12 @@ def _not_installed(module: str, option: str, extra: str) -> Problem:
 
 def _read(file: Path) -> dict[str, SweepRow]:
     """Answers that are there already; a line that an interrupt cut short is asked again."""
-    if not file.exists():
-        return {}
+    try:
+        lines = file.read_bytes().splitlines() if file.exists() else []
+    except OSError as error:
+        raise InputError(Problem(f"cannot read: {error.strerror}", Location(str(file)))) from error
     found = {}
-    for line in file.read_bytes().splitlines():
+    for line in lines:
         try:
             entry = msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError:
@@ -158,7 +194,13 @@ class _Line(msgspec.Struct):
 
 def _append(file: Path, key: str, row: SweepRow) -> None:
     try:
-        with file.open("ab") as out:
-            out.write(msgspec.json.encode(_Line(key, row)) + b"\n")
+        with file.open("a+b") as out:
+            cut = out.tell() > 0 and _last_byte(out) != b"\n"
+            out.write((b"\n" if cut else b"") + msgspec.json.encode(_Line(key, row)) + b"\n")
     except OSError as error:
         raise InputError(Problem(f"cannot write: {error.strerror}", Location(str(file)))) from error
+
+
+def _last_byte(file: BinaryIO) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xe_sizer.advice.change import changed
-from xe_sizer.errors import InputError, Problem
-from xe_sizer.estimate import estimate
+from xe_sizer.devices import device_of, supported_precisions
+from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.hardware import Accelerator
 from xe_sizer.plan_result import (
@@ -22,7 +22,7 @@ from xe_sizer.plan_result import (
     ScalingPoint,
     Sensitivity,
 )
-from xe_sizer.planning import candidates
+from xe_sizer.planning import candidates, gpu_numbers
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import Question, resolve
 from xe_sizer.result import SCHEMA_VERSION, Result
@@ -56,28 +56,16 @@ def _differences(entries: Sequence[Alternative]) -> Iterator[Difference]:
         yield Difference(name=name, total_s=tuple(spread[name]))
 
 
-def estimates(
-    given: Given, changes: Iterable[tuple[str, Mapping[str, object]]], registry: Registry
-) -> list[tuple[str, Result]]:
-    """The job estimated with each set of changes. Raises InputError with the problems of all of them."""
-    found: list[tuple[str, Result]] = []
-    problems: list[Problem] = []
-    for name, values in changes:
-        try:
-            found.append((name, estimate(changed(given, values) if values else given, registry)))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-    return found
-
-
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One step of a factor in words: scenario keys that change, or a factor on the rate between nodes."""
+    """One step of a factor in words: scenario keys that change, or the hardware in place.
+
+    gpu : another accelerator in the same server; scale_out : factor on the rate between nodes
+    """
 
     words: str
     values: Mapping[str, object] = field(default_factory=dict)
+    gpu: str | None = None
     scale_out: float = 1.0
 
 
@@ -105,22 +93,35 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
 
 
 def _width(factor: Factor) -> float:
-    """Largest change of the time, or of the GPUs, as a logarithm."""
-    return max(max(abs(math.log(effect.time_ratio)), abs(math.log(effect.gpus_ratio))) for effect in factor.effects)
+    """Largest change of the time, or of the GPUs, as a logarithm; what does not fit changes nothing."""
+    possible = [effect for effect in factor.effects if effect.outcome.fits]
+    sizes = (max(abs(math.log(effect.time_ratio)), abs(math.log(effect.gpus_ratio))) for effect in possible)
+    return max(sizes, default=0.0)
 
 
 def _factor(name: str, steps: Iterable[_Step], base: Priced, registry: Registry) -> Factor:
     effects = []
     for step in steps:
         try:
-            question = resolve(changed(base.question.given, step.values), registry)
-            network = question.job.network
-            slower = replace(network, scale_out_bytes_per_s=network.scale_out_bytes_per_s * step.scale_out)
-            after = price(replace(question, job=replace(question.job, network=slower)))
+            after = price(_moved(base, step, registry))
         except InputError:
             continue
         effects.append(_effect(step.words, base, after))
     return Factor(name=name, effects=tuple(effects))
+
+
+def _moved(base: Priced, step: _Step, registry: Registry) -> Question:
+    """The job a step away: on the same GPUs and with the same batch unless the step changes them."""
+    same = {"gpus": base.gpus, "train.global_batch": base.question.job.global_batch}
+    question = resolve(changed(base.question.given, {**same, **step.values}), registry)
+    job = question.job
+    network = replace(job.network, scale_out_bytes_per_s=job.network.scale_out_bytes_per_s * step.scale_out)
+    job = replace(job, network=network)
+    if step.gpu is not None:
+        gpu = registry.accelerator(step.gpu)
+        device = device_of(gpu, job.stack, job.precision, question.efficiency)
+        job = replace(job, server=replace(job.server, accelerator=gpu), device=device)
+    return replace(question, job=job)
 
 
 def _outcome(priced: Priced) -> Outcome:
@@ -191,22 +192,31 @@ def _batches(base: Priced) -> Iterator[_Step]:
 
 
 def _gpus(base: Priced, registry: Registry) -> Iterator[_Step]:
-    """Half and twice the GPUs; the next slower and faster accelerator of the vendor, and one with more memory."""
+    """Half and twice the GPUs; in the same servers the vendor's next slower, faster and larger accelerator."""
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         if base.gpus * factor >= 1:
             yield _Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
     own = base.question.job.server.accelerator
     peak = _peak(own)
-    others = []
-    for name in registry.names("gpu"):
-        other = registry.accelerator(name)
-        if other.vendor == own.vendor and (other.link is None) == (own.link is None):
-            others.append((_peak(other), other.memory_bytes, name))
+    others = [(_peak(other), other.memory_bytes, other.name) for other in _in_such_servers(base, registry)]
     slower = [name for rate, _, name in sorted(others) if rate < peak / CLEARLY][-1:]
     faster = [name for rate, _, name in sorted(others) if rate > peak * CLEARLY][:1]
     roomier = [name for rate, size, name in sorted(others) if rate == peak and size > own.memory_bytes * CLEARLY][:1]
     for name in (*slower, *roomier, *faster):
-        yield _Step(name, {"gpu": name, "gpus": base.gpus})
+        yield _Step(name, gpu=name)
+
+
+def _in_such_servers(base: Priced, registry: Registry) -> list[Accelerator]:
+    """The vendor's accelerators that servers of the same build carry and that know the job's precision."""
+    job = base.question.job
+    own = job.server.accelerator
+    servers = (registry.server(name) for name in registry.names("server"))
+    found = {
+        server.accelerator.name: server.accelerator
+        for server in servers
+        if (server.accelerators, server.scale_up) == (job.server.accelerators, job.server.scale_up)
+    }
+    return [gpu for gpu in found.values() if gpu.vendor == own.vendor and job.precision in supported_precisions(gpu)]
 
 
 def _peak(gpu: Accelerator) -> float:
@@ -227,28 +237,37 @@ def _layouts(base: Priced) -> Iterator[_Step]:
         size = int(getattr(base.layouts, name)[0])
         for other in (2 * size, size // 2):
             if other:
-                yield _Step(f"{name} {other} instead of {size}", {f"layout.{name}": other, "gpus": base.gpus})
+                yield _Step(f"{name} {other} instead of {size}", {f"layout.{name}": other})
 
 
 def _deadline(base: Priced) -> Iterator[Effect]:
     """The fewest GPUs that end in half and in twice the time."""
-    found = candidates(replace(base.question.without_layout(), gpus=None)).priced
+    found = _searched(replace(base.question.without_layout(), gpus=None), every_way=False)
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:
             yield _effect(f"{words} the time", base, min(in_time, key=lambda one: (one.gpus, one.total_s)))
 
 
+def _searched(question: Question, every_way: bool = True) -> tuple[Priced, ...]:
+    """Candidates of a search that nobody interrupted. Raises KeyboardInterrupt."""
+    found = candidates(question, every_way=every_way)
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found.priced
+
+
 def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
     """The job on numbers of GPUs that double: the same batch (strong), or one that grows with the GPUs (weak).
 
-    Efficiency is the throughput per GPU against that of the fewest GPUs on which it fits. Raises InputError.
+    Efficiency is the samples per second and GPU against those on the fewest GPUs on which it fits. Raises InputError.
     """
     question = resolve(given, registry)
     open_ = replace(question.without_layout(), gpus=None)
-    found = {one.gpus: one for one in candidates(open_).priced}
+    found = {one.gpus: one for one in _searched(open_)}
     points: list[ScalingPoint] = []
-    for count in _doubling(sorted(found)):
+    counts = [count for count in gpu_numbers(open_) if found and count >= min(found)] if weak else sorted(found)
+    for count in _doubling(counts):
         priced = _weak(open_, count, min(found)) if weak else found[count]
         if priced is not None:
             points.append(_point(priced, points[0] if points else None))
@@ -270,21 +289,21 @@ def _weak(question: Question, count: int, fewest: int) -> Priced | None:
     job = question.job
     batch = max(round(job.global_batch * count / fewest), 1)
     grown = replace(question, job=replace(job, global_batch=batch), gpus=count)
-    return next(iter(candidates(grown).priced), None)
+    return next(iter(_searched(grown)), None)
 
 
 def _point(priced: Priced, first: ScalingPoint | None) -> ScalingPoint:
     job = priced.question.job
-    rate = job.global_batch * float(job.sequences(priced.layouts).mean_tokens[0]) / priced.step_s
-    each = rate / priced.gpus
+    samples_per_s = job.global_batch / priced.step_s
+    alone = first.global_batch / first.step_s / first.gpus if first else samples_per_s / priced.gpus
     seconds = {name: float(value[0]) for name, value in priced.timeline.components.items()}
     return ScalingPoint(
         gpus=priced.gpus,
         global_batch=job.global_batch,
         layout=layout_of(priced.layouts),
         step_s=priced.step_s,
-        tokens_per_s=rate,
-        efficiency=each * first.gpus / first.tokens_per_s if first else 1.0,
+        tokens_per_s=samples_per_s * float(job.sequences(priced.layouts).mean_tokens[0]),
+        efficiency=samples_per_s / priced.gpus / alone,
         bound=bound_of(seconds),
         lost=_mostly_lost(seconds),
     )

@@ -183,3 +183,70 @@ def test_sensitivity_ranks_seven_factors(cli: Cli) -> None:
     deadline = {effect["step"]: effect["gpus_ratio"] for effect in factors["deadline"]}
     assert deadline["half the time"] > 1 >= deadline["twice the time"]
     assert any("network between nodes" in effect["step"] for effect in factors["GPUs and links"])
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["--gpus 1 --vpp 2", "--max-gpus 8 --zero-group 3", "--gpus 8 --pp 2 --vpp 4 --global-batch 1",
+     "--gpus 8 --pp 4 --vpp 2 --schedule zb-v"],
+)  # fmt: skip
+def test_a_layout_that_is_never_legal(cli: Cli, layout: str) -> None:
+    ran = cli("plan", *shlex.split(f"{JOB} {layout}"))
+    assert ran.code == 2
+    assert "no legal layout" in ran.err
+
+
+def test_what_is_wrong_with_the_job_is_not_left_out_of_every_gpu(cli: Cli) -> None:
+    ran = cli(*shlex.split("plan --model llama-2-7b --job sft --dataset alpaca --any-gpu --stack nosuch"))
+    assert ran.code == 2
+    assert "nosuch" in ran.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--jobs 2", "--resume answers", "--scaling strong --any-gpu", "--scaling strong --gpus 8",
+     "--grid gpus=4,8 --explain"],
+)  # fmt: skip
+def test_options_that_mean_nothing_together(cli: Cli, options: str) -> None:
+    ran = cli("plan", *shlex.split(f"{JOB} {options}"))
+    assert ran.code == 2
+    assert "cannot go with" in ran.err
+
+
+def test_unknown_prices_are_not_compared_with_money(cli: Cli) -> None:
+    job = "--model llama-2-7b --job sft --stack megatron-lm --seq-len 2048 --global-batch 64 --steps 100 --max-gpus 8"
+    answer = ask(cli, f"plan {job} --among aws-p5.48xlarge --among dell-xe9680-h100")
+    assert any(candidate["price"] is None for candidate in answer["candidates"])
+    cheapest = answer["candidates"][answer["answers"]["cheapest"]]
+    assert cheapest["gpu_hours"] == min(candidate["gpu_hours"] for candidate in answer["candidates"])
+    assert "GPU-hours" in " ".join(answer["warnings"])
+
+
+def test_the_usual_batch_is_part_of_the_printed_command(cli: Cli) -> None:
+    """It depends on the number of GPUs, which a plan leaves open and its command does not."""
+    answer = ask(
+        cli, "plan --model llama-2-7b --server dell-xe9680-h100 --job sft --stack megatron-lm --dataset alpaca"
+        " --max-gpus 32"
+    )  # fmt: skip
+    for candidate in answer["candidates"]:
+        estimate = ask(cli, candidate["command"].removeprefix("xe-sizer "))
+        assert estimate["time"]["total_s"]["expected"] == candidate["total_s"]["expected"]
+
+
+def test_parameters_offloaded_from_one_gpu(cli: Cli) -> None:
+    answer = ask(
+        cli, "plan --model llama-2-70b --server dell-xe9680-h100 --job sft --stack deepspeed --dataset alpaca --gpus 1"
+    )
+    assert {candidate["layout"]["offload"] for candidate in answer["candidates"]} == {"params"}
+
+
+def test_sensitivity_with_epochs_keeps_its_factors(cli: Cli) -> None:
+    job = "--model llama-2-7b --server dell-xe9680-h100 --gpus 8 --job sft --dataset alpaca --epochs 2"
+    answer = ask(cli, f"sensitivity {job}")
+    assert {"data size", "batch size"} <= {factor["name"] for factor in answer["factors"]}
+
+
+def test_sensitivity_of_what_does_not_fit_says_so(cli: Cli) -> None:
+    ran = cli(*shlex.split("sensitivity --model llama-3-70b --gpu h100-sxm-80gb --job sft --gpus 1 --dataset alpaca"))
+    assert ran.code == 1
+    assert ran.out.startswith("DOES NOT FIT")

@@ -62,6 +62,45 @@ def test_what_is_done_is_not_asked_again(cli: Cli, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "answer", lambda cell: asked.append(cell) or real(cell))
     assert rows(cli, f"{GRID} --jobs 1 --resume {kept}") == first
     assert [cell.values[1] for cell in asked] == [("stack", "deepspeed")]
+    assert rows(cli, f"{GRID} --jobs 1 --resume {kept}") == first
+    assert len(asked) == 1  # the answer after the cut line was kept
+
+
+def test_files_of_one_text_are_different_questions(cli: Cli, tmp_path: Path) -> None:
+    """Each names the profile beside it; an edited profile is asked again."""
+    kept = tmp_path / "answers.jsonl"
+    for name, model in (("a", "llama-3.2-1b"), ("b", "llama-3.2-3b")):
+        (tmp_path / name).mkdir()
+        profile = cli("profiles", "show", model, "--format", "yaml").out.replace(f"name: {model}", "name: own")
+        (tmp_path / name / "own.yaml").write_text(profile)
+        (tmp_path / name / "s.yaml").write_text(
+            "model: ./own.yaml\ngpu: h100-sxm-80gb\ngpus: 1\njob: lora\ntrain: {seq_len: 2048, steps: 10}\n"
+        )
+    command = f"plan {tmp_path}/a/s.yaml {tmp_path}/b/s.yaml --jobs 1 --resume {kept}"
+    first = rows(cli, command)
+    times = [row["candidate"]["step_s"] for row in first["rows"]]
+    assert times[1] > 1.5 * times[0]
+    (tmp_path / "b" / "own.yaml").write_text((tmp_path / "a" / "own.yaml").read_text())
+    assert [row["candidate"]["step_s"] for row in rows(cli, command)["rows"]] == [times[0], times[0]]
+
+
+def test_an_interrupt_shows_the_rows_that_are_done(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import xe_sizer.sweep as module
+
+    real, kept = module.answer, tmp_path / "answers.jsonl"
+    asked: list[object] = []
+
+    def second_is_interrupted(cell: module.Cell) -> module.SweepRow:
+        asked.append(cell)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(cell)
+
+    monkeypatch.setattr(module, "answer", second_is_interrupted)
+    ran = cli(*shlex.split(f"{GRID} --jobs 1 --resume {kept} --format json"))
+    assert ran.code == 130
+    assert [row["reason"] for row in json.loads(ran.out)["rows"]][1:] == [module.INTERRUPTED] * 3
+    assert len(kept.read_text().splitlines()) == 1
 
 
 def test_scenarios_side_by_side_and_in_csv(cli: Cli, tmp_path: Path) -> None:

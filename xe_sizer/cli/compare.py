@@ -31,7 +31,7 @@ SCENARIO_ENDINGS = (".yaml", ".yml")
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
-and the options describe: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
+and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 """
 
 
@@ -83,7 +83,7 @@ def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry:
                 found.append((path.stem, read_result(text)))
                 continue
             is_file = path.suffix.lower() in SCENARIO_ENDINGS
-            values = flags if is_file else {**flags, **changes(text)}
+            values = flags if is_file else _changed(flags, changes(text))
             given = given_scenario(path if is_file else base, values, os.environ, registry)
             found.append((path.stem if is_file else text, estimate(given, registry)))
         except InputError as error:
@@ -91,6 +91,12 @@ def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry:
     if problems:
         raise InputError(problems)
     return found
+
+
+def _changed(flags: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
+    from xe_sizer.advice.change import kept_flags
+
+    return {**kept_flags(flags, values), **values}
 
 
 def changes(text: str) -> dict[str, str]:

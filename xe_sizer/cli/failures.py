@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_OK, InputError, Problem
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OK, InputError, Problem
 
-EXIT_INTERRUPTED = 130
 _BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 
 

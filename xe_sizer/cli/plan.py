@@ -22,7 +22,8 @@ from xe_sizer.cli.output import Output, check_choice, gate, output_from
 from xe_sizer.cli.progress import Progress
 from xe_sizer.cli.sweep import Many
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem
+from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.plan import FORMATS, known_plan_format, render_plan
 from xe_sizer.scenario.scenario import Given
@@ -31,10 +32,10 @@ app = typer.Typer(add_completion=False)
 _HELP = """Search every layout on every number and kind of GPU: the fewest that fit, the fastest, the cheapest.
 
 With --gpus the number is fixed, else --max-gpus (default 1024) bounds it; --max-hours and --max-cost choose the
-cheapest plan that meets them, or the nearest. Ctrl-C ends the search with the best found so far.
+cheapest plan that meets them (of one price: the one with the fewest GPU-hours), or the nearest.
+Ctrl-C ends the search with the best found so far (exit code 130).
 """
 SEARCH, SWEEP = "Search", "Sweep"
-OBJECTIVES = ("cost", "time", "gpus", "energy")
 
 
 @app.command("plan", cls=TextCommand, help=_HELP)
@@ -103,13 +104,25 @@ def plan_command(
     registry = Registry(profile_folders(profiles, os.environ))
     files = scenarios or []
     if scaling is not None:
-        _alone("--scaling", {"--grid": grid, "--among": among, "--any-gpu": any_gpu, "a second file": files[1:]})
+        only = {
+            "--grid": grid,
+            "--among": among,
+            "--any-gpu": any_gpu,
+            "--explain": explain,
+            "a second file": files[1:],
+        }
+        _alone("--scaling", {**only, "--gpus (--max-gpus bounds them)": flags.get("gpus") or flags.get("nodes")})
     if grid or len(files) > 1:
+        _alone("a sweep", {"--among": among, "--any-gpu": any_gpu, "--explain": explain})
         many = Many(files, grid or [], jobs, dask_scheduler, resume)
         return many.run(flags, registry, objective, target, exit_zero)
+    _alone(
+        "one plan (they belong to --grid and several files)",
+        {"--jobs": jobs, "--resume": resume, "--dask-scheduler": dask_scheduler},
+    )
     given = given_scenario(Path(files[0]) if files else None, flags, os.environ, registry)
     if scaling is not None:
-        return _scaling(scaling, given, registry, target)
+        return _scaling(scaling, given, registry, target, exit_zero)
 
     from xe_sizer.planning import plan
 
@@ -119,10 +132,10 @@ def plan_command(
     with Progress() as progress:
         result = plan(given, registry, hardware or [{}], objective, explain, progress.layouts)
     target.write(render_plan(result, target.format, target.options()))
-    return gate(result.verdict.ok, exit_zero)
+    return gate(result.verdict.ok, exit_zero) if result.search.complete else EXIT_INTERRUPTED
 
 
-def _scaling(kind: str, given: Given, registry: Registry, target: Output) -> int:
+def _scaling(kind: str, given: Given, registry: Registry, target: Output, exit_zero: bool) -> int:
     from xe_sizer.report.variations import known_variation_format, render_variation
 
     check_choice("--scaling", kind, ("strong", "weak"))
@@ -132,7 +145,7 @@ def _scaling(kind: str, given: Given, registry: Registry, target: Output) -> int
 
     result = scaling(given, registry, kind == "weak")
     target.write(render_variation(result, target.format, target.options()))
-    return gate(bool(result.points), False)
+    return gate(bool(result.points), exit_zero)
 
 
 def _alone(option: str, others: Mapping[str, object]) -> None:
@@ -147,7 +160,7 @@ def hardware_named(names: list[str] | tuple[str, ...], any_gpu: bool, registry: 
     """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for."""
     servers, gpus = registry.names("server"), registry.names("gpu")
     found: list[dict[str, object]] = []
-    for name in names:
+    for name in dict.fromkeys(names):
         if name not in servers and name not in gpus:
             hint = "'xe-sizer profiles list gpu' and 'xe-sizer profiles list server' print all"
             raise InputError(Problem(f"no GPU or server is called '{name}'", Location("--among"), hint))

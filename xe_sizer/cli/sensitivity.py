@@ -17,9 +17,8 @@ from xe_sizer.cli.options import (
     profile_folders,
     with_scenario_options,
 )
-from xe_sizer.cli.output import output_from
+from xe_sizer.cli.output import gate, output_from
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import EXIT_OK
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.variations import FORMATS, known_variation_format, render_variation
 
@@ -51,5 +50,6 @@ def sensitivity_command(
 
     from xe_sizer.variations import sensitivity
 
-    target.write(render_variation(sensitivity(given, registry), target.format, target.options()))
-    return EXIT_OK
+    result = sensitivity(given, registry)
+    target.write(render_variation(result, target.format, target.options()))
+    return gate(result.base.fits, False)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xe_sizer import __version__
+from xe_sizer.advice.change import kept_flags
 from xe_sizer.cli.options import given_scenario, scenario_options
 from xe_sizer.cli.output import Output, gate
 from xe_sizer.cli.progress import Progress
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.sweep import render_sweep
 from xe_sizer.result import SCHEMA_VERSION
@@ -32,7 +33,7 @@ class Many:
     ) -> int:
         """Plan every cell; exit code 0 where all of them fit and meet their limits."""
         from xe_sizer.plan_result import SweepResult
-        from xe_sizer.sweep import Cell, cell_of, combinations, sweep
+        from xe_sizer.sweep import INTERRUPTED, Cell, cell_of, combinations, sweep
 
         jobs, grid = _jobs(self.jobs), grid_of(self.grid)
         _known(grid, registry)
@@ -41,7 +42,8 @@ class Many:
         problems: list[Problem] = []
         for file in self.files or [""]:
             for values in combinations(grid):
-                changed = {**flags, **{keys[name]: value for name, value in values}}
+                chosen = {keys[name]: value for name, value in values}
+                changed = {**kept_flags(flags, chosen), **chosen}
                 try:
                     given = given_scenario(Path(file) if file else None, changed, os.environ, registry)
                 except InputError as error:
@@ -54,6 +56,8 @@ class Many:
             rows = sweep(cells, jobs, self.scheduler, Path(self.resume) if self.resume else None, progress.plans)
         result = SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objective, rows=rows)
         target.write(render_sweep(result, target.format, target.options()))
+        if any(row.reason == INTERRUPTED for row in rows):
+            return EXIT_INTERRUPTED
         return gate(all(row.ok for row in rows), exit_zero)
 
 
@@ -70,7 +74,7 @@ def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
             raise InputError(
                 Problem(f"'{text}' is no grid", Location("--grid"), hint or "for example --grid gpus=8,16")
             )
-        found[name] = listed
+        found[name] = list(dict.fromkeys([*found.get(name, []), *listed]))
     return found
 
 

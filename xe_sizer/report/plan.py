@@ -64,6 +64,8 @@ def plan_document(result: PlanResult) -> Document:
         blocks += _figure(result)
         chosen = result.candidates[result.answers.chosen or 0]
         blocks.append(Steps("Next", (Step("the whole estimate of the chosen plan", "", chosen.command),)))
+    elif result.search.complete:
+        blocks.append(Steps("Next", (Step("what it needs, and the nearest change that fits", "", result.command),)))
     if result.search.rules:
         blocks.append(_rules(result))
     notes = [f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out]
@@ -77,6 +79,8 @@ def plan_document(result: PlanResult) -> Document:
 
 
 def _word(result: PlanResult) -> str:
+    if not result.search.complete:
+        return "INCOMPLETE"
     if not result.verdict.fits:
         return "DOES NOT FIT"
     return "FITS" if result.verdict.meets_limits else "MISSES LIMITS"
@@ -115,6 +119,11 @@ def hardware_words(candidate: Candidate) -> str:
     return f"{candidate.gpus} x {clean(candidate.gpu)}{node}"
 
 
+def hardware_name(candidate: Candidate) -> str:
+    """The server, or the GPU where the server is a generic one."""
+    return clean(candidate.gpu if candidate.server.startswith("generic-") else candidate.server)
+
+
 def layout_words(layout: Layout) -> str:
     """A layout in a few words: sizes that are more than one, and what is not usual."""
     pipeline = f"pp {layout.pp}" + (f" x {layout.vpp}" if layout.vpp > 1 else "")
@@ -132,10 +141,12 @@ def layout_words(layout: Layout) -> str:
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
-    kinds = len({candidate.gpu for candidate in result.candidates}) > 1
+    kinds = len({hardware_name(candidate) for candidate in result.candidates}) > 1
+    servers = all(not candidate.server.startswith("generic-") for candidate in result.candidates)
     price = any(candidate.price is not None for candidate in result.candidates)
     return (
-        *((Column("GPU"),) if kinds else ()),
+        *((Column("hardware"),) if kinds else ()),
+        *((Column("servers", True, spare=5),) if servers else ()),
         Column("GPUs", True),
         Column("time", True),
         Column("range", True, spare=3),
@@ -149,7 +160,8 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
 
 def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
     cells = {
-        "GPU": clean(candidate.gpu),
+        "hardware": hardware_name(candidate),
+        "servers": count(candidate.nodes),
         "GPUs": count(candidate.gpus),
         "time": duration(candidate.total_s.expected),
         "range": duration_range(candidate.total_s),

@@ -99,6 +99,9 @@ def sensitivity_document(result: Sensitivity) -> Document:
     words = f"{job_words(result.scenario)} on {base.gpus} GPUs takes {duration(base.total_s)}; "
     words += f"what moves it most: {', '.join(clean(factor.name) for factor in result.factors[:3])}"
     blocks: tuple[Block, ...] = (_tornado(result), Table("Every step", columns, tuple(rows)))
+    if not base.fits:
+        short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
+        return Document("DOES NOT FIT", False, words, (short,), blocks)
     return Document("SENSITIVITY", True, words, (), blocks)
 
 
@@ -140,8 +143,9 @@ def _bars(factors: tuple[Factor, ...]) -> Iterator[str]:
 def _range(factor: Factor) -> tuple[float, float]:
     """Smallest and largest effect as logarithms, at least none."""
     deadline = factor.name == "deadline"
-    logs = [math.log(effect.gpus_ratio if deadline else effect.time_ratio) for effect in factor.effects]
-    return min(0.0, *logs), max(0.0, *logs)
+    possible = [effect for effect in factor.effects if effect.outcome.fits]
+    logs = [math.log(effect.gpus_ratio if deadline else effect.time_ratio) for effect in possible]
+    return min([0.0, *logs]), max([0.0, *logs])
 
 
 def scaling_document(result: Scaling) -> Document:
@@ -166,7 +170,7 @@ def scaling_document(result: Scaling) -> Document:
     kept = "the same global batch" if result.kind == "strong" else "a global batch that grows with the GPUs"
     most = max((point.efficiency for point in result.points), default=1.0)
     shares = tuple(point.efficiency / most for point in result.points)
-    note = "efficiency: tokens per second and GPU against the fewest GPUs on which it fits"
+    note = "efficiency: samples per second and GPU against the fewest GPUs on which it fits"
     words = f"{job_words(result.scenario)}: {result.kind} scaling, {kept}"
     if not result.points:
         return Document("DOES NOT FIT", False, words, ("no layout fits on any of the GPUs that were tried",), ())

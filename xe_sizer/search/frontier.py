@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from xe_sizer.graph.operators import Array
 from xe_sizer.search.price import TIE, spare_bytes
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import Layouts
+from xe_sizer.training.layout import IntArray, Layouts
 from xe_sizer.training.memory import fits, memory_ledger
 from xe_sizer.training.step import timeline
 
 OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]
+Deadline = Callable[[IntArray], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +64,21 @@ class _Kept:
 
 
 def frontier(
-    job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float = 0.0, progress: Progress | None = None
-) -> Frontier | None:
-    """Price every layout and keep, for each number of GPUs, the fastest; None where none fits.
+    job: Job,
+    chunks: Iterable[Layouts],
+    min_headroom_bytes: float = 0.0,
+    progress: Progress | None = None,
+    in_time_s: Deadline | None = None,
+) -> Frontier:
+    """Price every layout and keep, for each number of GPUs on which some layout fits, the fastest.
 
     Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the
-    one with the most headroom. Layouts with something to spare go before those that fit by a hair, as in `choose`. An
-    interrupt ends the search with what has been found. Memory is priced first and time for what fits; nothing that
-    fits is left out.
+    one with the most headroom, of those that are in time where some are. Layouts with something to spare go before
+    those that fit by a hair, as in `choose`. An interrupt ends the search with what has been found. Memory is priced
+    first and time for what fits; nothing that fits is left out.
 
     progress : called with the number of layouts considered after each chunk
+    in_time_s : the longest step that meets the limits on given numbers of GPUs
     """
     kept: _Kept | None = None
     considered = feasible = 0
@@ -88,8 +94,9 @@ def frontier(
     except KeyboardInterrupt:
         complete = False
     if kept is None:
-        return None
-    chosen = kept[_chosen(kept)]
+        return Frontier(Layouts.none(), np.zeros(0), np.zeros(0), considered, feasible, complete)
+    late = kept.step_s > in_time_s(kept.layouts.gpus) if in_time_s else np.zeros(len(kept.layouts), dtype=bool)
+    chosen = kept[_chosen(kept, late)]
     return Frontier(chosen.layouts, chosen.step_s, chosen.peak_bytes, considered, feasible, complete)
 
 
@@ -123,8 +130,8 @@ def _best(found: _Kept) -> _Kept:
     return near[keep]
 
 
-def _chosen(kept: _Kept) -> NDArray[np.int64]:
-    """One layout for each number of GPUs: roomy before tight, then the one with the most headroom."""
-    order = np.lexsort((kept.burden, kept.tight, kept.layouts.gpus))
+def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One layout for each number of GPUs: roomy before tight, in time before late, then the one with most headroom."""
+    order = np.lexsort((kept.burden, late, kept.tight, kept.layouts.gpus))
     gpus = kept.layouts.gpus[order]
     return order[np.r_[True, gpus[1:] != gpus[:-1]]]

@@ -83,7 +83,7 @@ class Layouts:
     @property
     def zero_replicas(self) -> IntArray:
         """Copies of the sharded states."""
-        return np.maximum(self.data_ranks // self.zero_ranks, 1)
+        return np.asarray(np.maximum(self.data_ranks // self.zero_ranks, 1))
 
     @property
     def expert_tp(self) -> IntArray:
@@ -98,4 +98,4 @@ class Layouts:
     @property
     def expert_zero_ranks(self) -> IntArray:
         """Ranks that share one copy of the sharded states of the same experts."""
-        return np.maximum(self.expert_dp // self.zero_replicas, 1)
+        return np.asarray(np.maximum(self.expert_dp // self.zero_replicas, 1))

@@ -31,7 +31,8 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, wei
     (sum over the other stages of t) / vpp. With equal stages that is the (pp - 1) t / vpp of Narayanan et al. 2021
     (arXiv:2104.04473). Zero bubble (arXiv:2401.10241): weight gradients wait; of each other stage's t, ZB-H1 leaves
     t - 2 W, with F + B + W = t, at the memory of 1F1B, and ZB-V (two chunks a stage, there and back) t - 3 W, nothing
-    where the three take equal times. Each micro-batch crosses every boundary of its rank once a chunk in each direction.
+    where the three take equal times. Each micro-batch crosses every boundary of its
+    rank once a chunk in each direction.
 
     Parameters
     ----------
