@@ -178,7 +178,7 @@ def _answers(result: PlanResult) -> Table:
     columns = _columns(result)
     named = {
         "chosen": result.answers.chosen,
-        "fewest GPUs": result.answers.smallest,
+        "fewest": result.answers.smallest,
         "cheapest": result.answers.cheapest,
         "fastest": result.answers.fastest,
     }

@@ -21,7 +21,7 @@ from xe_sizer.result import Result
 _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
 _NARROW = 76  # columns below which bars are short
-_LEAST_TEXT = 16  # columns under which the text of a table's cell is no longer readable
+_LEAST_TEXT = 18  # a server's name, or two or three words
 _GAP = 3  # between the columns of a table
 _STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
 _TO_ASCII = str.maketrans(
