@@ -77,6 +77,22 @@ def plan(
     InputError : what the user can mend; hardware that the job cannot run on is left out, unless all of it is
     """
     started = time.perf_counter()
+    found, left_out = _searched(given, registry, hardware, progress)
+    rules = _rules(found) if explain else ()
+    search = Search(
+        layouts_considered=sum(one.considered for one in found),
+        layouts_feasible=sum(one.feasible for one in found),
+        seconds=time.perf_counter() - started,
+        complete=all(one.complete for one in found),
+        rules=rules,
+    )
+    return _result(found, search, left_out, objective, registry)
+
+
+def _searched(
+    given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]], progress: Progress | None
+) -> tuple[list[Candidates], tuple[LeftOut, ...]]:
+    """What was found on each kind of hardware until an interrupt, and which of them has nothing. Raises InputError."""
     found: list[Candidates] = []
     left_out: list[LeftOut] = []
     problems: list[Problem] = []
@@ -100,15 +116,7 @@ def plan(
         raise InputError(list(dict.fromkeys(problems)))
     if all(one.complete and not one.considered for one in found):
         raise InputError(no_layout(found[0].question, gpu_numbers(found[0].question)))
-    rules = _rules(found) if explain else ()
-    search = Search(
-        layouts_considered=sum(one.considered for one in found),
-        layouts_feasible=sum(one.feasible for one in found),
-        seconds=time.perf_counter() - started,
-        complete=all(one.complete for one in found),
-        rules=rules,
-    )
-    return _result(found, search, tuple(left_out), objective, registry)
+    return found, tuple(left_out)
 
 
 def _onward(progress: Progress | None, before: int) -> Progress | None:

@@ -14,16 +14,17 @@ from xe_sizer.cli.options import (
     ExitZeroOption,
     FileOption,
     ProfilesOption,
+    format_option,
     given_scenario,
     profile_folders,
     scenario_options,
     with_scenario_options,
 )
-from xe_sizer.cli.output import gate, output_from
+from xe_sizer.cli.output import gate, known_format, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.variations import FORMATS, known_variation_format, render_variation
+from xe_sizer.report.variations import FORMATS, render_variation
 from xe_sizer.result import Result
 
 app = typer.Typer(add_completion=False)
@@ -45,16 +46,13 @@ def compare_command(
     ] = None,
     flags: Mapping[str, object],
     profiles: ProfilesOption = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
-    ] = None,
+    format_: Annotated[str | None, format_option(FORMATS)] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_variation_format(target.format)
+    known_format(target.format, FORMATS)
     if not alternatives or len(alternatives) < 2:
         hint = "xe-sizer compare --model llama-2-7b --gpus 8 gpu=h100-sxm-80gb gpu=a100-sxm-80gb"
         raise InputError(Problem("name at least two alternatives", hint=hint))

@@ -67,6 +67,13 @@ BatchFormatOption = Annotated[
         rich_help_panel="Output",
     ),
 ]
+
+
+def format_option(formats: tuple[str, ...]) -> Any:
+    """`--format` of a command that writes these formats."""
+    return typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(formats)}.", rich_help_panel="Output")
+
+
 FileOption = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"),

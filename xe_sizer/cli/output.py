@@ -74,6 +74,14 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
     raise InputError(Problem(f"'{value}' is not a choice", Location(option), hint))
 
 
+def known_format(name: str, formats: tuple[str, ...]) -> str:
+    """The format's name. Raises InputError if it is none of these."""
+    if name not in formats:
+        hint = did_you_mean(name, formats) or f"one of {', '.join(formats)}"
+        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
+    return name
+
+
 def gate(ok: bool, exit_zero: bool) -> int:
     """Exit code of an answer: 1 for a no, unless the caller asked for 0."""
     return EXIT_OK if ok or exit_zero else EXIT_DOES_NOT_FIT

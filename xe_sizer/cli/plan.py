@@ -14,18 +14,19 @@ from xe_sizer.cli.options import (
     ExitZeroOption,
     FileOption,
     ProfilesOption,
+    format_option,
     given_scenario,
     profile_folders,
     with_scenario_options,
 )
-from xe_sizer.cli.output import Output, check_choice, gate, output_from
+from xe_sizer.cli.output import Output, check_choice, gate, known_format, output_from
 from xe_sizer.cli.progress import Progress
 from xe_sizer.cli.sweep import Many
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem
 from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.plan import FORMATS, known_plan_format, render_plan
+from xe_sizer.report.plan import FORMATS, render_plan
 from xe_sizer.scenario.scenario import Given
 
 app = typer.Typer(add_completion=False)
@@ -90,43 +91,33 @@ def plan_command(
         ),
     ] = None,
     profiles: ProfilesOption = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
-    ] = None,
+    format_: Annotated[str | None, format_option(FORMATS)] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_plan_format(target.format)
+    known_format(target.format, FORMATS)
     check_choice("--objective", objective, OBJECTIVES)
     registry = Registry(profile_folders(profiles, os.environ))
     files = scenarios or []
+    searched = {"--among": among, "--any-gpu": any_gpu, "--explain": explain}
     if scaling is not None:
-        only = {
-            "--grid": grid,
-            "--among": among,
-            "--any-gpu": any_gpu,
-            "--explain": explain,
-            "a second file": files[1:],
-        }
-        _alone("--scaling", {**only, "--gpus (--max-gpus bounds them)": flags.get("gpus") or flags.get("nodes")})
+        counts = {"--gpus (--max-gpus bounds them)": flags.get("gpus") or flags.get("nodes")}
+        _alone("--scaling", {**searched, **counts, "--grid": grid, "a second file": files[1:]})
     if grid or len(files) > 1:
-        _alone("a sweep", {"--among": among, "--any-gpu": any_gpu, "--explain": explain})
-        many = Many(files, grid or [], jobs, dask_scheduler, resume)
-        return many.run(flags, registry, objective, target, exit_zero)
-    _alone(
-        "one plan (they belong to --grid and several files)",
-        {"--jobs": jobs, "--resume": resume, "--dask-scheduler": dask_scheduler},
-    )
+        _alone("a sweep", searched)
+        return Many(files, grid or [], jobs, dask_scheduler, resume).run(flags, registry, objective, target, exit_zero)
+    swept = {"--jobs": jobs, "--resume": resume, "--dask-scheduler": dask_scheduler}
+    _alone("one plan (they belong to --grid and several files)", swept)
     given = given_scenario(Path(files[0]) if files else None, flags, os.environ, registry)
     if scaling is not None:
         return _scaling(scaling, given, registry, target, exit_zero)
 
     from xe_sizer.planning import plan
 
-    hardware = hardware_named(among or (), any_gpu, registry)
+    own = ({"gpu": given.values.gpu}, {"server": given.values.server})
+    hardware = [keys for keys in hardware_named(among or (), any_gpu, registry) if keys not in own]
     if "gpu" in given.origin or "server" in given.origin:
         hardware = [{}, *hardware]
     with Progress() as progress:
@@ -136,10 +127,11 @@ def plan_command(
 
 
 def _scaling(kind: str, given: Given, registry: Registry, target: Output, exit_zero: bool) -> int:
-    from xe_sizer.report.variations import known_variation_format, render_variation
+    from xe_sizer.report.variations import FORMATS as VARIATION_FORMATS
+    from xe_sizer.report.variations import render_variation
 
     check_choice("--scaling", kind, ("strong", "weak"))
-    known_variation_format(target.format)
+    known_format(target.format, VARIATION_FORMATS)
 
     from xe_sizer.variations import scaling
 

@@ -13,14 +13,15 @@ from xe_sizer.cli.options import (
     ColorOption,
     FileOption,
     ProfilesOption,
+    format_option,
     given_scenario,
     profile_folders,
     with_scenario_options,
 )
-from xe_sizer.cli.output import gate, output_from
+from xe_sizer.cli.output import gate, known_format, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.variations import FORMATS, known_variation_format, render_variation
+from xe_sizer.report.variations import FORMATS, render_variation
 
 app = typer.Typer(add_completion=False)
 _HELP = """What each factor is worth: data, model size, method, batch, GPUs and links, parallelism, deadline.
@@ -36,15 +37,12 @@ def sensitivity_command(
     scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")] = None,
     flags: Mapping[str, object],
     profiles: ProfilesOption = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
-    ] = None,
+    format_: Annotated[str | None, format_option(FORMATS)] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
 ) -> int:
     target = output_from(format_, output, color)
-    known_variation_format(target.format)
+    known_format(target.format, FORMATS)
     registry = Registry(profile_folders(profiles, os.environ))
     given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry)
 

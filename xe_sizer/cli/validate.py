@@ -10,12 +10,12 @@ import typer
 
 from xe_sizer.accuracy import QUANTITIES
 from xe_sizer.cli.failures import print_problems
-from xe_sizer.cli.options import ColorOption, ExitZeroOption, FileOption
-from xe_sizer.cli.output import check_choice, output_from
+from xe_sizer.cli.options import ColorOption, ExitZeroOption, FileOption, format_option
+from xe_sizer.cli.output import check_choice, known_format, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.report.accuracy import FORMATS, known_accuracy_format, render_accuracy
+from xe_sizer.report.accuracy import FORMATS, render_accuracy
 
 app = typer.Typer(add_completion=False)
 _HELP = """Predict measured runs and show how far off the predictions are.
@@ -34,10 +34,7 @@ def validate_command(
         list[str] | None,
         typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
     ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", rich_help_panel="Output"),
-    ] = None,
+    format_: Annotated[str | None, format_option(FORMATS)] = None,
     output: FileOption = None,
     color: ColorOption = "auto",
     only: Annotated[
@@ -49,7 +46,7 @@ def validate_command(
     exit_zero: ExitZeroOption = False,
 ) -> int:
     target = output_from(format_, output, color)
-    known_accuracy_format(target.format)
+    known_format(target.format, FORMATS)
     if only is not None:
         check_choice("--only", only, QUANTITIES)
     shown = _count(worst)

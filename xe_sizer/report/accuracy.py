@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.options import Options
@@ -24,14 +23,6 @@ IDS_SHOWN = 3
 # What a spreadsheet would run as a formula.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed")
-
-
-def known_accuracy_format(name: str) -> str:
-    """The format's name. Raises InputError if there is no such format."""
-    if name not in FORMATS:
-        hint = did_you_mean(name, FORMATS) or f"one of {', '.join(FORMATS)}"
-        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
-    return name
 
 
 def render_accuracy(accuracy: Accuracy, name: str, options: Options, worst: int) -> str:

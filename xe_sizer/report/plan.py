@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.plan_result import Candidate, PlanResult
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
@@ -22,14 +21,6 @@ from xe_sizer.units import HOUR_S
 FORMATS = ("table", "json", "csv", "markdown", "html")
 SHOWN = 12  # candidates of the table; JSON and CSV have all
 WORDS = {"cost": "cheapest", "time": "fastest", "gpus": "smallest", "energy": "least energy"}
-
-
-def known_plan_format(name: str) -> str:
-    """The format's name. Raises InputError if there is no such format."""
-    if name not in FORMATS:
-        hint = did_you_mean(name, FORMATS) or f"one of {', '.join(FORMATS)}"
-        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
-    return name
 
 
 def render_plan(result: PlanResult, name: str, options: Options) -> str:

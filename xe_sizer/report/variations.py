@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.plan_result import Comparison, Effect, Factor, Scaling, Sensitivity
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, percent
@@ -18,14 +17,6 @@ from xe_sizer.result import Price, Result
 
 FORMATS = ("table", "json", "markdown", "html")
 BAR, MIDDLE = 16, "│"  # cells of a bar on each side of the middle
-
-
-def known_variation_format(name: str) -> str:
-    """The format's name. Raises InputError if there is no such format."""
-    if name not in FORMATS:
-        hint = did_you_mean(name, FORMATS) or f"one of {', '.join(FORMATS)}"
-        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
-    return name
 
 
 def render_variation(result: Comparison | Sensitivity | Scaling, name: str, options: Options) -> str:

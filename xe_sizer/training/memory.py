@@ -19,7 +19,7 @@ from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.element_bytes import ElementBytes
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
-from xe_sizer.training.sharding import Census, census, layers_per_stage
+from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
 from xe_sizer.units import GIB
 
 MOMENTS = (
@@ -166,41 +166,12 @@ def _sum(parts: Iterable[Array]) -> Array:
     return total
 
 
-@dataclass(frozen=True, eq=False)
-class _Shards:
-    """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole.
-
-    experts : the group that shards states of the same experts, where the stage shards them
-    """
-
-    optimizer: Array
-    gradients: Array
-    weights: Array
-    experts: Array
-
-    @classmethod
-    def of(cls, layouts: Layouts) -> _Shards:
-        group = as_array(layouts.zero_ranks)
-        zero = layouts.zero
-        return cls(
-            np.where(zero >= 1, group, 1.0),
-            np.where(zero >= 2, group, 1.0),
-            np.where(zero >= 3, group, 1.0),
-            as_array(layouts.expert_zero_ranks),
-        )
-
-
-def _sharded(dense: Array, experts: Array, group: Array, shards: _Shards) -> Array:
-    """Dense elements over the data-parallel group, experts over the smaller group that holds the same experts."""
-    return dense / group + experts / np.where(group > 1, shards.experts, 1.0)
-
-
 def _spread(per_stage: Array) -> Array:
     """(stage, layout) to (stage, 1, layout)."""
     return per_stage[:, None, :]
 
 
-def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[str, Array]:
+def _states(job: Job, layouts: Layouts, held: Census, shards: Shards) -> dict[str, Array]:
     """Weights, gradients and optimizer states, with what ZeRO shards and offloading moves to the host."""
     states, method = job.stack.states, job.method
     base = float(method.learning.base)
@@ -213,13 +184,13 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[s
     optimizer_on_gpu = np.where(offloaded, 0.0, float(not job.paged_optimizer))
     weights_on_gpu = (layouts.offload < OFFLOAD.index("params")).astype(float)
     gradients_on_gpu = np.where(offloaded & (layouts.zero >= 2), 0.0, 1.0)
-    optimizer = _sharded(learning, learning_experts, shards.optimizer, shards) * sizes.optimizer
+    optimizer = sharded_elements(learning, learning_experts, shards.optimizer, shards) * sizes.optimizer
     optimizer = optimizer + held.adapters * sizes.adapter_optimizer / shards.optimizer
-    gradients = _sharded(learning, learning_experts, shards.gradients, shards) * sizes.gradient
+    gradients = sharded_elements(learning, learning_experts, shards.gradients, shards) * sizes.gradient
     gradients = gradients + held.adapters * sizes.adapter_gradient / shards.gradients
     whole = (learning + learning_experts) * sizes.gather + held.adapters * sizes.adapter_gradient
     return {
-        "weights": _spread(_sharded(dense_bytes, expert_bytes, shards.weights, shards) * weights_on_gpu),
+        "weights": _spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * weights_on_gpu),
         "adapters": _spread(held.adapters * states.adapter_weight_bytes / shards.weights),
         "gradients": _gradients_over_time(job, layouts, held, gradients * gradients_on_gpu, whole),
         "optimizer states": _spread(optimizer * optimizer_on_gpu),
@@ -268,7 +239,7 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
     return np.select([at_once, waits, buffered], [passing, accumulated, _spread(gradients)], fresh)
 
 
-def _in_passing(job: Job, layouts: Layouts, held: Census, shards: _Shards) -> dict[str, Array]:
+def _in_passing(job: Job, layouts: Layouts, held: Census, shards: Shards) -> dict[str, Array]:
     """What exists beside the states only while a micro-batch runs, or while the optimizer does."""
     base = float(job.method.learning.base)
     sharded = (layouts.zero == 3).astype(float)
@@ -354,14 +325,16 @@ def _overheads(job: Job, layouts: Layouts, tensors: Array, level: str) -> dict[s
 def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
     """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients go with the optimizer."""
     states, base = job.stack.states, float(job.method.learning.base)
-    shards = _Shards.of(layouts)
-    learning = _sharded(
+    shards = Shards.of(layouts)
+    learning = sharded_elements(
         (held.linear + held.other) * base + held.adapters, held.experts * base, shards.optimizer, shards
     )
     moments = states.moment_bytes[job.optimizer]
     optimizer = learning * (states.master_bytes + moments + FLOAT32)
     paged = learning * moments * float(job.paged_optimizer)
-    weights = _sharded(held.linear + held.other, held.experts, shards.weights, shards) * ElementBytes.of(job).gather
+    weights = (
+        sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * ElementBytes.of(job).gather
+    )
     offload = layouts.offload
     moved = offload >= OFFLOAD.index("optimizer")
     per_rank = np.where(moved, optimizer, paged) + weights * (offload >= OFFLOAD.index("params"))
@@ -386,7 +359,7 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
     """
     if longest_tokens is None:
         longest_tokens = as_array(job.sequences(layouts).longest_tokens)
-    held, shards = census(job.model, job.method, layouts), _Shards.of(layouts)
+    held, shards = census(job.model, job.method, layouts), Shards.of(layouts)
     components = _states(job, layouts, held, shards)
     components |= _in_passing(job, layouts, held, shards)
     components |= _activations(job, layouts, held, longest_tokens)

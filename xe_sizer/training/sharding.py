@@ -137,3 +137,32 @@ def _census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
         embedding=np.stack([embedding, np.where(pp > 1, 0.0, embedding)]),
         head=np.stack([np.where(pp > 1, 0.0, head + tied), head + tied]),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole.
+
+    experts : the group that shards states of the same experts, where the stage shards them
+    """
+
+    optimizer: Array
+    gradients: Array
+    weights: Array
+    experts: Array
+
+    @classmethod
+    def of(cls, layouts: Layouts) -> Shards:
+        group = as_array(layouts.zero_ranks)
+        zero = layouts.zero
+        return cls(
+            np.where(zero >= 1, group, 1.0),
+            np.where(zero >= 2, group, 1.0),
+            np.where(zero >= 3, group, 1.0),
+            as_array(layouts.expert_zero_ranks),
+        )
+
+
+def sharded_elements(dense: Array, experts: Array, group: Array, shards: Shards) -> Array:
+    """Dense elements over the data-parallel group, experts over the smaller group that holds the same experts."""
+    return dense / group + experts / np.where(group > 1, shards.experts, 1.0)
