@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -176,7 +177,22 @@ def _answers(result: PlanResult) -> Table:
     rows = tuple(
         (name, *_cells(result.candidates[index], columns)) for name, index in named.items() if index is not None
     )
-    return Table("Answers", (Column("plan"), *columns), rows)
+    return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result.scenario))
+
+
+def _premises(scenario: Mapping[str, Any]) -> str:
+    """What all plans share, with what nobody gave marked."""
+    train, origin = scenario["train"], scenario["origin"]
+    stated = {
+        "stack": clean(scenario["stack"]),
+        "train.global_batch": f"global batch {count(train['global_batch'])}",
+        "train.seq_len": f"{count(train['seq_len'])} tokens",
+        "train.padding": f"padding {train['padding']}",
+        **{f"train.{name}": f"{name} {number(train[name])}" for name in ("steps", "epochs") if name in train},
+    }
+    given = ("file", "flag", "env")
+    words = (text if origin.get(key) in given else f"{text} (assumed)" for key, text in stated.items())
+    return f"for all: {', '.join(words)}"
 
 
 def _candidates(result: PlanResult) -> Table:
