@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 COMMAND = (
-    "-m", "xe_sizer", "plan", "--model", "gpt3-175b", "--server", "dell-xe9680-h100", "--job", "pretrain",
+    "plan", "--model", "gpt3-175b", "--server", "dell-xe9680-h100", "--job", "pretrain",
     "--stack", "megatron-lm", "--tokens", "3e11", "--format", "json", "--exit-zero",
 )  # fmt: skip
 # Powers of ten of layouts, and the questions that have about so many.
@@ -36,7 +36,7 @@ def measure(options: tuple[str, ...]) -> tuple[int, float, float, float]:
     )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(
-        [sys.executable, "-c", script, *COMMAND[2:], *options],
+        [sys.executable, "-c", script, *COMMAND, *options],
         env=environment, capture_output=True, check=True, text=True,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -56,6 +56,14 @@ def test_deferred_weight_gradients_shrink_the_bubble() -> None:
     assert made.bubble_s == pytest.approx([7 * 3.0, 7 * 1.0, 0.0], abs=1e-12)
 
 
+def test_the_two_chunks_of_the_v_do_not_shrink_its_bubble_again() -> None:
+    """They are what makes it a V: what is left of the other stages is waited for whole, and sent twice as often."""
+    stage_s = np.full((3, 2), 3.0)
+    made = scheduled(job(), stage_s, weights=0.2, pp=8, vpp=[1, 2], grad_accum=32, schedule=[0, 2])
+    assert made.bubble_s == pytest.approx([7 * 3.0, 7 * (3.0 - 3 * 0.6)], rel=1e-12)
+    assert made.transfer_s[1] == pytest.approx(2 * made.transfer_s[0], rel=1e-12)
+
+
 def test_frozen_weights_leave_nothing_to_defer() -> None:
     made = scheduled(job(), np.full((3, 3), 3.0), weights=0.0, pp=8, grad_accum=32, schedule=[0, 1, 2])
     assert made.bubble_s == pytest.approx([21.0] * 3)

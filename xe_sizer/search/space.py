@@ -121,6 +121,8 @@ def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[
     """Options of the inner fields for one combination of the outer ones."""
     parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
     chunks = divisors(rules.model.layers // pp) if pp > 1 and rules.model.layers % pp == 0 else (1,)
+    if rules.fixed.get("schedule"):
+        chunks = (2,) if rules.fixed["schedule"] == SCHEDULES.index("zb-v") else (1,)
     return {
         "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
         "vpp": rules.options("vpp", chunks),
@@ -189,7 +191,7 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
 
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
     expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines; zero-bubble schedules fill
-    pipelines of their own order of chunks; copies of sharded states hold whole groups of experts.
+    pipelines of one chunk a stage (ZB-V: of two); copies of sharded states hold whole groups of experts.
     """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
     chunks = layouts.pp * layouts.vpp
@@ -207,7 +209,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     shared = (layouts.zero_group == 0) | (
         (layouts.zero > 0) & (layouts.data_ranks % ranks == 0) & (layouts.expert_dp % layouts.zero_replicas == 0)
     )
-    ordered = (layouts.schedule == SCHEDULES.index("1f1b")) | ((layouts.pp > 1) & (layouts.vpp == 1))
+    own_chunks = np.where(layouts.schedule == SCHEDULES.index("zb-v"), 2, 1)
+    ordered = (layouts.schedule == SCHEDULES.index("1f1b")) | ((layouts.pp > 1) & (layouts.vpp == own_chunks))
     return np.asarray(ordered & shared & whole & interleaved & grouped & staged & sharded & offloads)
 
 

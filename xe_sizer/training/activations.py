@@ -16,7 +16,7 @@ import numpy as np
 from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, Scan, as_array
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_kinds, logits_per_rank
 from xe_sizer.training.job import RankShapes
-from xe_sizer.training.layout import RECOMPUTE, Layouts
+from xe_sizer.training.layout import RECOMPUTE, SCHEDULES, Layouts
 
 # Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
 # Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
@@ -163,11 +163,13 @@ def micro_batches_in_flight(layouts: Layouts) -> Array:
 
     1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaved over vpp
     chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the
-    first holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp.
+    first holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp. ZB-V: pp on
+    every stage (arXiv:2401.10241).
     Never more than there are.
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
-    first = pp + np.where(vpp > 1, (pp - 1.0) / vpp, 0.0)
-    last = pp - (pp - 1.0) / vpp
+    v_shaped = layouts.schedule == SCHEDULES.index("zb-v")
+    first = pp + np.where((vpp > 1) & ~v_shaped, (pp - 1.0) / vpp, 0.0)
+    last = pp - np.where(v_shaped, 0.0, (pp - 1.0) / vpp)
     held = np.stack([first, last])
     return np.asarray(np.minimum(held, as_array(layouts.grad_accum)))

@@ -9,11 +9,10 @@ import numpy as np
 from xe_sizer.cost.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.training.job import Job, RankShapes
-from xe_sizer.training.layout import Layouts
+from xe_sizer.training.layout import SCHEDULES, Layouts
 
 # Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES.
 DEFERRED = np.array([0.0, 2.0, 3.0])
-CHUNKS = np.array([1.0, 1.0, 2.0])  # of a stage where vpp is 1: the V goes there and back
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +42,14 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, wei
     waits = np.maximum(stage_s - DEFERRED[layouts.schedule] * weight_s, 0.0)
     slowest = np.argmax(stage_s, axis=0)
     whole = waits[0] + waits[1] + np.maximum(pp - 2.0, 0.0) * waits[2]
-    bubble_s = np.where(pp > 1, (whole - waits[slowest, np.arange(len(layouts))]) / vpp, 0.0)
+    shared = np.where(layouts.schedule == SCHEDULES.index("1f1b"), vpp, 1.0)  # the V has two chunks, and counts them
+    bubble_s = np.where(pp > 1, (whole - waits[slowest, np.arange(len(layouts))]) / shared, 0.0)
     inputs = shapes.inputs
     message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
     each_s = collective_time_s(
         POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
     )
-    crossings = 2.0 * vpp * CHUNKS[layouts.schedule] * as_array(layouts.grad_accum)
+    crossings = 2.0 * vpp * as_array(layouts.grad_accum)
     transfer_s = crossings * each_s * (1.0 - job.stack.overlap.pipeline)
     return Pipeline(bubble_s, transfer_s)
