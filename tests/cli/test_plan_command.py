@@ -250,3 +250,19 @@ def test_sensitivity_of_what_does_not_fit_says_so(cli: Cli) -> None:
     ran = cli(*shlex.split("sensitivity --model llama-3-70b --gpu h100-sxm-80gb --job sft --gpus 1 --dataset alpaca"))
     assert ran.code == 1
     assert ran.out.startswith("DOES NOT FIT")
+
+
+def test_the_objective_of_the_scenario(cli: Cli, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "model: llama-3.2-1b\ngpu: h100-sxm-80gb\njob: sft\nobjective: gpus\n"
+        "train: {seq_len: 2048, steps: 10}\nlimits: {max_gpus: 8}\n"
+    )
+    asked = ask(cli, f"plan {job}")
+    assert (asked["objective"], asked["candidates"][0]["gpus"]) == ("gpus", 1)
+    faster = ask(cli, f"plan {job} --objective time")
+    assert (faster["objective"], faster["candidates"][0]["gpus"]) == ("time", 8)
+    job.write_text(job.read_text().replace("gpus\n", "gpsu\n", 1))
+    wrong = cli("plan", job)
+    assert wrong.code == 2
+    assert "job.yaml:4:" in wrong.err

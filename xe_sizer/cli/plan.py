@@ -21,7 +21,7 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import Output, check_choice, gate, known_format, output_from
 from xe_sizer.cli.progress import Progress
-from xe_sizer.cli.sweep import Many
+from xe_sizer.cli.sweep import Many, objective_of
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem
 from xe_sizer.plan_result import OBJECTIVES
@@ -57,11 +57,14 @@ def plan_command(
         bool, typer.Option("--any-gpu", help="Every GPU of the catalogue.", rich_help_panel=SEARCH)
     ] = False,
     objective: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--objective", metavar="|".join(OBJECTIVES), help="What is best. Default: cost.", rich_help_panel=SEARCH
+            "--objective",
+            metavar="|".join(OBJECTIVES),
+            help="What is best. Default: the scenario's, else cost.",
+            rich_help_panel=SEARCH,
         ),
-    ] = OBJECTIVES[0],
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Count what each rule removed.", rich_help_panel=SEARCH)
     ] = False,
@@ -98,7 +101,8 @@ def plan_command(
 ) -> int:
     target = output_from(format_, output, color)
     known_format(target.format, FORMATS)
-    check_choice("--objective", objective, OBJECTIVES)
+    if objective is not None:
+        check_choice("--objective", objective, OBJECTIVES)
     registry = Registry(profile_folders(profiles, os.environ))
     files = scenarios or []
     searched = {"--among": among, "--any-gpu": any_gpu, "--explain": explain}
@@ -121,7 +125,7 @@ def plan_command(
     if "gpu" in given.origin or "server" in given.origin:
         hardware = [{}, *hardware]
     with Progress() as progress:
-        result = plan(given, registry, hardware or [{}], objective, explain, progress.layouts)
+        result = plan(given, registry, hardware or [{}], objective_of(objective, given), explain, progress.layouts)
     target.write(render_plan(result, target.format, target.options()))
     return gate(result.verdict.ok, exit_zero) if result.search.complete else EXIT_INTERRUPTED
 

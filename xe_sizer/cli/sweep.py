@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from xe_sizer import __version__
@@ -13,9 +14,11 @@ from xe_sizer.cli.options import given_scenario, scenario_options
 from xe_sizer.cli.output import Output, gate
 from xe_sizer.cli.progress import Progress
 from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem, did_you_mean
+from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.sweep import render_sweep
 from xe_sizer.result import SCHEMA_VERSION
+from xe_sizer.scenario.scenario import Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,7 @@ class Many:
     resume: str | None
 
     def run(
-        self, flags: Mapping[str, object], registry: Registry, objective: str, target: Output, exit_zero: bool
+        self, flags: Mapping[str, object], registry: Registry, objective: str | None, target: Output, exit_zero: bool
     ) -> int:
         """Plan every cell; exit code 0 where all of them fit and meet their limits."""
         from xe_sizer.plan_result import SweepResult
@@ -49,12 +52,13 @@ class Many:
                 except InputError as error:
                     problems += error.problems
                     continue
-                cells.append(cell_of(given, values, registry.user_folders, objective))
+                cells.append(cell_of(given, values, registry.user_folders, objective_of(objective, given)))
         if problems:
             raise InputError(list(dict.fromkeys(problems)))
         with Progress() as progress:
             rows = sweep(cells, jobs, self.scheduler, Path(self.resume) if self.resume else None, progress.plans)
-        result = SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objective, rows=rows)
+        objectives = ", ".join(dict.fromkeys(cell.objective for cell in cells))
+        result = SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objectives, rows=rows)
         target.write(render_sweep(result, target.format, target.options()))
         if any(row.reason == INTERRUPTED for row in rows):
             return EXIT_INTERRUPTED
@@ -100,7 +104,15 @@ def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
         raise InputError(problems)
 
 
+def objective_of(flag: str | None, given: Given) -> str:
+    """What the option says, else the scenario, else cost."""
+    return flag or given.values.objective or OBJECTIVES[0]
+
+
 def _jobs(text: str | None) -> int:
+    """Processes; where nobody asked all cores, or one without joblib. Raises InputError."""
+    if text is None and find_spec("joblib") is None:
+        return 1
     if text is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not text.strip().isdecimal() or int(text) < 1:

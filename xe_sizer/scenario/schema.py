@@ -16,6 +16,7 @@ Padding = Literal[
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
+Objective = Literal["cost", "time", "gpus", "energy"]
 
 # The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
 Name = Annotated[
@@ -151,6 +152,7 @@ class ScenarioFile(Section, frozen=True):
     optimizer: Annotated[Optimizer | None, Meta(description="Optimizer")] = None
     attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None
     loss: Annotated[Loss | None, Meta(description="Cross-entropy kernel; fused never holds float32 logits")] = None
+    objective: Annotated[Objective | None, Meta(description="What plan calls the best")] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)
     layout: LayoutSection = field(default_factory=LayoutSection)
