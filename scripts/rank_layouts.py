@@ -19,6 +19,7 @@ from xe_sizer.evidence.validate import PricedRecord, timed
 
 NEAR = 0.05
 LEAST_LAYOUTS = 3
+LAYOUT = ("layout.", "train.micro_batch")
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,6 @@ def groups(records: Iterable[Record]) -> list[Group]:
                 Group(f"{key[2]} on {key[4]} x {key[3]}", key[0], len(runs), loss, spearman(measured, predicted))
             )
     return scored
-
-
-LAYOUT = ("layout.", "train.micro_batch")
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace as replaced
@@ -12,19 +13,18 @@ from msgspec.structs import replace as replaced
 from xe_sizer import __version__
 from xe_sizer.advice.change import OPTION_OF, changed, command
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.operators import Array
 from xe_sizer.plan_result import OBJECTIVES, Answers, Candidate, LeftOut, PlanResult, Rule, Search
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import Question, resolve
 from xe_sizer.result import SCHEMA_VERSION, Limit, Range, Reason, Verdict
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.search.explain import removed_by_rules
-from xe_sizer.search.frontier import Frontier, frontier
+from xe_sizer.search.frontier import Frontier, Progress, frontier
 from xe_sizer.search.price import Choice
 from xe_sizer.search.space import layout_chunks
 from xe_sizer.sizing import Priced, longest_step_s, meets_limits, no_layout
 from xe_sizer.summary import bound_of, energy_kwh, layout_of, scenario_of
-from xe_sizer.training.layout import WORDS, IntArray
+from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline
 from xe_sizer.uncertainty import uncertainty
@@ -34,7 +34,6 @@ OBJECTIVE = OBJECTIVES[0]
 LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it
 CHUNK = 1 << 16  # layouts priced together: few enough for the memory, many enough to share their ranks' shapes
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +137,7 @@ def candidates(question: Question, progress: Progress | None = None, every_way: 
     """The best layout on every number of GPUs, priced; `every_way` as in `Rules`."""
     rules = replace(question.rules, every_way=every_way)
     chunks = layout_chunks(rules, gpu_numbers(question), CHUNK)
-
-    def in_time_s(gpus: IntArray) -> Array:
-        return longest_step_s(question, gpus)
-
+    in_time_s = partial(longest_step_s, question)
     best = frontier(question.job, chunks, question.min_headroom_bytes, progress, in_time_s)
     return Candidates(question, tuple(_priced(question, best)), best.considered, best.feasible, best.complete)
 
@@ -211,11 +207,10 @@ def _value(priced: Priced, objective: str, money: bool) -> float:
         return priced.total_s
     if objective == "gpus":
         return float(priced.gpus)
-    gpu_hours = priced.total_s / HOUR_S * priced.gpus
     if objective == "energy":
-        energy = energy_kwh(priced.question.job.server.accelerator, gpu_hours)
+        energy = energy_kwh(priced.question.job.server.accelerator, priced.gpu_hours)
         return np.inf if energy is None else energy
-    return priced.cost if money and priced.cost is not None else gpu_hours
+    return priced.cost if money and priced.cost is not None else priced.gpu_hours
 
 
 def _pareto(priced: Sequence[Priced], money: bool) -> list[bool]:
@@ -228,8 +223,6 @@ def _pareto(priced: Sequence[Priced], money: bool) -> list[bool]:
 def _candidate(priced: Priced, pareto: bool, registry: Registry) -> Candidate:
     question, job, layouts = priced.question, priced.question.job, priced.layouts
     span: Range = uncertainty(job, question.efficiency).around(priced.total_s)
-    gpu_hours = priced.total_s / HOUR_S * priced.gpus
-    seconds = {name: float(value[0]) for name, value in priced.timeline.components.items()}
     node = job.server.accelerators
     return Candidate(
         gpu=job.server.accelerator.name,
@@ -239,15 +232,15 @@ def _candidate(priced: Priced, pareto: bool, registry: Registry) -> Candidate:
         layout=layout_of(layouts),
         step_s=priced.step_s,
         total_s=span,
-        gpu_hours=gpu_hours,
+        gpu_hours=priced.gpu_hours,
         peak_bytes=priced.peak_bytes,
         headroom_bytes=priced.usable_bytes - priced.peak_bytes,
-        bound=bound_of(seconds),
+        bound=bound_of(priced.component_s),
         pareto=pareto,
         meets_limits=meets_limits(priced),
         price=priced.cost,
         currency=None if priced.cost is None else question.currency,
-        energy_kwh=energy_kwh(job.server.accelerator, gpu_hours),
+        energy_kwh=energy_kwh(job.server.accelerator, priced.gpu_hours),
         tokens_per_s=job.global_batch / priced.step_s * float(job.sequences(layouts).mean_tokens[0]),
         command=command(question.given, layout_flags(priced), registry.user_folders),
     )

@@ -78,6 +78,16 @@ class Priced:
         return self.step_s * self.question.job.steps
 
     @property
+    def gpu_hours(self) -> float:
+        """Of the GPUs that work, whatever is paid for."""
+        return self.total_s / HOUR_S * self.gpus
+
+    @property
+    def component_s(self) -> dict[str, float]:
+        """Seconds of each part of a step."""
+        return {name: float(value[0]) for name, value in self.timeline.components.items()}
+
+    @property
     def billed_gpus(self) -> int:
         """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
         return int(billed_gpus(self.question, np.asarray(self.gpus)))

@@ -29,7 +29,6 @@ from xe_sizer.result import SCHEMA_VERSION, Result
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.sizing import Priced, price
 from xe_sizer.summary import COMPUTE, bound_of, layout_of, scenario_of
-from xe_sizer.units import HOUR_S
 
 HALF, DOUBLE = 0.5, 2.0
 METHODS = ("pretrain", "sft", "lora", "qlora")  # from the one that needs most to the one that needs least
@@ -130,7 +129,7 @@ def _outcome(priced: Priced) -> Outcome:
         gpus=priced.gpus,
         minimum=priced.minimum,
         total_s=priced.total_s,
-        gpu_hours=priced.total_s / HOUR_S * priced.gpus,
+        gpu_hours=priced.gpu_hours,
         peak_bytes=priced.peak_bytes,
         usable_bytes=priced.usable_bytes,
         price=priced.cost,
@@ -296,7 +295,7 @@ def _point(priced: Priced, first: ScalingPoint | None) -> ScalingPoint:
     job = priced.question.job
     samples_per_s = job.global_batch / priced.step_s
     alone = first.global_batch / first.step_s / first.gpus if first else samples_per_s / priced.gpus
-    seconds = {name: float(value[0]) for name, value in priced.timeline.components.items()}
+    seconds = priced.component_s
     return ScalingPoint(
         gpus=priced.gpus,
         global_batch=job.global_batch,

@@ -38,7 +38,7 @@ def together(changes: list[Change]) -> Change:
 
 def changed(given: Given, values: Mapping[str, object]) -> Given:
     """The same question with some keys set as flags would set them. Raises InputError."""
-    return read_scenario(given.path, {**kept_flags(given.flags, values), **values}, given.environment)
+    return read_scenario(given.path, flags_with(given.flags, values), given.environment)
 
 
 def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = ()) -> str:
@@ -46,7 +46,7 @@ def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] 
     words = ["xe-sizer", "estimate"]
     if given.path is not None:
         words.append(str(given.path))
-    asked = {**kept_flags(_from_environment(given), values), **kept_flags(given.flags, values), **values}
+    asked = {**_kept(_from_environment(given), values), **flags_with(given.flags, values)}
     for key, value in asked.items():
         option = f"--{OPTION_OF[key]}"
         if value is True:
@@ -60,7 +60,12 @@ def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] 
     return shlex.join(words)
 
 
-def kept_flags(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+def flags_with(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+    """The flags with some keys set, without those that say the same in another way."""
+    return {**_kept(flags, values), **values}
+
+
+def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """The flags that stay beside the keys that are set."""
     return {key: value for key, value in flags.items() if value is not None and REPLACED_BY.get(key, key) not in values}
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from xe_sizer.advice.change import flags_with
 from xe_sizer.cli.options import (
     ColorOption,
     ExitZeroOption,
@@ -16,8 +17,8 @@ from xe_sizer.cli.options import (
     ProfilesOption,
     format_option,
     given_scenario,
+    option_and_value,
     profile_folders,
-    scenario_options,
     with_scenario_options,
 )
 from xe_sizer.cli.output import gate, known_format, output_from
@@ -26,6 +27,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.variations import FORMATS, render_variation
 from xe_sizer.result import Result
+from xe_sizer.scenario.scenario import OPTIONS
 
 app = typer.Typer(add_completion=False)
 SCENARIO_ENDINGS = (".yaml", ".yml")
@@ -81,7 +83,7 @@ def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry:
                 found.append((path.stem, read_result(text)))
                 continue
             is_file = path.suffix.lower() in SCENARIO_ENDINGS
-            values = flags if is_file else _changed(flags, changes(text))
+            values = flags if is_file else flags_with(flags, changes(text))
             given = given_scenario(path if is_file else base, values, os.environ, registry)
             found.append((path.stem if is_file else text, estimate(given, registry)))
         except InputError as error:
@@ -91,21 +93,13 @@ def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry:
     return found
 
 
-def _changed(flags: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
-    from xe_sizer.advice.change import kept_flags
-
-    return {**kept_flags(flags, values), **values}
-
-
 def changes(text: str) -> dict[str, str]:
     """Options and values of `gpus=8,stack=nemo` by scenario key. Raises InputError."""
-    keys = {option.name: option.key for option in scenario_options()}
     values = {}
     for part in text.split(","):
-        name, equals, value = part.partition("=")
-        name = name.strip().removeprefix("--").replace("_", "-")
-        if not equals or name not in keys:
-            hint = did_you_mean(name, keys) or "a scenario file, a saved result, or for example gpus=16"
+        name, equals, value = option_and_value(part)
+        if not equals or name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS) or "a scenario file, a saved result, or for example gpus=16"
             raise InputError(Problem(f"'{part}' is no alternative", Location(text), hint))
-        values[keys[name]] = value.strip()
+        values[OPTIONS[name]] = value.strip()
     return values

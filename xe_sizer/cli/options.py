@@ -126,6 +126,12 @@ def scenario_options() -> tuple[ScenarioOption, ...]:
     return tuple(_describe(name, key) for name, key in OPTIONS.items())
 
 
+def option_and_value(text: str) -> tuple[str, str, str]:
+    """`tp=8` as (tp, =, 8); options may be written as flags or with underscores."""
+    name, equals, value = text.partition("=")
+    return name.strip().removeprefix("--").replace("_", "-"), equals, value
+
+
 def with_scenario_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give `command(*, flags, ...)` the scenario's options; `flags` gets them as text by dotted key."""
     options = {option.parameter: option for option in scenario_options()}

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from xe_sizer import __version__
-from xe_sizer.advice.change import kept_flags
-from xe_sizer.cli.options import given_scenario, scenario_options
+from xe_sizer.advice.change import flags_with
+from xe_sizer.cli.options import given_scenario, option_and_value
 from xe_sizer.cli.output import Output, gate
 from xe_sizer.cli.progress import Progress
 from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem, did_you_mean
@@ -18,7 +18,7 @@ from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.sweep import render_sweep
 from xe_sizer.result import SCHEMA_VERSION
-from xe_sizer.scenario.scenario import Given
+from xe_sizer.scenario.scenario import OPTIONS, Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +40,11 @@ class Many:
 
         jobs, grid = _jobs(self.jobs), grid_of(self.grid)
         _known(grid, registry)
-        keys = {option.name: option.key for option in scenario_options()}
         cells: list[Cell] = []
         problems: list[Problem] = []
         for file in self.files or [""]:
             for values in combinations(grid):
-                chosen = {keys[name]: value for name, value in values}
-                changed = {**kept_flags(flags, chosen), **chosen}
+                changed = flags_with(flags, {OPTIONS[name]: value for name, value in values})
                 try:
                     given = given_scenario(Path(file) if file else None, changed, os.environ, registry)
                 except InputError as error:
@@ -67,14 +65,12 @@ class Many:
 
 def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
     """Option -> values of `gpus=8,16`. Raises InputError: no such option, no values."""
-    names = [option.name for option in scenario_options()]
     found: dict[str, list[str]] = {}
     for text in texts:
-        name, _, values = text.partition("=")
-        name = name.strip().removeprefix("--").replace("_", "-")
+        name, _, values = option_and_value(text)
         listed = [value.strip() for value in values.split(",") if value.strip()]
-        if name not in names or not listed:
-            hint = did_you_mean(name, names) if name not in names else None
+        if name not in OPTIONS or not listed:
+            hint = did_you_mean(name, OPTIONS) if name not in OPTIONS else None
             raise InputError(
                 Problem(f"'{text}' is no grid", Location("--grid"), hint or "for example --grid gpus=8,16")
             )

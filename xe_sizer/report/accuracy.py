@@ -8,11 +8,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
 from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
+from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.scatter import scatter
 
@@ -28,7 +27,7 @@ _COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "
 def render_accuracy(accuracy: Accuracy, name: str, options: Options, worst: int) -> str:
     """The comparison in one of FORMATS; prose formats show the `worst` records with the largest errors."""
     if name == "json":
-        return msgspec.json.format(msgspec.json.encode(accuracy), indent=2).decode() + "\n"
+        return pretty(accuracy)
     if name == "csv":
         return _csv(accuracy)
     content = accuracy_document(accuracy, worst)

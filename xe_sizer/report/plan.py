@@ -8,12 +8,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from xe_sizer.plan_result import Candidate, PlanResult
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, duration_range, gib, number
+from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result import Layout
@@ -27,7 +26,7 @@ WORDS = {"cost": "cheapest", "time": "fastest", "gpus": "smallest", "energy": "l
 def render_plan(result: PlanResult, name: str, options: Options) -> str:
     """The plan in one of FORMATS."""
     if name == "json":
-        return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
+        return pretty(result)
     if name == "csv":
         return candidates_csv(result.candidates)
     return render_document(plan_document(result), name, options)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 
-import msgspec
-
 from xe_sizer.plan_result import SweepResult, SweepRow
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, plural
+from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan import layout_words, render_document, safe
 
@@ -22,7 +21,7 @@ FIGURES = (
 def render_sweep(result: SweepResult, name: str, options: Options) -> str:
     """The sweep as table, markdown, html, JSON or CSV."""
     if name == "json":
-        return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
+        return pretty(result)
     if name == "csv":
         return _csv(result)
     return render_document(_document(result), name, options)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-import msgspec
-
 from xe_sizer.plan_result import Comparison, Effect, Factor, Scaling, Sensitivity
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, percent
+from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan import layout_words, render_document
 from xe_sizer.report.verdict import hardware, job_words, verdict_word
@@ -22,7 +21,7 @@ BAR, MIDDLE = 16, "│"  # cells of a bar on each side of the middle
 def render_variation(result: Comparison | Sensitivity | Scaling, name: str, options: Options) -> str:
     """A comparison, sensitivity or scaling in one of FORMATS."""
     if name == "json":
-        return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
+        return pretty(result)
     if isinstance(result, Comparison):
         content = comparison_document(result)
     elif isinstance(result, Sensitivity):

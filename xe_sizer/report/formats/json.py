@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 def render(result: Result, options: Options) -> str:
-    return _pretty(result)
+    return pretty(result)
 
 
 def render_batch(batch: Batch, options: Options) -> str:
     from xe_sizer.report.batch import batch_json  # tables and all, which one result does not need
 
-    return _pretty(batch_json(batch))
+    return pretty(batch_json(batch))
 
 
-def _pretty(value: Any) -> str:
+def pretty(value: Any) -> str:
+    """A result of any command as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
