@@ -55,6 +55,7 @@ def gpu_profile(row: Row, laws: dict[str, Value], read_on: str) -> dict[str, Val
     row, assumed = patched(row)
     memory_gib = memory(row, assumed)
     peaks = {key: number(row[column]) for key, column in extra.PEAK_COLUMNS.items()}
+    peaks["int4"] = extra.INT4_TOPS.get(row["id"])
     if memory_gib is None or not row["mem_bw_gbs"] or not (peaks["bf16"] or peaks["fp16"]):
         return None
     profile: dict[str, Value] = {
@@ -139,6 +140,7 @@ class Fits:
         ]
         self.floors = read(folder / "gemm_floor.csv")
         self.attention = read(folder / "attention_fits.csv")
+        self.decodes = read(folder / "attention_decode_fits.csv")
         self.collectives = read(folder / "collectives_fit.csv")
 
     def laws(self, row: Row) -> dict[str, Value]:
@@ -146,6 +148,7 @@ class Fits:
         laws = {
             "matmul": {p: self.matmul(fit, p) for p, fit in extra.MATMUL_FITS.get(name, {}).items()},
             "attention": {kernel: self.kernel(law) for kernel, law in extra.ATTENTION.get(name, {}).items()},
+            "decode": self.decode(name),
             "collectives": self.operations(name),
             "memory_bound": self.memory_bound(name),
         }
@@ -187,6 +190,22 @@ class Fits:
             "median_error": round(float(row["med_err"]), 3),
             "p90_error": round(float(row["p90_err"]), 3),
             "source": f"forward: {row['n']} causal prefills timed by aiconfigurator ({engine}). {law.note}",
+        }
+
+    def decode(self, name: str) -> dict[str, Value]:
+        """Attention over a cache: grouped heads and sequences of 256 and more, which serving has."""
+        if name not in extra.DECODES:
+            return {}
+        system, engine, scale = extra.DECODES[name]
+        wanted = (system, engine, "bf16", "gqa S>=256")
+        row = next(r for r in self.decodes if (r["system"], r["source"], r["kv"], r["subset"]) == wanted)
+        return {
+            "floor_us": round(float(row["t0_us"]), 2),
+            "memory_efficiency": round(float(row["e_bw"]) * scale, 3),
+            "root_us_per_sqrt_mb": round(float(row["c_us_per_sqrtMB"]), 2),
+            "median_error": round(float(row["med_err"]), 3),
+            "p90_error": round(float(row["p90_err"]), 3),
+            "source": f"{row['n']} decode kernels timed by aiconfigurator ({engine.replace('/', ' ')}), refitted.",
         }
 
     def operations(self, name: str) -> dict[str, Value]:

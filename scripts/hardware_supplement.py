@@ -14,6 +14,9 @@ PEAK_COLUMNS = {
     "int8": "int8_tops",
 }
 
+# Dense, of the data sheet (twice that of int8), which the tables of facts leave out.
+INT4_TOPS = {"a100-sxm-80gb": 1248, "a100-sxm-40gb": 1248, "a100-pcie-80gb": 1248, "a100-pcie-40gb": 1248}
+
 GENERATIONS = (  # first matching prefix
     ("v100", "volta"),
     ("t4", "turing"),
@@ -277,6 +280,15 @@ ATTENTION: dict[str, dict[str, Kernel]] = {
         "flash-2": _fitted("l40s", "vllm/0.24.0", 0.47, "Backward: 0.85 of it, as on the A100; assumed."),
         "flash-3": _fitted("l40s", "vllm/0.24.0", 0.47, "Backward: 0.85 of it, as on the A100; assumed."),
     },
+}
+
+# Attention over a cache: system and engine of the fit, and the bandwidth that it took over the profile's.
+DECODES = {
+    "a100-sxm-80gb": ("a100_sxm", "vllm/0.14.0", 1.0),
+    "h100-sxm-80gb": ("h100_sxm", "sglang/0.5.14", 1.0),
+    "h200-sxm-141gb": ("h200_sxm", "vllm/0.24.0", 0.95),
+    "b200": ("b200_sxm", "vllm/0.24.0", _B200_BANDWIDTH),
+    "l40s": ("l40s", "vllm/0.24.0", 1.0),
 }
 
 COLLECTIVE_TABLES = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from xe_sizer.cost.attention import AttentionLaw
+from xe_sizer.cost.attention import AttentionLaw, DecodeLaw
 from xe_sizer.cost.matmul import MatmulLaw, grouped_law
 from xe_sizer.hardware import Accelerator
 from xe_sizer.pricing import Device
@@ -39,6 +40,19 @@ class Efficiency:
         return self.ideal or (self.flops is not None and self.memory is None)
 
 
+class Habits(Protocol):
+    """Factors of a stack or an engine on the accelerator's laws."""
+
+    @property
+    def matmul(self) -> float: ...
+    @property
+    def experts(self) -> float: ...
+    @property
+    def attention(self) -> float: ...
+    @property
+    def memory_bound(self) -> float: ...
+
+
 def supported_precisions(gpu: Accelerator) -> tuple[str, ...]:
     """Precisions that the accelerator has a peak for."""
     return tuple(gpu.peak_flops_per_s)
@@ -65,38 +79,46 @@ def _at_fraction(matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency)
 
 
 def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency) -> Device:
-    """The device at one precision under one stack.
+    """The device at one precision under one stack, for training.
 
-    Attention and adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products;
-    float32 adapters without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off).
+    Adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products; float32 adapters
+    without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off).
     """
+    wide = stack.states.adapter_weight_bytes == WIDE_BYTES and not stack.states.autocast
+    return device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide)
+
+
+def device(
+    gpu: Accelerator, precision: str, attention_family: str, habits: Habits, chosen: Efficiency, wide_adapters: bool
+) -> Device:
+    """The device at one precision, as software of these habits drives it; attention runs in 16 bit, or wider."""
     peaks = gpu.peak_flops_per_s
     narrow = "bf16" if "bf16" in peaks else "fp16"
     beside = precision if precision in ("fp32", "tf32", "fp16", "bf16") else narrow
-    wide = stack.states.adapter_weight_bytes == WIDE_BYTES and not stack.states.autocast and "fp32" in peaks
-    adapters = "fp32" if wide else beside
+    adapters = "fp32" if wide_adapters and "fp32" in peaks else beside
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     scan = _matmul_law(gpu.laws.matmul, beside)
-    attention = _attention_law(gpu.laws.attention, stack.kernels.attention_family)
+    attention, decode = _attention_law(gpu.laws.attention, attention_family), gpu.laws.decode
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:
         matmul, attention = _at_fraction(matmul, attention, chosen)
         experts = adapter = scan = matmul
         memory_bound, floor_s = matmul.memory_efficiency, 0.0
+        decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)
     else:
-        experts = _scaled(grouped_law(matmul), stack.efficiency.matmul * stack.efficiency.experts)
-        matmul, adapter, scan = (_scaled(law, stack.efficiency.matmul) for law in (matmul, adapter, scan))
+        experts = _scaled(grouped_law(matmul), habits.matmul * habits.experts)
+        matmul, adapter, scan = (_scaled(law, habits.matmul) for law in (matmul, adapter, scan))
         attention = replace(
             attention,
-            flops_efficiency=attention.flops_efficiency * stack.efficiency.attention,
-            backward_flops_efficiency=attention.backward_flops_efficiency * stack.efficiency.attention,
+            flops_efficiency=attention.flops_efficiency * habits.attention,
+            backward_flops_efficiency=attention.backward_flops_efficiency * habits.attention,
         )
-        memory_bound *= stack.efficiency.memory_bound
+        memory_bound *= habits.memory_bound
     size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
         matmul, peaks[precision], attention, peaks[beside], adapter, peaks[adapters],
         experts, scan,
-        gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size,
+        gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size, decode,
     )  # fmt: skip
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xe_sizer.cost.attention import AttentionLaw
+from xe_sizer.cost.attention import AttentionLaw, DecodeLaw
 from xe_sizer.cost.collectives import CollectiveLaw
 from xe_sizer.cost.matmul import MatmulLaw
+
+# Where no accelerator of the kind was measured: between the kernels of A100 and H100.
+DEFAULT_DECODE = DecodeLaw(10e-6, 0.85, source="between the kernels of A100 and H100; assumed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,7 @@ class Laws:
     collectives: Mapping[str, CollectiveLaw] = field(default_factory=dict)
     memory_bound_efficiency: float = 0.85
     memory_bound_floor_s: float = 3e-6
+    decode: DecodeLaw = DEFAULT_DECODE
     assumed: str | None = None
 
 

@@ -11,13 +11,27 @@ from xe_sizer.cost.attention import (
     EAGER_BACKWARD_FLOPS,
     FLASH_BACKWARD_FLOPS,
     AttentionLaw,
+    DecodeLaw,
     attention_time_s,
+    decode_attention_time_s,
     eager_attention_bytes,
 )
-from xe_sizer.cost.matmul import MatmulLaw, matmul_time_s
+from xe_sizer.cost.collectives import Network, collective_time_s
+from xe_sizer.cost.matmul import MatmulLaw, grouped_law, matmul_time_s
 from xe_sizer.cost.memory_bound import memory_bound_time_s
-from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, Operator, Scan, launches
+from xe_sizer.graph.operators import (
+    Array,
+    Attention,
+    Collective,
+    Matmul,
+    MemoryBound,
+    Operator,
+    RankShape,
+    Scan,
+    launches,
+)
 
+NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
 SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once more
 
 
@@ -27,6 +41,8 @@ class Device:
 
     `expert_matmul` prices grouped products of experts; `adapter_*` those of adapters, which may run in another
     precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
+    `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
+    `wide_modules`, which keep and multiply 16 bit.
     """
 
     matmul: MatmulLaw
@@ -41,6 +57,9 @@ class Device:
     memory_bound_efficiency: float
     memory_bound_floor_s: float
     element_bytes: float
+    decode: DecodeLaw = NO_LAW
+    weight_element_bytes: float | None = None
+    wide_modules: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +81,14 @@ def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array, Array]:
         law, peak = device.adapter_matmul, device.adapter_peak_flops_per_s
     if op.grouped:
         law = device.expert_matmul
+    weight_bytes = device.weight_element_bytes
+    if op.module in device.wide_modules:
+        law, peak, weight_bytes = device.scan_matmul, device.attention_peak_flops_per_s, None
+        law = grouped_law(law) if op.grouped else law
 
     def time_s(m: Array, n: Array, k: Array) -> Array:
         # Grouped experts are one kernel: sizes grow by the copies, the launch floor is paid once.
-        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, device.element_bytes)
+        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, device.element_bytes, weight_bytes)
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
         return np.asarray((whole - floor_s) * op.copies + floor_s)
 
@@ -77,7 +100,7 @@ def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array, Array]:
 
 def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
     """Fused kernels pay for what the mask leaves; eager attention multiplies and moves the full scores."""
-    moved = op.operand_elements * device.element_bytes
+    moved = op.operand_bytes(device.element_bytes)
     sequence = np.asarray(op.key)
     flops = op.forward_flops
     scores_s, scores_backward_s = np.zeros_like(flops), np.zeros_like(flops)
@@ -91,6 +114,10 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         ]
         scores_s, scores_backward_s = (_moved_s(passed, 0.0, device) for passed in passes)
     law, peak, bandwidth = device.attention, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
+    if op.kernel == "decode":
+        reached = law.flops_efficiency * peak
+        forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
+        return forward, np.zeros_like(forward)
     forward = attention_time_s(flops, moved, sequence, law, peak, bandwidth) + scores_s
     backward = attention_time_s(backward_flops, 2.5 * moved, sequence, law, peak, bandwidth, backward=True)
     return forward, backward + scores_backward_s
@@ -151,3 +178,29 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[float, float]:
         forward += op.layers * each[0]
         backward += op.layers * each[1]
     return forward, backward
+
+
+def exchange_times(
+    operators: Iterable[Operator], rank: RankShape, network: Network, efficiency: float
+) -> dict[str, tuple[Array, Array]]:
+    """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden.
+
+    efficiency : factor on the rates that the network's laws state
+    """
+    sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
+    inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
+    total = {group: (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape)) for group in sizes}
+    active = {group for group, size in sizes.items() if np.any(size > 1)}
+    for op in operators:
+        if not isinstance(op, Collective) or op.group not in active:
+            continue
+        ranks = sizes[op.group]
+        per_node = np.clip(network.node_ranks // inner[op.group], 1, ranks)
+        seconds = [
+            op.layers
+            * sum((collective_time_s(kind, message, ranks, per_node, network) for kind, message in side), np.zeros(1))
+            for side in (op.forward, op.backward)
+        ]
+        before = total[op.group]
+        total[op.group] = (before[0] + seconds[0], before[1] + seconds[1])
+    return {group: (forward / efficiency, backward / efficiency) for group, (forward, backward) in total.items()}

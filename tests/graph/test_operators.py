@@ -79,7 +79,7 @@ def test_attention_flops_and_operands() -> None:
     op = attention("flash")
     assert op.forward_flops == 2 * 8 * 58 * (2 * 24 + 2 * 16)
     queries_and_output, keys_and_values = 8 * 4 * (24 + 16), 2 * 16 * (24 + 16)
-    assert op.operand_elements == 2 * (queries_and_output + keys_and_values)
+    assert op.operand_bytes(1.0) == 2 * (queries_and_output + keys_and_values)
 
 
 def test_launches_of_the_other_operators() -> None:

@@ -26,6 +26,18 @@ class AttentionLaw:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class DecodeLaw:
+    """Law of attention of a few queries over a long cache on one accelerator, split over the keys."""
+
+    floor_s: float
+    memory_efficiency: float
+    root_s_per_sqrt_byte: float = 0.0
+    median_error: float | None = None
+    p90_error: float | None = None
+    source: str = ""
+
+
 # FlashAttention recomputes the scores in its backward: 5 matrix products against 2 (Dao 2022, algorithm 4).
 FLASH_BACKWARD_FLOPS = 2.5
 # With the probabilities kept, the backward needs 4 products: dV, dP, dQ, dK.
@@ -80,3 +92,32 @@ def eager_attention_bytes(
     passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
     sizes = [np.asarray(size, dtype=np.float64) for size in (batch, heads, query, key)]
     return np.asarray(passes * element_bytes * np.prod(np.broadcast_arrays(*sizes), axis=0))
+
+
+def decode_attention_time_s(
+    flops: ArrayLike,
+    moved_bytes: ArrayLike,
+    law: DecodeLaw,
+    flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+) -> NDArray[np.float64]:
+    """Time of one attention kernel that reads a cache for a few queries.
+
+    t = t0 + max(bytes / (e bandwidth), F / flops_per_s) + c sqrt(bytes)
+
+    Parameters
+    ----------
+    flops : FLOPs over the cached keys, which bound latent attention with many heads [FLOP]
+    moved_bytes : queries, output, and the keys and values that are read [bytes]
+    flops_per_s : what the kernels reach of the peak [FLOP/s]
+
+    Returns
+    -------
+    ndarray of float, seconds [s]; zero where there are no FLOPs
+
+    Source: decode kernels of vLLM, SGLang and TensorRT-LLM timed by aiconfigurator (profiles); the root stands for
+    splits that leave processors idle while the cache is short.
+    """
+    flops, moved = np.asarray(flops, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
+    streamed_s = np.maximum(moved / (law.memory_efficiency * bandwidth_bytes_per_s), flops / flops_per_s)
+    return np.where(flops > 0, law.floor_s + streamed_s + law.root_s_per_sqrt_byte * np.sqrt(moved), 0.0)

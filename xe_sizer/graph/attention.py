@@ -22,9 +22,9 @@ from xe_sizer.graph.pieces import (
 )
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum.
-ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0)}
+ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
 OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES = (5.0, 8.0), (2.0, 3.0)  # sigmoid and product
-ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0)}
+ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
 
 
 def attention_half(block: Block) -> Iterator[Operator]:
@@ -45,6 +45,7 @@ def attention_half(block: Block) -> Iterator[Operator]:
         width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True)
     yield from _rotary(block, tokens)
+    yield from _cache(block, tokens)
     yield from _core(block)
     if inputs.model.output_gate:
         gated_bytes = tokens * inputs.model.heads / inputs.rank.tp * inputs.model.v_head_dim * inputs.element_bytes
@@ -102,6 +103,32 @@ def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
         yield memory_bound(block, "rotary", "qkv", tensor_bytes, ROTARY_PASSES[kind], ROTARY_LAUNCHES[kind])
 
 
+def cache_width(model: ModelShape, tp: Array) -> Array:
+    """Elements that a rank caches per token and layer [-]: keys and values, or the latent that both are made from.
+
+    The latent and its rotary part serve all heads, so every tensor-parallel rank holds them whole (DeepSeek-V2,
+    arXiv:2405.04434, section 2.1.2).
+    """
+    latent = model.latent_attention
+    if latent:
+        return (latent.kv_rank + latent.qk_rope_head_dim) * np.ones_like(tp)
+    return kv_heads_per_rank(model, tp) * (model.qk_head_dim + model.v_head_dim)
+
+
+def _cache(block: Block, tokens: Array) -> Iterator[Operator]:
+    """Writes the new keys and values into the cache, or copies the whole of it to make room for them."""
+    inputs, rank, kind = block.inputs, block.inputs.rank, block.inputs.kernels.cache
+    if kind not in ("paged", "concatenated"):
+        return
+    size = inputs.element_bytes if inputs.cached_element_bytes is None else inputs.cached_element_bytes
+    width = cache_width(inputs.model, rank.tp)
+    if kind == "paged":
+        moved, launches = tokens * width * (size + inputs.element_bytes), 1.0
+    else:
+        moved, launches = 2.0 * rank.batch * rank.keys * width * size, 2.0
+    yield memory_bound(block, "cache write", "attention", moved, (1.0, 0.0), (launches, 0.0))
+
+
 def _core(block: Block) -> Iterator[Operator]:
     """Full and windowed layers apart; a context-parallel rank holds 1/cp of the queries and sees all keys."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
@@ -134,8 +161,8 @@ def _indexer(block: Block, layers: float) -> Iterator[Attention]:
         heads=heads,
         kv_heads=np.ones_like(rank.tp),
         query=rank.sequence / rank.cp,
-        key=rank.sequence,
-        pairs=attended_positions(rank.sequence, rank.sequence) / rank.cp,
+        key=rank.keys,
+        pairs=attended_positions(rank.sequence, rank.keys) / rank.cp,
         qk_head_dim=model.indexer.head_dim,
         v_head_dim=0,
         kernel="flash",
@@ -206,6 +233,8 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     if kernel == "eager" or _falls_back(inputs):
         kept, temporary = _score_bytes(inputs)
         kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
+    # On a cache the up-projections move into the queries and the output: attention over the latent itself.
+    absorbed = model.latent_attention if kernel == "decode" else None
     return Attention(
         name=name,
         module="attention",
@@ -213,13 +242,23 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         saved_bytes=operands + statistics,
         batch=rank.batch,
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=np.ones_like(kv_heads) if absorbed else kv_heads,
         query=query,
-        key=rank.sequence,
-        pairs=attended_positions(rank.sequence, rank.sequence, window) / rank.cp,
-        qk_head_dim=model.qk_head_dim,
-        v_head_dim=model.v_head_dim,
+        key=rank.keys,
+        pairs=attended_positions(rank.sequence, rank.keys, window) / rank.cp,
+        qk_head_dim=absorbed.kv_rank + absorbed.qk_rope_head_dim if absorbed else model.qk_head_dim,
+        # The values are the latent part of the keys, which is read once for both.
+        v_head_dim=absorbed.kv_rank if absorbed else model.v_head_dim,
         kernel=kernel,
         statistics_bytes=statistics,
         score_temporary_bytes=temporary,
+        cached_element_bytes=inputs.cached_element_bytes,
+        loaded_keys=_loaded_keys(inputs, window),
     )
+
+
+def _loaded_keys(inputs: GraphInputs, window: int | None) -> Array | None:
+    """Keys that a cache is read for; of a window only those in it."""
+    if window is None or inputs.kernels.cache == "none":
+        return None
+    return np.asarray(np.minimum(inputs.rank.keys, window + inputs.rank.sequence - 1.0))

@@ -46,6 +46,7 @@ class GraphInputs:
     residual_element_bytes : size of an element of the hidden state between blocks; under autocast with float32
     weights the embedding makes it float32, and every linear layer casts its input for itself [bytes]
     autocast : products run in the compute type whatever their weights are kept in
+    cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     """
 
     model: ModelShape
@@ -57,6 +58,7 @@ class GraphInputs:
     weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     residual_element_bytes: float = 2.0
     autocast: bool = False
+    cached_element_bytes: float | None = None
 
     @cached_property
     def hidden_bytes(self) -> Array:

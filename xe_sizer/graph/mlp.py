@@ -79,7 +79,7 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield exchange(block, "expert dispatch", "experts", "ep", there, there)
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
     imbalance = np.where(rank.ep > 1, inputs.kernels.expert_imbalance, 1.0)
-    yield from _grouped(block, experts, routed * imbalance)
+    yield from _grouped(block, experts, routed * imbalance, touched_experts(block, experts))
     yield exchange(block, "expert combine", "experts", "ep", there, there)
     yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES, permuted)
     latent_bytes = tokens / rank.tp * (experts.latent or 0) * e
@@ -89,10 +89,20 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield residual(block, "mlp residual")
 
 
-def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator]:
-    """The local experts' products as one grouped kernel each; `routed` token copies are shared evenly."""
+def touched_experts(block: Block, experts: Experts) -> Array:
+    """Experts of a rank that at least one token is routed to [-]: E/ep (1 - (1 - k/E)^T), T tokens of the expert group.
+
+    Each token picks k of E experts evenly; with thousands of tokens that is all of them, with a few it is not.
+    """
+    rank = block.inputs.rank
+    tokens = rank.tokens * rank.expert_tp / rank.tp * rank.ep
+    missed = (1.0 - experts.per_token / experts.count) ** tokens
+    return np.asarray(as_array(experts.count) / rank.ep * (1.0 - missed))
+
+
+def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Iterator[Operator]:
+    """The products of `local` experts as one grouped kernel each; `routed` token copies are shared evenly."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    local = as_array(experts.count) / rank.ep
     one = np.ones_like(local)
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     matrices = 2.0 if model.gated else 1.0
@@ -105,7 +115,7 @@ def _grouped(block: Block, experts: Experts, routed: Array) -> Iterator[Operator
             module="experts",
             layers=block.layers,
             saved_bytes=saved_bytes,
-            m=routed / local,
+            m=routed / np.maximum(local, 1e-9),
             n=n,
             k=k,
             copies=local,

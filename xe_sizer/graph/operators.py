@@ -43,6 +43,7 @@ class RankShape:
     tp, cp, ep : tensor, context and expert parallel sizes [-]
     expert_tp : tensor-parallel size of each expert: tp, or 1 where the expert groups use the tensor ranks [-]
     sequence_parallel : 1 where norms and residuals are sharded over the tensor-parallel ranks, else 0
+    past : tokens of each sequence whose keys and values are cached already [-]; 0 in training
     """
 
     batch: Array
@@ -52,6 +53,12 @@ class RankShape:
     ep: Array
     expert_tp: Array
     sequence_parallel: Array
+    past: Array | float = 0.0
+
+    @cached_property
+    def keys(self) -> Array:
+        """Keys that the last query of a sequence may attend to."""
+        return self.sequence + self.past
 
     @cached_property
     def tokens(self) -> Array:
@@ -67,8 +74,12 @@ class RankShape:
 class Kernels:
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
 
-    norm, rotary, activation : fused or eager; an activation may be native: PyTorch's own kernel, its gate apart
-    attention : flash, sdpa or eager
+    norm, rotary, activation : fused or eager; an activation may be native: PyTorch's own kernel, its gate apart;
+        rotary in-attention: the attention kernel turns queries and keys itself
+    residual : apart, or in-norm: the next norm's kernel adds it
+    attention : flash, sdpa or eager; decode: a few queries on a long cache, one kernel split over the keys
+    cache : none; paged: one kernel writes the new keys and values to their place; in-attention: the attention kernel
+        does; concatenated: every layer copies its whole cache to make room (DynamicCache of transformers)
     loss : eager (float32 copies), vocab-parallel (float32, in place), in-place (the same beside
         the model's 16-bit logits), gathered (eager, on the logits of all tensor-parallel ranks), flash
         (the gradient over the 16-bit logits) or fused (chunked, no copies)
@@ -92,6 +103,8 @@ class Kernels:
     dropout: bool = False
     expert_imbalance: float = 1.0
     selective: str = "attention"
+    residual: str = "apart"
+    cache: str = "none"
 
 
 # Share of an operator's forward that selective recomputation runs again.
@@ -145,6 +158,8 @@ class Attention(Operator):
 
     `statistics_bytes` is the part of `saved_bytes` that recomputing the core avoids: probabilities, log-sum-exp.
     `score_temporary_bytes`: per score, what the backward of unfused attention holds beside what is saved.
+    `cached_element_bytes`: size of a key's or value's element where a cache keeps it in a format of its own.
+    `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
     """
 
     batch: Array
@@ -158,17 +173,28 @@ class Attention(Operator):
     kernel: str
     statistics_bytes: Array
     score_temporary_bytes: float = 0.0
+    cached_element_bytes: float | None = None
+    loaded_keys: Array | None = None
 
     @property
     def forward_flops(self) -> Array:
         return 2.0 * self.batch * self.heads * self.pairs * (self.qk_head_dim + self.v_head_dim)
 
     @property
-    def operand_elements(self) -> Array:
-        """Elements of Q, K, V and the output."""
-        d, v = self.qk_head_dim, self.v_head_dim
-        per_head_q = self.heads * self.query * (d + v)
-        return self.batch * (per_head_q + self.kv_heads * self.key * (d + v))
+    def query_elements(self) -> Array:
+        """Elements of Q and the output."""
+        return self.batch * self.heads * self.query * (self.qk_head_dim + self.v_head_dim)
+
+    @property
+    def key_value_elements(self) -> Array:
+        """Elements of K and V that are read."""
+        keys = self.key if self.loaded_keys is None else self.loaded_keys
+        return self.batch * self.kv_heads * keys * (self.qk_head_dim + self.v_head_dim)
+
+    def operand_bytes(self, element_bytes: float) -> Array:
+        """Q, K, V and the output, read or written once [bytes]."""
+        cached = element_bytes if self.cached_element_bytes is None else self.cached_element_bytes
+        return self.query_elements * element_bytes + self.key_value_elements * cached
 
 
 @dataclass(frozen=True, eq=False)

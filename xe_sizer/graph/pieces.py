@@ -23,7 +23,8 @@ PLAIN_PASSES = (2.0, 3.0)
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power makes three of the four float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
-RESIDUAL_PASSES = (3.0, 2.0)
+# Read both, write the sum; in the next norm's kernel the norm reads the sum already.
+RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
 # Bytes that the kernels around an adapter move, per element of its input and of its output, forward and backward.
 # Adapters of the base's type: scale and add to the frozen output; add the input's gradient. Wide ones in a 16-bit
 # model (peft): the input is cast to float32 and its gradient back, scale, add, cast the sum. Under autocast the
@@ -200,8 +201,10 @@ def residual(block: Block, name: str) -> MemoryBound:
     inputs = block.inputs
     drops = inputs.drops("hidden")
     masks = drops * MASK * inputs.rank.resident_tokens * inputs.model.hidden
-    passes = (RESIDUAL_PASSES[0] + 2.5 * drops, RESIDUAL_PASSES[1] + 2.5 * drops)
-    return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (1.0 + drops, 1.0 + drops), masks)
+    kind = inputs.kernels.residual
+    passes = (RESIDUAL_PASSES[kind][0] + 2.5 * drops, RESIDUAL_PASSES[kind][1] + 2.5 * drops)
+    own = float(kind == "apart")
+    return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)
 
 
 def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:

@@ -18,10 +18,18 @@ from xe_sizer.graph.mlp import experts_half, mlp_half
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.pieces import FLOAT32, MASK, enter_parallel, exchange, leave_parallel, linear, norm
+from xe_sizer.graph.pieces import FLOAT32, MASK, enter_parallel, exchange, leave_parallel, linear, memory_bound, norm
 from xe_sizer.graph.state_space import state_space_half
 
-__all__ = ["GraphInputs", "Learning", "embedding_operators", "head_operators", "layer_kinds", "layer_operators"]
+__all__ = [
+    "GraphInputs",
+    "Learning",
+    "embedding_operators",
+    "head_operators",
+    "layer_kinds",
+    "layer_operators",
+    "sampling_operators",
+]
 
 # Cross-entropy, bytes per logit forward and backward. Eager: cast to float32, log-softmax, their gradients and
 # the cast back; gathered: the same on the logits of all tensor-parallel ranks. Vocab-parallel and in-place: float32,
@@ -35,6 +43,8 @@ LOSS_LAUNCHES = {
     "flash": (2.0, 2.0), "fused": (2.0, 2.0),
 }  # fmt: skip
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
+# Softmax, sort or top-k and the draw, over float32 logits.
+SAMPLING_PASSES, SAMPLING_LAUNCHES = 6.0, 6.0
 
 
 def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]], ...]:
@@ -101,23 +111,8 @@ def logits_per_rank(inputs: GraphInputs) -> Array:
 
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """Final norm, output head and cross-entropy."""
-    rank, model, learning = inputs.rank, inputs.model, inputs.learning
+    rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
-    one = np.ones_like(rank.tp)
-    width = model.embedding_size or model.hidden
-    head = Matmul(
-        name="head",
-        module="head",
-        layers=1.0,
-        saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(learning.base),
-        m=rank.tokens * one,
-        n=model.vocab / rank.tp,
-        k=width * one,
-        copies=one,
-        input_gradient=True,
-        weight_gradient=learning.weight_gradients,
-        learns=learning.base,
-    )
     kind, logits = inputs.kernels.loss, logits_per_rank(inputs)
     loss = MemoryBound(
         name="loss",
@@ -130,10 +125,45 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         backward_launches=LOSS_LAUNCHES[kind][1],
         temporary_bytes=inputs.zeros,
     )
-    projection = linear(block, "head projection", ("embedding_out",), rank.tokens, inputs.hidden_bytes)
     # Maximum, sum of exponentials and the target's logit of every token, in float32.
     statistics = exchange(
         block, "loss statistics", "head", "tp", tuple(("all_reduce", FLOAT32 * rank.tokens) for _ in range(3)), ()
     )
-    final_norm = norm(block, "final norm", model.hidden, rank.resident_tokens)
-    return (final_norm, enter_parallel(block, "head", "head"), *projection, head, statistics, loss)
+    norm_, *projection, head = _logits(block)
+    return (norm_, enter_parallel(block, "head", "head"), *projection, head, statistics, loss)
+
+
+def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
+    """Final norm, output head and the choice of the next token; a token for every sequence that `inputs` has.
+
+    The logits of all tensor-parallel ranks are gathered, widened to float32, and pass a softmax and a sort or a scan
+    (the samplers of vLLM and TensorRT-LLM).
+    """
+    rank, model = inputs.rank, inputs.model
+    block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
+    logits_bytes = rank.tokens * model.vocab * FLOAT32
+    gathered = exchange(block, "logits", "head", "tp", (("all_gather", logits_bytes / 2.0),), ())
+    sampling = memory_bound(block, "sampling", "head", logits_bytes, (SAMPLING_PASSES, 0.0), (SAMPLING_LAUNCHES, 0.0))
+    return (*_logits(block), gathered, sampling)
+
+
+def _logits(block: Block) -> Iterator[Operator]:
+    """Final norm and output head."""
+    inputs, rank, model, learning = block.inputs, block.inputs.rank, block.inputs.model, block.inputs.learning
+    one = np.ones_like(rank.tp)
+    width = model.embedding_size or model.hidden
+    yield norm(block, "final norm", model.hidden, rank.resident_tokens)
+    yield from linear(block, "head projection", ("embedding_out",), rank.tokens, inputs.hidden_bytes)
+    yield Matmul(
+        name="head",
+        module="head",
+        layers=1.0,
+        saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(learning.base),
+        m=rank.tokens * one,
+        n=model.vocab / rank.tp,
+        k=width * one,
+        copies=one,
+        input_gradient=True,
+        weight_gradient=learning.weight_gradients,
+        learns=learning.base,
+    )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from xe_sizer.cost.attention import AttentionLaw
+from xe_sizer.cost.attention import AttentionLaw, DecodeLaw
 from xe_sizer.cost.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -17,7 +17,7 @@ from xe_sizer.cost.collectives import (
 )
 from xe_sizer.cost.matmul import MatmulLaw
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.hardware import Accelerator, Laws, Link
+from xe_sizer.hardware import DEFAULT_DECODE, Accelerator, Laws, Link
 from xe_sizer.profiles.source import Document, convert, load_yaml
 from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
 
@@ -32,7 +32,7 @@ Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4")
 OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
 KERNEL_FAMILIES = ("flash-1", "flash-2", "flash-3", "sdpa")
 
@@ -84,6 +84,15 @@ class AttentionProfile(Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""
 
 
+class DecodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    floor_us: Microseconds
+    memory_efficiency: Fraction
+    root_us_per_sqrt_mb: NotNegative = 0.0
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str = ""
+
+
 class CollectiveProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """Lists have one entry per entry of `ranks`."""
 
@@ -105,6 +114,7 @@ class MemoryBoundProfile(Struct, frozen=True, forbid_unknown_fields=True):
 class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
     matmul: dict[str, MatmulProfile] = {}
     attention: dict[str, AttentionProfile] = {}
+    decode: DecodeProfile | None = None
     collectives: dict[str, CollectiveProfile] = {}
     memory_bound: MemoryBoundProfile | None = None
 
@@ -264,6 +274,7 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
         collectives=collectives,
         memory_bound_efficiency=memory_bound.efficiency,
         memory_bound_floor_s=_smallest_floor_s(matmul) if floor_us is None else floor_us * MICRO,
+        decode=_decode_law(family),
         assumed=", ".join(borrowed) or None,
     )
     return laws, tuple(f"laws of {donor} for {', '.join(parts)}" for donor, parts in borrowed.items())
@@ -365,6 +376,18 @@ def _attention_law(law: AttentionProfile) -> AttentionLaw:
         p90_error=law.p90_error,
         source=law.source,
     )
+
+
+def _decode_law(family: Sequence[GpuProfile]) -> DecodeLaw:
+    """The first of the family's laws of attention over a cache; the default where none has one."""
+    for member in family:
+        law = member.laws.decode
+        if law is not None:
+            return DecodeLaw(
+                law.floor_us * MICRO, law.memory_efficiency, law.root_us_per_sqrt_mb * MICRO / MEGA**0.5,
+                law.median_error, law.p90_error, law.source,
+            )  # fmt: skip
+    return DEFAULT_DECODE
 
 
 def _collective_law(law: CollectiveProfile) -> CollectiveLaw:

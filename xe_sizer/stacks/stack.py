@@ -6,14 +6,15 @@ A stack names a `parent` and overrides what differs; the root of all is `generic
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
+from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
+from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.units import MICRO, MILLI
 
 # The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
@@ -220,38 +221,12 @@ FOLDER = Path(__file__).parent
 
 
 def stack_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
-
-
-def _shipped_hint(name: str) -> str:
-    return did_you_mean(name, stack_names()) or "known stacks: " + ", ".join(stack_names())
+    return shipped_names(FOLDER)
 
 
 def stacks_with(way: str) -> tuple[str, ...]:
     """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
-    return tuple(name for name in stack_names() if getattr(_shipped(name).supports, way))
-
-
-def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(parent)
-    for key, value in child.items():
-        inherited = parent.get(key)
-        merged[key] = _merged(value, inherited) if isinstance(value, dict) and isinstance(inherited, dict) else value
-    return merged
-
-
-def _read(document: Document) -> dict[str, Any]:
-    """A stack's own keys over those of its parent, which is a shipped stack. Raises InputError."""
-    value: Any = document.value
-    parent = value.get("parent")
-    if parent is None:
-        return dict(value)
-    if parent not in stack_names():
-        place = document.locate(("parent",))
-        raise InputError(
-            Problem(f"'parent' must be a shipped stack, not '{parent}'", place, _shipped_hint(str(parent)))
-        )
-    return _merged(value, _read(load_yaml(FOLDER / f"{parent}.yaml")))
+    return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
 
 
 def load_stack(name: str, where: Location | None = None) -> Stack:
@@ -261,24 +236,18 @@ def load_stack(name: str, where: Location | None = None) -> Stack:
     ------
     InputError : unknown name; problems in the file
     """
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
-        return _load(path)
-    if name not in stack_names():
-        raise InputError(Problem(f"no stack is called '{name}'", where, _shipped_hint(name)))
-    return _shipped(name)
+    path = find(name, FOLDER, "stack", where)
+    return _shipped(path) if path.parent == FOLDER else _load(path)
 
 
 @cache
-def _shipped(name: str) -> Stack:
-    return _load(FOLDER / f"{name}.yaml")
+def _shipped(path: Path) -> Stack:
+    return _load(path)
 
 
 def _load(path: Path) -> Stack:
     document = load_yaml(path)
-    stack = convert(_read(document), Stack, document.locate)
+    stack = convert(read_inherited(document, FOLDER, "stack"), Stack, document.locate)
     problems = list(_contradictions(stack, document))
     if problems:
         raise InputError(problems)

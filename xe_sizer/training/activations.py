@@ -59,7 +59,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
         return element_bytes * op.copies * op.m * (op.n + op.k)
     if isinstance(op, Attention):
         scores = op.batch * op.heads * op.query * op.key
-        return op.operand_elements * element_bytes + scores * op.score_temporary_bytes
+        return op.operand_bytes(element_bytes) + scores * op.score_temporary_bytes
     if isinstance(op, Scan):
         return 3.0 * op.state_bytes
     return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xe_sizer.cost.collectives import collective_time_s
 from xe_sizer.cost.host import exposed_launch_time_s
-from xe_sizer.graph.operators import Array, Collective, Operator, RankShape, as_array, recomputed_share
+from xe_sizer.graph.operators import Array, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
-from xe_sizer.pricing import OperatorTime, launch_counts, price
+from xe_sizer.pricing import OperatorTime, exchange_times, launch_counts, price
 from xe_sizer.training.distinct import IntArray
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
@@ -75,32 +74,6 @@ def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array,
     return forward, backward, weights
 
 
-def _exchanges(operators: Iterable[Operator], job: Job, rank: RankShape) -> dict[str, tuple[Array, Array]]:
-    """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden."""
-    node = job.network.node_ranks
-    sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
-    inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
-    total = {group: (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape)) for group in sizes}
-    active = {group for group, size in sizes.items() if np.any(size > 1)}
-    for op in operators:
-        if not isinstance(op, Collective) or op.group not in active:
-            continue
-        ranks = sizes[op.group]
-        per_node = np.clip(node // inner[op.group], 1, ranks)
-        seconds = [
-            op.layers
-            * sum(
-                (collective_time_s(kind, message, ranks, per_node, job.network) for kind, message in side),
-                np.zeros(1),
-            )
-            for side in (op.forward, op.backward)
-        ]
-        before = total[op.group]
-        total[op.group] = (before[0] + seconds[0], before[1] + seconds[1])
-    factor = 1.0 / job.stack.efficiency.collectives
-    return {group: (forward * factor, backward * factor) for group, (forward, backward) in total.items()}
-
-
 def _hidden_share(job: Job, group: str) -> float:
     overlap = job.stack.overlap
     return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
@@ -125,7 +98,8 @@ def _exchanged(
     Layers recompute theirs, embedding and head do not.
     """
     again = (layouts.recompute == FULL).astype(float)
-    found = [_exchanges(ops, job, shapes.inputs.rank) for ops in operators]
+    factor = job.stack.efficiency.collectives
+    found = [exchange_times(ops, shapes.inputs.rank, job.network, factor) for ops in operators]
     shown = {}
     for group, part in GROUP_PART.items():
         share = 1.0 - _hidden_share(job, group)

@@ -1,0 +1,199 @@
+"""What an inference engine does: kernels, host, batching, memory. Data, one YAML file an engine.
+
+An engine names a `parent` and overrides what differs; the root of all is `generic-engine`.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from xe_sizer.errors import Location
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.units import GIB, MICRO, MILLI
+
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Gib = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+FOLDER = Path(__file__).parent / "engines"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class EngineKernels(_Part, frozen=True):
+    """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache.
+
+    `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
+    `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
+    """
+
+    norm: Literal["fused", "eager"]
+    rotary: Literal["fused", "eager", "in-attention"]
+    activation: Literal["fused", "native", "eager"]
+    residual: Literal["apart", "in-norm"]
+    attention: Literal["flash", "sdpa", "eager"]
+    attention_family: Literal["flash-1", "flash-2", "flash-3"]
+    decode: Literal["split", "eager"]
+    cache: Literal["paged", "concatenated", "in-attention"]
+    fused_qkv: bool
+    fused_gate_up: bool
+    repeats_kv: bool
+    fused_casts: bool
+    all_logits: bool
+
+
+class NarrowKernel(_Part, frozen=True):
+    """How weights of one format are multiplied in 16 bit.
+
+    traffic_bytes : read and written per weight beside the packed weight, where it is widened in memory first
+    launches : kernels a product needs beside its own
+    bandwidth_share : of the 16-bit kernel's bandwidth that reading the packed weights reaches
+    widened_rows : rows from which the weights are widened in memory first; fewer run fused
+    """
+
+    traffic_bytes: Annotated[float, msgspec.Meta(ge=0, le=64)] = 0.0
+    launches: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 0.0
+    bandwidth_share: Share = 1.0
+    widened_rows: Count = 1
+
+
+class EngineHost(_Part, frozen=True):
+    """Time of the host that the accelerator waits for.
+
+    launch_us : to start one kernel where no graph does; graphs : decode steps are replayed as one CUDA graph
+    step_ms : scheduling, preparing and reading back one step; parallel_step_ms : more of it with several ranks
+    sequence_us : of that for every running sequence; request_ms : to take in a request
+    """
+
+    launch_us: Duration
+    graphs: bool
+    step_ms: Duration
+    parallel_step_ms: Duration
+    sequence_us: Duration
+    request_ms: Duration
+
+
+class EngineEfficiency(_Part, frozen=True):
+    """Factors on the accelerator's laws; 1 means as measured."""
+
+    matmul: Factor
+    experts: Factor
+    attention: Factor
+    decode: Factor
+    memory_bound: Factor
+    collectives: Factor
+    streaming: Factor
+
+
+class EngineExchanges(_Part, frozen=True):
+    """`all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; else NCCL."""
+
+    all_reduce: Literal["custom", "nccl"]
+    floor_us: Duration
+
+
+class EngineMemory(_Part, frozen=True):
+    """Memory beside weights and cache [GiB], and how the cache is kept.
+
+    pool : preallocated, to `utilization` of the card (or of what is free beside the weights), or grows with the
+    sequences; block_tokens : the cache is given out in blocks of so many tokens
+    cache_copies : how often the cache of a growing pool is held while a step makes it longer
+    """
+
+    pool: Literal["preallocated", "grows"]
+    utilization: Share
+    utilization_of: Literal["total", "free"]
+    block_tokens: Count
+    cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
+    context_gib: Gib
+    communicator_gib: Gib
+    workspace_gib: Gib
+    graphs_gib: Gib
+
+
+class EngineBatching(_Part, frozen=True):
+    """How requests become steps.
+
+    continuous : a request joins and leaves at any step; static: a batch runs to its end
+    chunked_prefill : prompts are cut, so that prefill and decode share a step; else a prefill stops the decodes
+    reserves : cache for the whole answer when a request starts, or only what is used
+    """
+
+    batching: Literal["continuous", "static"]
+    chunked_prefill: bool
+    max_sequences: Count
+    max_step_tokens: Count
+    reserves: Literal["whole", "used"]
+
+
+class Engine(_Part, frozen=True):
+    """One engine, complete."""
+
+    name: str
+    describes: str
+    source: str
+    kernels: EngineKernels
+    host: EngineHost
+    efficiency: EngineEfficiency
+    exchanges: EngineExchanges
+    memory: EngineMemory
+    batching: EngineBatching
+    narrow: dict[str, NarrowKernel]
+    pipelined: bool
+    uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
+    parent: str | None = None
+
+    @property
+    def launch_s(self) -> float:
+        return self.host.launch_us * MICRO
+
+    @property
+    def step_s(self) -> float:
+        return self.host.step_ms * MILLI
+
+    @property
+    def parallel_step_s(self) -> float:
+        return self.host.parallel_step_ms * MILLI
+
+    @property
+    def sequence_s(self) -> float:
+        return self.host.sequence_us * MICRO
+
+    @property
+    def request_s(self) -> float:
+        return self.host.request_ms * MILLI
+
+    @property
+    def graphs_bytes(self) -> float:
+        return self.memory.graphs_gib * GIB
+
+    def narrow_kernel(self, format_name: str) -> NarrowKernel:
+        """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing."""
+        return self.narrow.get(format_name, NarrowKernel())
+
+
+def engine_names() -> tuple[str, ...]:
+    return shipped_names(FOLDER)
+
+
+def load_engine(name: str, where: Location | None = None) -> Engine:
+    """The engine of that name, or of a path to a user's own file. Raises InputError."""
+    path = find(name, FOLDER, "engine", where)
+    return _shipped(path) if path.parent == FOLDER else _load(path)
+
+
+@cache
+def _shipped(path: Path) -> Engine:
+    return _load(path)
+
+
+def _load(path: Path) -> Engine:
+    document = load_yaml(path)
+    return convert(read_inherited(document, FOLDER, "engine"), Engine, document.locate)

@@ -1,0 +1,101 @@
+"""A model on an engine and its hardware, with everything resolved but the placement and the load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from xe_sizer.cost.collectives import ALL_REDUCE, Network
+from xe_sizer.devices import Efficiency, device
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.pricing import Device
+from xe_sizer.profiles.server import network
+from xe_sizer.serving.engine import Engine
+from xe_sizer.serving.formats import SIXTEEN_BIT, Scheme
+from xe_sizer.units import MICRO
+
+WIDE_MODULES = frozenset({"head", "router", "embedding"})
+OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0  # a kernel that reads 16-bit activations and writes 8-bit ones
+LINKED = ("nvswitch", "nvlink-mesh", "xgmi-mesh")  # fabrics that an engine's own all-reduce works on
+
+
+@dataclass(frozen=True, eq=False)
+class ServeJob:
+    """What serves: `device` prices one accelerator, `network` what joins them."""
+
+    model: ModelShape
+    engine: Engine
+    scheme: Scheme
+    server: Server
+    device: Device
+    network: Network
+    efficiency: Efficiency
+
+    @property
+    def element_bytes(self) -> float:
+        """Size of an activation element between the products."""
+        return min(self.device.element_bytes, 4.0)
+
+
+def wide_modules(scheme: Scheme) -> frozenset[str]:
+    """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts."""
+    if scheme.weights.element_bytes >= SIXTEEN_BIT:
+        return frozenset()
+    rest = {"qkv", "output_projection", "attention", "mlp", "state_space"} if scheme.weights.experts_only else set()
+    return WIDE_MODULES | rest
+
+
+def serve_job(model: ModelShape, engine: Engine, scheme: Scheme, server: Server, efficiency: Efficiency) -> ServeJob:
+    """Joins model, engine and hardware."""
+    return ServeJob(
+        model=model,
+        engine=engine,
+        scheme=scheme,
+        server=server,
+        device=_device(server.accelerator, engine, scheme, efficiency),
+        network=_network(server, engine),
+        efficiency=efficiency,
+    )
+
+
+def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency) -> Device:
+    """The accelerator with the scheme's formats; narrow weights stream at the share that the engine's kernels reach."""
+    made = device(gpu, scheme.compute, engine.kernels.attention_family, engine.efficiency, chosen, False)
+    weights = scheme.weights.element_bytes
+    if not chosen.fixed:
+        streaming = engine.efficiency.streaming
+        if weights < SIXTEEN_BIT:
+            streaming *= engine.narrow_kernel(scheme.weights.name).bandwidth_share
+        matmul = replace(
+            made.matmul,
+            floor_s=made.scan_matmul.floor_s,
+            memory_efficiency=made.matmul.memory_efficiency * streaming,
+            cast_bytes_per_element=0.0,
+        )
+        if scheme.activations.element_bytes < SIXTEEN_BIT and not engine.kernels.fused_casts:
+            matmul = replace(matmul, floor_s=matmul.floor_s + OWN_CAST_S, cast_bytes_per_element=OWN_CAST_BYTES)
+        experts = replace(
+            made.expert_matmul,
+            floor_s=made.scan_matmul.floor_s,
+            memory_efficiency=made.expert_matmul.memory_efficiency * streaming,
+            cast_bytes_per_element=0.0,
+        )
+        wide = replace(
+            made.scan_matmul, memory_efficiency=made.scan_matmul.memory_efficiency * engine.efficiency.streaming
+        )
+        decode = replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode)
+        made = replace(made, matmul=matmul, expert_matmul=experts, scan_matmul=wide, decode=decode)
+    return replace(made, weight_element_bytes=weights, wide_modules=wide_modules(scheme))
+
+
+def _network(server: Server, engine: Engine) -> Network:
+    """The node's network; an all-reduce of the engine's own starts sooner than that of the library."""
+    joined = network(server)
+    law = joined.scale_up[ALL_REDUCE]
+    if engine.exchanges.all_reduce != "custom" or server.scale_up not in LINKED:
+        return joined
+    floor_s = engine.exchanges.floor_us * MICRO
+    law = replace(law, alpha_s=tuple(float(np.minimum(alpha, floor_s)) for alpha in law.alpha_s))
+    return replace(joined, scale_up={**joined.scale_up, ALL_REDUCE: law})

@@ -1,0 +1,71 @@
+"""Keys and values that a served model keeps: bytes per token and sequence, and how many sequences a pool holds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xe_sizer.graph.attention import cache_width
+from xe_sizer.graph.model import ModelShape, StateSpace
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.serving.formats import Format
+from xe_sizer.serving.placement import Placements
+
+STATE_BYTES = 4.0  # recurrent states are kept in float32
+CONVOLUTION_BYTES = 2.0
+INDEXER_KEY_BYTES = 1.0 + 4 / 128  # fp8 with a float32 scale per 128 (DeepSeek-V3.2)
+
+
+def attention_layers(model: ModelShape) -> tuple[float, float]:
+    """Layers that keep keys and values of all tokens, and those that keep a window of them [-]."""
+    layers = float(sum(count for kind, count in model.layer_kinds if kind.mixer == "attention"))
+    own = layers * (model.kv_layers / model.layers if model.kv_layers is not None else 1.0)
+    windowed = own * model.windowed_layers / model.layers if model.sliding_window else 0.0
+    return own - windowed, windowed
+
+
+def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
+    """What one layer keeps of one token on one rank [bytes].
+
+    2 x key-value heads x head size x element, heads of a rank at least one; the latent and its rotary part under
+    latent attention, on every rank; the key of a sparse indexer beside it.
+    """
+    size = cache_width(model, as_array(tp)) * cache.element_bytes
+    indexer = model.indexer.head_dim * INDEXER_KEY_BYTES if model.indexer else 0.0
+    return np.asarray(size + indexer)
+
+
+def token_bytes(model: ModelShape, cache: Format) -> float:
+    """Cache of one further token in the whole model, in the layers that keep all tokens [bytes]."""
+    full, windowed = attention_layers(model)
+    return float((full or windowed) * layer_token_bytes(model, cache))
+
+
+def sequence_bytes(model: ModelShape, cache: Format, tokens: ArrayLike, placements: Placements, block: int) -> Array:
+    """Cache of one sequence on one rank [bytes], tokens rounded up to whole blocks.
+
+    Windowed layers keep at most their window (and the block that it ends in); state-space layers a state of fixed
+    size. Pipeline stages share the layers.
+    """
+    held = np.ceil(as_array(tokens) / block) * block
+    full, windowed = attention_layers(model)
+    layer = layer_token_bytes(model, cache, placements.tp)
+    size = full * layer * held
+    if windowed and model.sliding_window:
+        size = size + windowed * layer * np.minimum(held, model.sliding_window + block)
+    return np.asarray((size + state_bytes(model, placements)) / as_array(placements.pp))
+
+
+def state_bytes(model: ModelShape, placements: Placements) -> Array:
+    """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, all layers [bytes]."""
+    space = model.state_space
+    if space is None:
+        return np.zeros(len(placements))
+    layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
+    return np.asarray(layers * _state_elements(space) / as_array(placements.tp))
+
+
+def _state_elements(space: StateSpace) -> float:
+    """Bytes of one layer's state: channels x state rows, and the last inputs of the convolution."""
+    rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
+    return space.inner * rows * STATE_BYTES + space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES

@@ -1,0 +1,45 @@
+"""How the GPUs of one replica share a model, as arrays over placements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Placements:
+    """Placements of one replica, arrays of one shape (placements,).
+
+    tp : tensor parallel ranks; pp : pipeline stages; ep : expert parallel ranks
+    dp : ranks that each serve a share of the sequences with attention of their own, and the experts together
+    """
+
+    tp: IntArray
+    pp: IntArray
+    ep: IntArray
+    dp: IntArray
+
+    @classmethod
+    def of(cls, tp: ArrayLike = 1, pp: ArrayLike = 1, ep: ArrayLike = 1, dp: ArrayLike = 1) -> Placements:
+        sizes = np.broadcast_arrays(*(np.atleast_1d(np.asarray(size, dtype=np.int64)) for size in (tp, pp, ep, dp)))
+        return cls(*sizes)
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Placements:
+        return Placements(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    @property
+    def gpus(self) -> IntArray:
+        """GPUs of a replica."""
+        return np.asarray(self.tp * self.pp * self.dp)
+
+    @property
+    def expert_tp(self) -> IntArray:
+        """Ranks that share one expert: what expert parallelism leaves of a stage's ranks."""
+        return np.asarray(np.maximum(self.tp * self.dp // self.ep, 1))

@@ -1,0 +1,89 @@
+"""A static batch: all prompts together, then one token a step for all sequences until the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.phases import StepTime, Work, step_time
+from xe_sizer.serving.placement import Placements
+
+# Decode steps are priced at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
+SIMPSON = ((0.0, 1.0 / 6.0), (0.5, 4.0 / 6.0), (1.0, 1.0 / 6.0))
+
+
+@dataclass(frozen=True, eq=False)
+class StaticBatch:
+    """Latencies of a batch that starts together; arrays of shape (points,), seconds [s].
+
+    prefill : all prompts; decode : one step, at the mean over the answer
+    """
+
+    prefill: StepTime
+    decode: StepTime
+    ttft_s: Array
+    tpot_s: Array
+    request_s: Array
+
+
+def prefill_time(
+    job: ServeJob, placements: Placements, sequences: ArrayLike, inputs: ArrayLike, past: ArrayLike = 0.0
+) -> tuple[StepTime, Array]:
+    """One step of a prefill of so many prompts, and how many such steps it takes.
+
+    Steps take at most `max_step_tokens`; where prompts are not cut, at least one whole prompt.
+    """
+    sequences, inputs, past = np.broadcast_arrays(as_array(sequences), as_array(inputs), as_array(past))
+    limit = float(job.engine.batching.max_step_tokens)
+    new = np.maximum(inputs - past, 1.0)
+    steps = np.maximum(np.ceil(sequences * new / limit), 1.0)
+    if not job.engine.batching.chunked_prefill:
+        steps = np.minimum(steps, np.maximum(sequences, 1.0))
+    share = sequences / steps
+    cut = np.minimum(share, 1.0)  # below one prompt a step, a prompt takes several
+    work = Work(
+        prefills=np.maximum(share, 1.0) * (sequences > 0),
+        prefill_tokens=new * cut,
+        prefill_past=past + new * (1.0 - cut) / 2.0,
+    )
+    return step_time(job, placements, work), steps
+
+
+def decode_time(
+    job: ServeJob, placements: Placements, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
+    tokens_per_step: ArrayLike = 1.0,
+) -> StepTime:  # fmt: skip
+    """The mean decode step of sequences that grow from their prompt to the end of their answer."""
+    parts: dict[str, Array] = {}
+    modules: dict[str, Array] = {}
+    grown = np.maximum(as_array(outputs) - 2.0, 0.0)
+    for place, weight in SIMPSON:
+        work = Work(decodes=sequences, decode_past=as_array(inputs) + place * grown, decode_tokens=tokens_per_step)
+        found = step_time(job, placements, work)
+        for total, values in ((parts, found.parts), (modules, found.modules)):
+            for name, value in values.items():
+                total[name] = total.get(name, np.zeros(1)) + weight * value
+    return StepTime(parts, modules)
+
+
+def static_batch(
+    job: ServeJob, placements: Placements, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
+    capacity: ArrayLike = np.inf,
+) -> StaticBatch:  # fmt: skip
+    """Latencies of a static batch.
+
+    ttft = prefill of all; request = (prefill + (outputs - 1) x step) x waves, where a pool of `capacity` sequences
+    takes a larger batch in waves, each starting as the one before ends.
+    """
+    batch, outputs = as_array(batch), as_array(outputs)
+    together = np.minimum(batch, np.maximum(as_array(capacity), 1.0))
+    waves = batch / together
+    prefill, steps = prefill_time(job, placements, together, inputs)
+    decode = decode_time(job, placements, together, inputs, outputs)
+    ttft_s = prefill.total_s * steps + job.engine.request_s
+    tpot_s = decode.total_s
+    return StaticBatch(prefill, decode, ttft_s, tpot_s, (ttft_s + np.maximum(outputs - 1.0, 0.0) * tpot_s) * waves)

@@ -1,0 +1,78 @@
+"""Bytes of the weights of a served model, whole or on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.serving.formats import SIXTEEN_BIT, Scheme
+from xe_sizer.serving.job import wide_modules
+from xe_sizer.serving.placement import Placements
+
+
+def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
+    """Weights of the whole model as a checkpoint of the format has them [bytes].
+
+    Matrices of the layers are in the format, with its scales; embedding, head, router, norms and biases stay in 16 bit.
+    Source: checkpoints of GPTQ, AWQ, compressed-tensors, ModelOpt and gpt-oss.
+    """
+    one = Placements.of()
+    layers = [count * _total(weights, one, scheme) for count, weights in _layers(model)]
+    return float(np.sum([*layers, *(_total(part, one, scheme) for part in _ends(model))]))
+
+
+def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: Placements) -> Array:
+    """Weights on the fullest rank of each placement, shape (placements,) [bytes].
+
+    The fullest stage has ceil(layers / pp) of the layers and the embedding, or the head, whichever is larger.
+    """
+    pp = as_array(placements.pp)
+    share = np.ceil(model.layers / pp) / model.layers
+    layers = share * sum(count * _total(weights, placements, scheme) for count, weights in _layers(model))
+    embedding, head = (_total(part, placements, scheme) for part in _ends(model))
+    if model.tied_embeddings:  # the last stage has a copy of the table
+        table = tuple(weight for weight in embedding_weights(model) if weight.name == "embedding")
+        head_alone = head + _total(table, placements, scheme)
+    else:
+        head_alone = head
+    return np.asarray(layers + np.where(pp > 1, np.maximum(embedding, head_alone), embedding + head))
+
+
+def _layers(model: ModelShape) -> Iterator[tuple[float, tuple[Weight, ...]]]:
+    """Weights of each kind of layer and how many layers have them; borrowed keys and values are not stored."""
+    lent = 0.0 if model.kv_layers is None else 1.0 - model.kv_layers / model.layers
+    for kind, count in model.layer_kinds:
+        weights = layer_weights(model, kind)
+        yield float(count), tuple(weight for weight in weights if not (lent and weight.name in ("k", "v")))
+        if lent:
+            yield count * (1.0 - lent), tuple(weight for weight in weights if weight.name in ("k", "v"))
+
+
+def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+    return embedding_weights(model), head_weights(model)
+
+
+def _total(weights: tuple[Weight, ...], placements: Placements, scheme: Scheme) -> Array:
+    zero = np.zeros(len(placements))
+    return np.asarray(np.sum([zero, *(_bytes(weight, placements, scheme) for weight in weights)], axis=0))
+
+
+def _bytes(weight: Weight, placements: Placements, scheme: Scheme) -> Array:
+    """One weight on one rank: its matrix in the format or in 16 bit, its bias in 16 bit."""
+    tp = as_array(placements.tp)
+    wide = max(SIXTEEN_BIT, scheme.weights.element_bytes if scheme.weights.name == "fp32" else SIXTEEN_BIT)
+    narrow = weight.kind == "linear" and weight.module not in wide_modules(scheme)
+    size = scheme.weights.element_bytes if narrow else wide
+    matrix = float(weight.copies * weight.inputs * weight.outputs) * size
+    bias = float(weight.copies * weight.bias) * wide
+    if weight.split in ("column", "vocabulary"):
+        return np.asarray((matrix + bias) / (tp if weight.shards is None else np.minimum(tp, weight.shards)))
+    if weight.split == "row":
+        return np.asarray(matrix / tp + bias)
+    if weight.split == "expert":
+        return np.asarray((matrix + bias) / (as_array(placements.ep) * placements.expert_tp))
+    return (matrix + bias) * np.ones_like(tp)
