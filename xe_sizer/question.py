@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from xe_sizer.choices import (
+    Choices,
+    collect,
+    gpu_count,
+    in_reading_order,
+    model_of,
+    price_per_gpu_hour,
+    relative,
+    server_of,
+)
 from xe_sizer.conflicts import conflicts
 from xe_sizer.devices import Efficiency, device_of, supported_precisions
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Server
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.server import bare_server, network
+from xe_sizer.profiles.server import network
 from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
 from xe_sizer.scenario.methods.lora import resolve_targets
 from xe_sizer.scenario.scenario import Given
-from xe_sizer.scenario.schema import CostSection
 from xe_sizer.search.space import Rules
 from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
 from xe_sizer.units import GIB
 from xe_sizer.workload import DEFAULT_SEQ_LEN, Workload, load_dataset, workload
-
-T = TypeVar("T")
 
 DEFAULT_STACK = "generic"
 DEFAULT_JOB = "sft"
@@ -77,68 +84,9 @@ class Question:
         )
 
 
-class _Choices:
-    """Values of scenario keys as they are settled, each with its origin."""
-
-    def __init__(self, given: Given) -> None:
-        self.given = given
-        self.values: dict[str, Any] = {}
-        self.origin: dict[str, str] = {}
-
-    def settle(self, key: str, default: Any, origin: str = "default") -> Any:
-        """The user's value of a dotted key, else the default of `origin`."""
-        value: Any = self.given.values
-        for part in key.split("."):
-            value = getattr(value, part)
-        chosen = default if value is None else value
-        self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
-        return chosen
-
-    def note(self, key: str, value: Any, origin: str) -> None:
-        self.values[key] = value
-        self.origin[key] = origin
-
-
-def _model(given: Given, registry: Registry, choices: _Choices) -> ModelShape:
-    choices.settle("model", None)
-    return registry.model(_relative(given, "model", given.values.model), given.locate(("model",)))
-
-
-def _server(given: Given, registry: Registry, choices: _Choices) -> Server | None:
-    """The server asked for; None where it may be what a key that could not be read says."""
-    values = given.values
-    if values.server is not None:
-        choices.settle("server", None)
-        return registry.server(_relative(given, "server", values.server), given.locate(("server",)))
-    if values.gpu is not None:
-        choices.settle("gpu", None)
-        gpu = registry.accelerator(_relative(given, "gpu", values.gpu), given.locate(("gpu",)))
-        return bare_server(gpu)
-    if any("." not in key for key in given.unread):
-        return None
-    hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"
-    raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
-
-
-def _relative(given: Given, key: str, name: str) -> str:
-    """A path in a scenario file starts at the file's folder."""
-    folder = given.folder_for(key)
-    is_path = "/" in name or name.endswith((".yaml", ".yml", ".json"))
-    return str(folder / name) if folder is not None and is_path else name
-
-
-def _stack(given: Given, choices: _Choices) -> Stack | None:
+def _stack(given: Given, choices: Choices) -> Stack | None:
     name = choices.settle("stack", DEFAULT_STACK)
-    return None if "stack" in given.unread else load_stack(_relative(given, "stack", name), given.locate(("stack",)))
-
-
-def _collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:
-    """The made thing, or None with its problems added to the list, so that all are reported together."""
-    try:
-        return make(*arguments)
-    except InputError as error:
-        problems += error.problems
-        return None
+    return None if "stack" in given.unread else load_stack(relative(given, "stack", name), given.locate(("stack",)))
 
 
 def resolve(given: Given, registry: Registry) -> Question:
@@ -151,7 +99,7 @@ def resolve(given: Given, registry: Registry) -> Question:
     problems: list[Problem] = []
     question = _resolved(given, registry, problems)
     if problems or question is None:
-        raise InputError(_in_reading_order(problems, given))
+        raise InputError(in_reading_order(problems, given))
     return question
 
 
@@ -163,19 +111,7 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
     found, further = list(problems), list[Problem]()
     _resolved(rest, registry, further)
     places = {problem.location for problem in found}
-    return _in_reading_order([*found, *(problem for problem in further if problem.location not in places)], rest)
-
-
-def _in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]:
-    """Flags and variables, then the scenario file, then the files it names, each from top to bottom."""
-
-    def order(problem: Problem) -> tuple[bool, bool, str, int, int]:
-        place = problem.location
-        if place is None or place.line is None:
-            return False, False, "", 0, 0
-        return True, place.name != str(given.path), place.name, place.line, place.column or 0
-
-    return sorted(problems, key=order)
+    return in_reading_order([*found, *(problem for problem in further if problem.location not in places)], rest)
 
 
 def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Question | None:
@@ -183,18 +119,18 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Ques
 
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
-    choices = _Choices(given)
+    choices = Choices(given)
     named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
-    model = None if named is None else _collect(problems, _model, given, registry, choices)
-    server = _collect(problems, _server, given, registry, choices)
+    model = None if named is None else collect(problems, model_of, given, registry, choices)
+    server = collect(problems, server_of, given, registry, choices)
     if given.values.data.profile is not None:
-        _collect(problems, load_dataset, given)
-    stack = _collect(problems, _stack, given, choices)
+        collect(problems, load_dataset, given)
+    stack = collect(problems, _stack, given, choices)
     job_name = choices.settle("job", DEFAULT_JOB)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
-    method = model and _collect(problems, _method, choices, model, stack or load_stack(DEFAULT_STACK), job_name)
+    method = model and collect(problems, _method, choices, model, stack or load_stack(DEFAULT_STACK), job_name)
     precision = _precision(choices, server, stack) if server and stack else given.values.precision
-    gpus = _gpu_count(choices, server)
+    gpus = gpu_count(choices, server)
     problems += conflicts(given, model, server, stack, precision, gpus)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
@@ -202,14 +138,14 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Ques
     seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
     padding = choices.settle("train.padding", default_padding, "stack")
-    work = _collect(problems, workload, given, seq_len, global_batch, padding)
+    work = collect(problems, workload, given, seq_len, global_batch, padding)
     if work is None:
         return None
     return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
 
 
 def _question(
-    given: Given, choices: _Choices, model: ModelShape, server: Server, stack: Stack, method: Method,
+    given: Given, choices: Choices, model: ModelShape, server: Server, stack: Stack, method: Method,
     precision: str, gpus: int | None, global_batch: int, padding: str, work: Workload,
 ) -> Question:  # fmt: skip
     values, chosen = given.values, given.values.efficiency
@@ -241,7 +177,7 @@ def _question(
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
         min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
-        price_per_gpu_hour=_price_per_gpu_hour(values.cost, server),
+        price_per_gpu_hour=price_per_gpu_hour(values.cost, server),
         whole_nodes=values.cost.price_per_gpu_hour is None,
         currency=values.cost.currency or server.price_currency,
         efficiency=efficiency,
@@ -266,7 +202,7 @@ def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
     return msgspec.structs.replace(stack, defaults=defaults)
 
 
-def _record(given: Given, choices: _Choices, work: Workload) -> None:
+def _record(given: Given, choices: Choices, work: Workload) -> None:
     """Keep what was given, and what the workload assumed, for the report."""
     for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
         for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
@@ -274,13 +210,6 @@ def _record(given: Given, choices: _Choices, work: Workload) -> None:
                 choices.settle(f"{section}.{key}", None)
     for key, value in work.defaults.items():
         choices.note(key, value, "default")
-
-
-def _price_per_gpu_hour(asked: CostSection, server: Server) -> float | None:
-    """The price that was given, else the server's by accelerator."""
-    if asked.price_per_gpu_hour is not None or server.price_per_hour is None:
-        return asked.price_per_gpu_hour
-    return server.price_per_hour / server.accelerators
 
 
 def at_the_speed_of_light(job: Job) -> Job:
@@ -335,7 +264,7 @@ def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
     return fixed
 
 
-def _method(choices: _Choices, model: ModelShape, stack: Stack, job_name: str) -> Method:
+def _method(choices: Choices, model: ModelShape, stack: Stack, job_name: str) -> Method:
     uses_adapters = job_name in ("lora", "qlora")
     prompt = choices.given.values.p_tuning
     options = MethodOptions(
@@ -362,22 +291,12 @@ def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
     return stack.defaults.lora_targets
 
 
-def _precision(choices: _Choices, server: Server, stack: Stack) -> str:
+def _precision(choices: Choices, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
     return str(
         choices.settle("precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack")
     )
-
-
-def _gpu_count(choices: _Choices, server: Server | None) -> int | None:
-    values = choices.given.values
-    if values.gpus is None and values.nodes is not None:
-        choices.settle("nodes", None)
-        return int(values.nodes * server.accelerators) if server else None
-    if values.gpus is not None:
-        choices.settle("gpus", None)
-    return values.gpus
 
 
 def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:

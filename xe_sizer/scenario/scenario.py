@@ -18,6 +18,7 @@ from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
 __all__ = [
     "OPTIONS",
+    "SERVE_OPTIONS",
     "BadScenarioError",
     "Given",
     "ScenarioFile",
@@ -77,10 +78,44 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 """Option name (without dashes in front) to scenario key, for the command line and the environment."""
 
+_ONLY_SERVE = {
+    "engine": "serve.engine",
+    "request-rate": "serve.request_rate",
+    "concurrency": "serve.concurrency",
+    "batch": "serve.batch",
+    "input-tokens": "serve.input_tokens",
+    "output-tokens": "serve.output_tokens",
+    "input-spread": "serve.input_spread",
+    "output-spread": "serve.output_spread",
+    "prefix-hit-share": "serve.prefix_hit_share",
+    "draft-tokens": "serve.draft_tokens",
+    "acceptance-rate": "serve.acceptance_rate",
+    "draft-cost": "serve.draft_cost",
+    "weights": "serve.weights",
+    "activations": "serve.activations",
+    "kv-cache": "serve.kv_cache",
+    "scheme": "serve.scheme",
+    "gpu-memory-utilization": "serve.gpu_memory_utilization",
+    "max-sequences": "serve.max_sequences",
+    "max-step-tokens": "serve.max_step_tokens",
+    "ttft": "limits.max_ttft_s",
+    "tpot": "limits.max_tpot_s",
+    "percentile": "serve.percentile",
+    "spare-replicas": "serve.spare_replicas",
+    "max-cost-per-million-tokens": "limits.max_cost_per_million_tokens",
+}
+_SHARED = (
+    "model", "gpu", "server", "gpus", "nodes", "precision", "tp", "pp", "ep", "dp", "flops-efficiency",
+    "memory-efficiency", "ideal", "max-gpus", "price-per-gpu-hour",
+)  # fmt: skip
+SERVE_OPTIONS: Mapping[str, str] = MappingProxyType({name: OPTIONS[name] for name in _SHARED} | _ONLY_SERVE)
+"""The same of the command that sizes inference."""
+
+_ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
 TWO_WAY = frozenset({"layout.sequence_parallel"})
 """Switches that can also be put off: --no-..."""
 
-_OPTION_OF = {key: option for option, key in OPTIONS.items()}
+_OPTION_OF = {key: option for option, key in _ALL_OPTIONS.items()}
 _PREFIX = "XE_SIZER_"
 _OTHER_VARIABLES = frozenset({"XE_SIZER_PROFILES"})
 
@@ -100,6 +135,10 @@ _REPLACES: dict[str, tuple[str, ...]] = {
     "efficiency.ideal": ("efficiency.flops", "efficiency.memory"),
     "efficiency.flops": ("efficiency.ideal",),
     "efficiency.memory": ("efficiency.ideal",),
+    "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
+    "serve.request_rate": ("serve.concurrency", "serve.batch"),
+    "serve.concurrency": ("serve.request_rate", "serve.batch"),
+    "serve.batch": ("serve.request_rate", "serve.concurrency"),
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
@@ -212,7 +251,7 @@ class _Places:
 
 def _read_variables(environment: Mapping[str, str], problems: list[Problem]) -> dict[str, object]:
     """Values by dotted key; unknown names and bad scalars are added to the problems."""
-    known = {variable_name(option): key for option, key in OPTIONS.items()}
+    known = {variable_name(option): key for option, key in _ALL_OPTIONS.items()}
     found: dict[str, object] = {}
     for name in sorted(name for name in environment if name.startswith(_PREFIX)):
         text = environment[name].strip()

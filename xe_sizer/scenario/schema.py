@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
-Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning"]
+Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning", "inference"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
@@ -17,6 +17,10 @@ Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
 Objective = Literal["cost", "time", "gpus", "energy"]
+NumberFormat = Literal[
+    "fp32", "bf16", "fp16", "fp8", "fp8-block", "int8", "int4", "int4-plain", "nf4", "nf4-single", "nvfp4", "mxfp4"
+]  # fmt: skip
+CacheFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4-plain"]
 
 # The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
 Name = Annotated[
@@ -38,6 +42,10 @@ Tokens = Annotated[int, Meta(ge=1, le=10**9)]
 Positive = Annotated[float, Meta(gt=0, le=1e18)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Percentile = Annotated[float, Meta(ge=50, le=99.9)]
+Spread = Annotated[float, Meta(ge=0, le=20)]
+Spares = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +129,11 @@ class LimitsSection(Section, frozen=True):
     max_cost: Annotated[Positive | None, Meta(description="Highest price of the run, in the currency of cost")] = None
     min_headroom_gib: Annotated[NotNegative | None, Meta(description="Memory left free per GPU in GiB")] = None
     max_gpus: Annotated[Degree | None, Meta(description="Most GPUs that may be used")] = None
+    max_ttft_s: Annotated[Positive | None, Meta(description="Longest time to the first token in seconds")] = None
+    max_tpot_s: Annotated[Positive | None, Meta(description="Longest time per output token in seconds")] = None
+    max_cost_per_million_tokens: Annotated[
+        Positive | None, Meta(description="Highest price of a million output tokens")
+    ] = None
 
 
 class CostSection(Section, frozen=True):
@@ -136,6 +149,40 @@ class EfficiencySection(Section, frozen=True):
     flops: Annotated[Fraction | None, Meta(description="Fraction of the peak FLOP/s, above 0 to 1")] = None
     memory: Annotated[Fraction | None, Meta(description="Fraction of the memory bandwidth, above 0 to 1")] = None
     ideal: Annotated[bool | None, Meta(description="Both fractions are 1: the lower bound of time")] = None
+
+
+class ServeSection(Section, frozen=True):
+    """What is served: the load, its lengths, number formats and the engine's settings."""
+
+    engine: Annotated[Name | None, Meta(description="Inference engine, e.g. vllm, or the path of an engine file")] = (
+        None
+    )
+    request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
+    concurrency: Annotated[Degree | None, Meta(description="Requests that a replica always has inside")] = None
+    batch: Annotated[Degree | None, Meta(description="Requests that start together and run to their end")] = None
+    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
+    output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
+    input_spread: Annotated[Spread | None, Meta(description="Standard deviation over mean of prompts")] = None
+    output_spread: Annotated[Spread | None, Meta(description="Standard deviation over mean of answers")] = None
+    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
+    draft_tokens: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculation proposes a step")
+    ] = None
+    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is kept")] = None
+    draft_cost: Annotated[Share | None, Meta(description="Time of one proposal over that of a step")] = None
+    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights")] = None
+    activations: Annotated[NumberFormat | None, Meta(description="Number format of the activations")] = None
+    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the KV cache")] = None
+    scheme: Annotated[
+        Name | None, Meta(description="Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats")
+    ] = None
+    gpu_memory_utilization: Annotated[
+        Fraction | None, Meta(description="Share of the memory that the engine may take")
+    ] = None
+    max_sequences: Annotated[Degree | None, Meta(description="Most requests in one step of a replica")] = None
+    max_step_tokens: Annotated[Degree | None, Meta(description="Most tokens in one step of a replica")] = None
+    percentile: Annotated[Percentile | None, Meta(description="Percentile that limits of latency hold at")] = None
+    spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None
 
 
 class ScenarioFile(Section, frozen=True):
@@ -161,6 +208,7 @@ class ScenarioFile(Section, frozen=True):
     limits: LimitsSection = field(default_factory=LimitsSection)
     cost: CostSection = field(default_factory=CostSection)
     efficiency: EfficiencySection = field(default_factory=EfficiencySection)
+    serve: ServeSection = field(default_factory=ServeSection)
 
 
 def scenario_json_schema() -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""Latencies of requests that arrive by chance: mean and percentiles, and the rate that a replica can take.
+
+Arrivals are Poisson. A request waits for a place (where the cache or the engine's limit is full), then for the prompts
+before it, then for its own prefill; afterwards it gets a token in every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.memory import ServingMemory, held_tokens, max_sequences
+from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.steady import Steady, Traffic, steady
+
+GRID = 20  # states of a replica that are priced between one request and as many as fit
+HIGHEST_LOAD = 0.999
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A replica from one request inside to as many as fit; arrays of shape (states, placements).
+
+    most : requests that fit at once, shape (placements,); below one where not even one does
+    """
+
+    states: Steady
+    most: Array
+
+    @property
+    def rates(self) -> Array:
+        """Requests finished per second, made to ascend (a plateau is where the step's tokens are full)."""
+        return np.asarray(np.maximum.accumulate(self.states.requests_per_s, axis=0))
+
+    @property
+    def top_rate(self) -> Array:
+        """The rate that a replica cannot exceed, shape (placements,) [1/s]; none where no request fits."""
+        return np.where(self.most >= 1.0, self.rates[-1], 0.0)
+
+    def at_rate(self, rate: ArrayLike, values: Array) -> Array:
+        """Values of the states at a rate per replica, linear between states, shape (..., placements)."""
+        rate = as_array(rate)
+        columns = [
+            np.interp(np.atleast_1d(rate[..., place] if rate.ndim else rate), self.rates[:, place], values[:, place])
+            for place in range(values.shape[1])
+        ]
+        return np.stack(columns, axis=-1).reshape((*rate.shape[:-1], values.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Latencies:
+    """Seconds at a percentile or in the mean, of the shape of the rates asked for."""
+
+    ttft_s: Array
+    tpot_s: Array
+    request_s: Array
+
+
+def capacity(job: ServeJob, placements: Placements, memory: ServingMemory, traffic: Traffic) -> Array:
+    """Requests that a replica holds at once [-]: what the pool takes, and the engine's own limit."""
+    weighted = traffic.outputs * (1.0 + traffic.output_spread**2)
+    tokens = held_tokens(job, traffic.inputs, weighted)
+    limit = job.engine.batching.max_sequences * placements.dp * (placements.pp if job.engine.pipelined else 1)
+    return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
+
+
+def curve(job: ServeJob, placements: Placements, memory: ServingMemory, traffic: Traffic) -> Curve:
+    """The states of a replica between one request and its capacity, evenly spaced in their logarithm."""
+    most = capacity(job, placements, memory, traffic)
+    steps = np.linspace(0.0, 1.0, GRID)[:, None]
+    running = np.maximum(most, 1.0) ** steps
+    flat = np.tile(np.arange(len(placements)), GRID)
+    found = steady(job, placements[flat], traffic, running.reshape(-1))
+    return Curve(_reshaped(found, (GRID, len(placements))), most)
+
+
+def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
+    """The same with states and placements apart; the parts of the steps stay flat."""
+    names = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
+    flat = shape[0] * shape[1]
+    return replace(found, **{name: np.broadcast_to(getattr(found, name), flat).reshape(shape) for name in names})
+
+
+def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float | None = None) -> Latencies:
+    """Latencies of one replica at a rate of arrivals.
+
+    rate : requests per second and replica, shape (..., placements); at and above the top rate nothing is bounded
+    percentile : of requests, 50 to 99.9; None: the mean
+
+    Waiting for a place: Sakasegawa's approximation of M/G/c, W = S (1 + v^2)/2 x rho^(sqrt(2 (c + 1)) - 1) / (c (1 -
+    rho)), with places c and answers S long; v the spread of answers. Waiting for prompts: M/G/1 with the time that a
+    prompt adds (Pollaczek-Khinchine). Waits have exponential tails. The number of requests inside varies as a Poisson
+    variable, and steps with it.
+    """
+    rate = np.broadcast_to(as_array(rate), np.broadcast_shapes(np.shape(rate), found.most.shape))
+    deviations = 0.0 if percentile is None else NormalDist().inv_cdf(percentile / 100.0)
+    served = np.minimum(rate, HIGHEST_LOAD * found.top_rate)
+    inside = found.at_rate(served, found.states.running)
+    spread = deviations * np.sqrt(np.maximum(inside, 1.0))
+    crowded = np.clip(inside + spread, 1.0, np.maximum(found.most, 1.0))
+    tpot_s = _at_running(found, crowded, found.states.tpot_s)
+    step_s = _at_running(found, crowded, found.states.step_s)
+    prefill_s = _at_running(found, crowded, found.states.prefill_s)
+    prompts = _lengths_share(traffic.inputs, traffic.input_spread, deviations, traffic)
+    answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations) if deviations else traffic.outputs
+    wait_s = _wait_s(found, traffic, served, percentile)
+    ttft_s = step_s / 2.0 + wait_s + prefill_s * prompts
+    request_s = ttft_s + max(answers - 1.0, 0.0) * tpot_s
+    unbounded = np.where(rate <= served, 0.0, np.inf)
+    return Latencies(ttft_s + unbounded, tpot_s, request_s + unbounded)
+
+
+def _lengths_share(mean: float, spread: float, deviations: float, traffic: Traffic) -> float:
+    """A prompt at that many deviations over the mean one."""
+    return traffic.lengths_at(mean, spread, deviations) / mean if deviations and spread else 1.0
+
+
+def _at_running(found: Curve, running: Array, values: Array) -> Array:
+    """Values of the states with so many requests inside."""
+    columns = [
+        np.interp(running[..., place], found.states.running[:, place], values[:, place])
+        for place in range(values.shape[1])
+    ]
+    return np.stack(columns, axis=-1)
+
+
+def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | None) -> Array:
+    """Waiting for a place and for the prompts before, in the mean or at a percentile [s]."""
+    places, top = np.maximum(found.most, 1.0), np.maximum(found.top_rate, 1e-12)
+    load = np.minimum(rate / top, HIGHEST_LOAD)
+    busy = load ** (np.sqrt(2.0 * (places + 1.0)) - 1.0)
+    answer_s = places / top
+    place_s = answer_s * (1.0 + traffic.output_spread**2) / 2.0 / (places * (1.0 - load))
+    prompt_s = found.at_rate(rate, found.states.prompt_s)
+    ahead = np.minimum(rate * prompt_s, HIGHEST_LOAD)
+    line_s = prompt_s * (1.0 + traffic.input_spread**2) / 2.0 / (1.0 - ahead)
+    total = np.zeros(np.shape(rate))
+    for chance, waiting_s in ((busy, place_s), (ahead, line_s)):
+        if percentile is None:
+            total = total + chance * waiting_s
+        else:
+            beyond = np.maximum(chance / (1.0 - percentile / 100.0), 1.0)
+            total = total + waiting_s * np.log(beyond)
+    return total
+
+
+def rate_within(
+    found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, percentile: float
+) -> Array:
+    """The highest rate of a replica that keeps both limits at the percentile, shape (placements,) [1/s]; 0: none does.
+
+    Latencies rise with the rate, so the limit is where the last of the tried rates keeps them, refined once.
+    """
+    top = found.top_rate
+    if max_ttft_s is None and max_tpot_s is None:
+        return np.asarray(HIGHEST_LOAD * top)
+    low, high = np.zeros(top.shape), np.asarray(HIGHEST_LOAD * top)
+    for _ in range(3):
+        shares = np.linspace(0.0, 1.0, 33)[:, None]
+        rates = low + shares * (high - low)
+        at = latencies(found, traffic, rates, percentile)
+        kept = (at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf))
+        kept = np.logical_and.accumulate(kept, axis=0)
+        last = np.maximum(kept.sum(axis=0) - 1, 0)
+        columns = np.arange(top.size)
+        none = ~kept[0]
+        low, high = rates[last, columns], rates[np.minimum(last + 1, len(shares) - 1), columns]
+    return np.where(none, 0.0, low)

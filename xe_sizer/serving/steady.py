@@ -1,0 +1,153 @@
+"""Continuous batching in a steady state: what each step holds, how long a token and a request take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.phases import StepTime, Work, step_time
+from xe_sizer.serving.placement import Placements
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What requests look like: means, and how they spread around them (log-normal).
+
+    inputs, outputs : tokens of a prompt and of an answer
+    input_spread, output_spread : standard deviation over mean; 0: all alike
+    prefix_hit_share : share of prompt tokens whose keys and values are cached already
+    draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
+    if those before it were; a proposal costs this share of a step
+    """
+
+    inputs: float
+    outputs: float
+    input_spread: float = 0.0
+    output_spread: float = 0.0
+    prefix_hit_share: float = 0.0
+    draft_tokens: int = 0
+    acceptance_rate: float = 0.0
+    draft_cost: float = 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a sequence gains in a step [-]: (1 - a^(g + 1)) / (1 - a) for g proposals (arXiv:2211.17192)."""
+        a, proposed = self.acceptance_rate, self.draft_tokens
+        return proposed + 1.0 if a >= 1.0 else (1.0 - a ** (proposed + 1)) / (1.0 - a)
+
+    @property
+    def new_inputs(self) -> float:
+        """Prompt tokens that a prefill has to process."""
+        return max(self.inputs * (1.0 - self.prefix_hit_share), 1.0)
+
+    def lengths_at(self, mean: float, spread: float, deviations: float) -> float:
+        """Quantile of a log-normal of this mean and spread, so many standard deviations from its median [tokens]."""
+        sigma = float(np.sqrt(np.log1p(spread**2)))
+        return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Steady:
+    """A replica in a steady state with so many requests inside; arrays of shape (points,).
+
+    running : requests inside; decoding : of them those that get a token in every step
+    decode : the step of decodes alone; step_s : the mean time from one token of a sequence to the next
+    prefill_s : from the start of a prompt to its first token, once nothing is before it
+    prompt_s : time that a prompt adds to the steps of all others; requests_per_s : finished [1/s]
+    """
+
+    running: Array
+    decoding: Array
+    decode: StepTime
+    prefill: StepTime
+    step_s: Array
+    tpot_s: Array
+    prefill_s: Array
+    prompt_s: Array
+    requests_per_s: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunks:
+    """How prompts become pieces of steps: pieces of a prompt, their new tokens and what is cached before them."""
+
+    pieces: Array
+    tokens: Array
+    past: Array
+
+
+def _chunks(job: ServeJob, traffic: Traffic, decoding: Array) -> _Chunks:
+    """Prompts are cut where a step has no room for them beside the decodes; uncut ones run in steps of their own."""
+    limit = float(job.engine.batching.max_step_tokens)
+    new, cached = traffic.new_inputs, traffic.inputs - traffic.new_inputs
+    room = np.maximum(limit - decoding, limit / 8.0) if job.engine.batching.chunked_prefill else np.full(1, limit)
+    pieces = np.maximum(np.ceil(new / room), 1.0) if job.engine.batching.chunked_prefill else np.ones(1)
+    return _Chunks(pieces, new / pieces, cached + new * (1.0 - 1.0 / pieces) / 2.0)
+
+
+def _mean_past(traffic: Traffic) -> float:
+    """Tokens before the one that a decode makes, averaged over time: long answers are there longer [-]."""
+    weighted = traffic.outputs * (1.0 + traffic.output_spread**2)
+    return traffic.inputs + weighted / 2.0
+
+
+def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: ArrayLike) -> Steady:
+    """A replica that always has so many requests inside.
+
+    In the time of one answer every running sequence is replaced once, so a step carries decodes / steps_of_an_answer
+    prompts beside its decodes. Prompts that are cut share a step with decodes; others stop them for a step. With
+    n < 1 pieces a step, only n of the steps have one:
+
+        t = (1 - n) t(decodes) + n t(decodes and one piece)      cut, n < 1
+        t = t(decodes and n pieces)                              cut, n >= 1
+        t = t(decodes) + n t(one prompt)                         not cut
+
+    Steps hold `max_step_tokens` at most: not more than limit / (1 + new inputs / outputs) sequences decode at once.
+    """
+    shape = np.broadcast_shapes(np.shape(running), placements.tp.shape)
+    running = np.broadcast_to(as_array(running), shape)
+    steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, 1.0)
+    limit = float(job.engine.batching.max_step_tokens)
+    pieces = _chunks(job, traffic, np.minimum(running, limit)).pieces
+    decoding = running * steps / (steps + pieces)
+    if job.engine.batching.chunked_prefill:
+        most = limit * placements.dp * placements.pp / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
+        decoding = np.minimum(decoding, most)
+    cut = _chunks(job, traffic, decoding)
+    per_step = decoding / steps * cut.pieces
+    past, each = _mean_past(traffic), traffic.draft_tokens + 1.0
+    alone = Work(decodes=decoding, decode_past=past, decode_tokens=each)
+    decode = step_time(job, placements, alone)
+    drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost
+    decode_s = decode.total_s * drafts
+    batch = np.maximum(per_step, 1.0)
+    piece = Work(prefills=batch, prefill_tokens=cut.tokens, prefill_past=cut.past)
+    if job.engine.batching.chunked_prefill:
+        piece = Work(decodes=decoding, decode_past=past, decode_tokens=each,
+                     prefills=batch, prefill_tokens=cut.tokens, prefill_past=cut.past)  # fmt: skip
+    prefill = step_time(job, placements, piece)
+    share = np.minimum(per_step, 1.0)
+    if job.engine.batching.chunked_prefill:
+        step_s = (1.0 - share) * decode_s + share * (prefill.total_s + decode_s - decode.total_s)
+        prefill_s = cut.pieces * prefill.total_s
+        added_s = (step_s - decode_s) * steps / decoding
+    else:
+        step_s = decode_s + per_step / batch * prefill.total_s
+        prefill_s = prefill.total_s * np.ones(shape)
+        added_s = prefill.total_s / batch
+    rate = decoding / (steps * step_s)
+    return Steady(
+        running=running,
+        decoding=decoding,
+        decode=decode,
+        prefill=prefill,
+        step_s=step_s,
+        tpot_s=step_s / traffic.tokens_per_step,
+        prefill_s=prefill_s + job.engine.request_s,
+        prompt_s=added_s,
+        requests_per_s=rate,
+    )
