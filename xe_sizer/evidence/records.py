@@ -19,9 +19,10 @@ from xe_sizer.profiles.convert import Locate, convert, file_order
 from xe_sizer.profiles.source import load_yaml, read_text
 
 LINE_SUFFIXES = (".jsonl", ".ndjson")
+INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
     "source", "interconnect", "kernel", "trainable_params", "gpu_memory_gb",
-    "tp", "pp", "kv_cache", "concurrency", "input_len", "output_len", "date",
+    "date",
 })  # fmt: skip
 
 
@@ -49,6 +50,7 @@ class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
     zero: int | None = None
     sequence_parallel: bool | None = None
     megatron_fsdp: int | None = None
+    attention_dp: int | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"}):
@@ -83,6 +85,13 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     memory_metric: str | None = None
     oom: bool | None = None
     fits: bool | None = None
+    ttft_ms: float | None = None
+    prefill_ms: float | None = None
+    tpot_ms: float | None = None
+    tpot_ms_p50: float | None = None
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    requests_per_s: float | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +131,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None
     virtual_tokens: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    kv_cache: str | None = None
+    sequences: int | None = None
+    concurrency: int | None = None
+    request_rate: float | None = None
+    input_len: float | None = None
+    output_len: float | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether the record is of inference: said so, or a prompt or an answer has a length."""
+        return self.job == INFERENCE or self.input_len is not None or self.output_len is not None
 
     @property
     def title(self) -> str:
@@ -195,11 +217,11 @@ def _lines(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
 
 
 def _record(raw: Any, locate: Locate, unknown: Counter[str]) -> Record:
-    """One record; of an inference record only what identifies it is read here. Raises InputError."""
+    """One record; the batch of an inference record is a number of sequences. Raises InputError."""
     if not isinstance(raw, Mapping):
         raise InputError(Problem("a record must be a group of keys", locate(())))
-    if raw.get("job") == "inference":
-        raw = {key: raw[key] for key in ("id", "job", "source", "stack", "gpu", "model") if key in raw}
+    if isinstance(raw.get("batch"), int):
+        raw = {"sequences" if key == "batch" else key: value for key, value in raw.items()}
     return convert(_known(raw, Record, unknown), Record, locate)
 
 

@@ -76,7 +76,7 @@ class Asked:
     guessed: bool
 
 
-class _Flags:
+class Flags:
     """Scenario keys as they are settled, with what had to be assumed."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     ------
     InputError : what makes the record impossible to price, in words that fit after "skipped:"
     """
-    flags = _Flags()
+    flags = Flags()
     job = _job(record, flags)
     model = model_of(record, registry)
     registry.built_models[model.name] = model.shape
@@ -138,7 +138,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, tuned, guessed)
 
 
-def _job(record: Record, flags: _Flags) -> str:
+def _job(record: Record, flags: Flags) -> str:
     """The nearest job with equations. Raises InputError for jobs that have none."""
     table, stated = names(), record.job.strip().lower()
     reason = look_up(table.skipped_jobs, stated)
@@ -157,7 +157,7 @@ def _job(record: Record, flags: _Flags) -> str:
     return job
 
 
-def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
+def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
     """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
     if record.precision is None:
         if any(word in conditions(record) for word in names().float32_words):
@@ -177,7 +177,7 @@ def _precision(record: Record, gpu: Accelerator, flags: _Flags) -> None:
     flags.put("precision", found, None if found == stated else f"precision {record.precision} priced as {found}")
 
 
-def _lengths(record: Record, job: str, most: int, flags: _Flags) -> None:
+def _lengths(record: Record, job: str, most: int, flags: Flags) -> None:
     """Sequences of one length where `seq_len` is stated alone, else lengths of samples and how they are padded.
 
     most : positions that the model has [tokens]
@@ -212,7 +212,7 @@ def _without_padding(record: Record) -> bool:
     return bool(record.packing) or any(word in words for word in names().without_padding)
 
 
-def _sample_lengths(record: Record, flags: _Flags, mean: float) -> None:
+def _sample_lengths(record: Record, flags: Flags, mean: float) -> None:
     """Statistics of the samples; those of a known data set where the stated mean is that data set's."""
     longest = record.longest_sample_tokens
     flags.put("train.seq_len", record.max_seq_len or record.seq_len or longest)
@@ -234,7 +234,7 @@ def _data_sets() -> tuple[DatasetProfile, ...]:
     return tuple(_data_set(DATASETS / f"{name}.yaml") for name in dataset_names())
 
 
-def _layout(record: Record, known: Usual, flags: _Flags) -> None:
+def _layout(record: Record, known: Usual, flags: Flags) -> None:
     """What the record fixes of the layout.
 
     Where a pipeline is stated without it, interleaving is off, or left to the search if the recipes interleave.
@@ -255,7 +255,7 @@ def _layout(record: Record, known: Usual, flags: _Flags) -> None:
     _replicas_fit(record, flags)
 
 
-def _usual_layout(record: Record, known: Usual, job: str, flags: _Flags) -> None:
+def _usual_layout(record: Record, known: Usual, job: str, flags: Flags) -> None:
     """Recomputation and sharding as the record's framework has them where the record says nothing of either.
 
     Who shards with ZeRO-3 is short of memory and may have turned recomputation on: left to the layout search.
@@ -270,14 +270,14 @@ def _usual_layout(record: Record, known: Usual, job: str, flags: _Flags) -> None
         flags.put("layout.zero", known.zero, f"ZeRO {known.zero}: usual for {record.stack}")
 
 
-def _uneven_stages(model: ModelShape, flags: _Flags) -> None:
+def _uneven_stages(model: ModelShape, flags: Flags) -> None:
     """Pipelines whose stages differ: published ones count the embedding and the head as layers."""
     pp, vpp = (flags.values.get(f"layout.{name}", 1) for name in ("pp", "vpp"))
     if model.layers % (pp * vpp):
         flags.put("layout.uneven_stages", True, f"{model.layers} layers on {pp} x {vpp} stages: the fullest decides")
 
 
-def _replicas_fit(record: Record, flags: _Flags) -> None:
+def _replicas_fit(record: Record, flags: Flags) -> None:
     """Stated replicas that do not go with the number of GPUs are dropped; the rest of the GPUs are data parallel."""
     layout, gpus = record.layout, record.gpus
     group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)
@@ -299,7 +299,7 @@ def _replicas(record: Record) -> int:
     return max(gpus // group, 1)
 
 
-def _batch(record: Record, job: str, flags: _Flags) -> None:
+def _batch(record: Record, job: str, flags: Flags) -> None:
     """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job."""
     batch, replicas = record.batch, _replicas(record)
     tokens = _tokens(batch.tokens)
@@ -325,7 +325,7 @@ def _batch(record: Record, job: str, flags: _Flags) -> None:
     flags.put("train.micro_batch", micro)
 
 
-def _optimizer(record: Record, known: tuple[str, ...], flags: _Flags) -> None:
+def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     """The optimizer as stated, or as framework and notes name it more exactly; unpaged where the stack has no pages."""
     words, text = names().optimizers_in_words, conditions(record)
     named = next((words[word] for word in words if word in text), record.optimizer)
@@ -335,7 +335,7 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: _Flags) -> None:
         flags.values["optimizer"] = chosen.removeprefix("paged-")
 
 
-def _attention_of_its_time(record: Record, flags: _Flags) -> None:
+def _attention_of_its_time(record: Record, flags: Flags) -> None:
     """Eager attention where the framework names a release from before the fused kernels."""
     for library, since in names().fused_attention_since.items():
         found = re.search(rf"{library}[ =-]*v?(\d+)\.(\d+)", (record.framework or "").lower())
@@ -351,7 +351,7 @@ def _tokens(stated: float | str | None) -> float | None:
     return float(found[1]) * {"": 1.0, "k": 1e3, "m": 1e6}[found[2].lower()] if found else None
 
 
-def _adapters(record: Record, job: str, model: ModelShape, flags: _Flags) -> None:
+def _adapters(record: Record, job: str, model: ModelShape, flags: Flags) -> None:
     """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
     if job == "p-tuning":
         flags.put("p_tuning.virtual_tokens", record.virtual_tokens)

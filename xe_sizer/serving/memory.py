@@ -61,7 +61,7 @@ def step_tensors(job: ServeJob, placements: Placements, tokens: ArrayLike, sampl
     logits = tokens if job.engine.kernels.all_logits else np.minimum(as_array(sampled), tokens)
     return {
         "activations": (HIDDEN_TENSORS * tokens * model.hidden + np.maximum(wide, qkv)) * size,
-        "logits": np.asarray(logits * model.vocab * (size + FLOAT32)),
+        "logits": logits * model.vocab * (size + FLOAT32) * np.ones_like(tp),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -83,7 +84,8 @@ def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
     """The same with states and placements apart; the parts of the steps stay flat."""
     names = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
     flat = shape[0] * shape[1]
-    return replace(found, **{name: np.broadcast_to(getattr(found, name), flat).reshape(shape) for name in names})
+    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in names}
+    return replace(found, **values)
 
 
 def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float | None = None) -> Latencies:

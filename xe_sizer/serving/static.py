@@ -11,6 +11,7 @@ from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServeJob
 from xe_sizer.serving.phases import StepTime, Work, step_time
 from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.steady import Traffic
 
 # Decode steps are priced at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
 SIMPSON = ((0.0, 1.0 / 6.0), (0.5, 4.0 / 6.0), (1.0, 1.0 / 6.0))
@@ -72,18 +73,21 @@ def decode_time(
 
 def static_batch(
     job: ServeJob, placements: Placements, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
-    capacity: ArrayLike = np.inf,
+    capacity: ArrayLike = np.inf, traffic: Traffic | None = None,
 ) -> StaticBatch:  # fmt: skip
     """Latencies of a static batch.
 
     ttft = prefill of all; request = (prefill + (outputs - 1) x step) x waves, where a pool of `capacity` sequences
-    takes a larger batch in waves, each starting as the one before ends.
+    takes a larger batch in waves, each starting as the one before ends. traffic : prefix hits and speculation
     """
     batch, outputs = as_array(batch), as_array(outputs)
     together = np.minimum(batch, np.maximum(as_array(capacity), 1.0))
     waves = batch / together
-    prefill, steps = prefill_time(job, placements, together, inputs)
-    decode = decode_time(job, placements, together, inputs, outputs)
+    gained = traffic.tokens_per_step if traffic else 1.0
+    past = traffic.inputs - traffic.new_inputs if traffic else 0.0
+    prefill, steps = prefill_time(job, placements, together, inputs, past)
+    decode = decode_time(job, placements, together, inputs, outputs, traffic.draft_tokens + 1.0 if traffic else 1.0)
     ttft_s = prefill.total_s * steps + job.engine.request_s
-    tpot_s = decode.total_s
+    drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost if traffic else 1.0
+    tpot_s = decode.total_s * drafts / gained
     return StaticBatch(prefill, decode, ttft_s, tpot_s, (ttft_s + np.maximum(outputs - 1.0, 0.0) * tpot_s) * waves)

@@ -1,0 +1,102 @@
+"""Predictions for records of inference: latencies, throughput, memory and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.evidence.inference_of import inference_of
+from xe_sizer.evidence.measured import measured_peak_bytes
+from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.scenario_of import RecordRegistry
+from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.service.question import ServeQuestion, resolve_serving
+from xe_sizer.service.sizing import Served, size
+from xe_sizer.serving.memory import static_peak
+from xe_sizer.units import MILLI
+
+RATE_ONLY = "open loop"
+
+
+@dataclass(frozen=True, eq=False)
+class ServedRecord:
+    """A record with the answer for it and what was assumed."""
+
+    record: Record
+    served: Served
+    assumed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One quantity of a record: measured and predicted in the same unit."""
+
+    quantity: str
+    measured: float
+    predicted: float
+    note: str | None = None
+
+
+def serve_record(record: Record, registry: RecordRegistry) -> ServedRecord:
+    """Answer a record by the path of a scenario.
+
+    Raises
+    ------
+    InputError : why it cannot be answered
+    """
+    words = (record.notes or "").lower()
+    if RATE_ONLY in words and "infinite request rate" not in words and record.request_rate is None:
+        raise InputError(Problem("the rate at which requests arrived is not stated"))
+    flags = inference_of(record, registry)
+    question = resolve_serving(read_scenario(None, flags.values, {}), registry)
+    return ServedRecord(record, size(question), (*flags.assumed, *_defaults(question)))
+
+
+def _defaults(question: ServeQuestion) -> Iterator[str]:
+    if question.load is None:
+        yield "as many requests as a replica takes: no load stated"
+    if question.origin.get("serve.kv_cache") == "default":
+        yield f"KV cache {question.job.scheme.cache.name}: not stated"
+
+
+def figures(found: ServedRecord) -> Iterator[Figure]:
+    """Every latency and rate that the record measured beside the predicted one; times in seconds, tokens per second."""
+    measured, point, served = found.record.measured, found.served.point, found.served
+    traffic = served.question.traffic
+    first_ms = measured.ttft_ms or measured.prefill_ms
+    if first_ms:
+        yield Figure("ttft", first_ms * MILLI, point.ttft_s)
+    step_ms = measured.tpot_ms or measured.tpot_ms_p50
+    if step_ms:
+        yield Figure("tpot", step_ms * MILLI, point.tpot_s)
+    rate = served.requests_per_s
+    if measured.output_tokens_per_s and found.record.output_len is None and found.record.sequences:
+        replicas = served.working_replicas
+        tokens = found.record.sequences / point.tpot_s * replicas
+        yield Figure("throughput", measured.output_tokens_per_s, tokens, "rate of decoding: lengths not stated")
+    elif measured.output_tokens_per_s:
+        yield Figure("throughput", measured.output_tokens_per_s, rate * traffic.outputs)
+    elif measured.total_tokens_per_s:
+        yield Figure("throughput", measured.total_tokens_per_s, rate * (traffic.inputs + traffic.outputs))
+    elif measured.requests_per_s:
+        tokens = traffic.inputs + traffic.outputs
+        yield Figure("throughput", measured.requests_per_s * tokens, rate * tokens)
+
+
+def peak(found: ServedRecord) -> Figure | None:
+    """Peak memory of a batch whose cache grows, in the metric of the record [bytes]."""
+    measured = measured_peak_bytes(found.record.measured)
+    served, question = found.served, found.served.question
+    if measured is None or question.load != "batch" or question.job.engine.memory.pool != "grows":
+        return None
+    conversion, metric = measured
+    traffic = question.traffic
+    parts = static_peak(question.job, served.placement, question.amount, traffic.inputs, traffic.outputs)
+    live = float(sum(value[0] for value in parts.values()))
+    beside = sum(float(served.memory.fixed[name][0]) for name in ("CUDA context", "communicators", "workspaces"))
+    return Figure("peak_memory", conversion.value, live if metric == "allocated" else live + beside, conversion.assumed)
+
+
+def out_of_memory(found: ServedRecord) -> bool:
+    return not found.served.fits

@@ -1,0 +1,149 @@
+"""A record of inference as the scenario that a user would have written.
+
+Nothing here looks at what was measured, at the id or at the source.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from xe_sizer.evidence.hardware_of import hardware_of
+from xe_sizer.evidence.model_of import model_of
+from xe_sizer.evidence.names import conditions, plain
+from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.scenario_of import Flags, RecordRegistry
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.serving.engine import engine_names
+from xe_sizer.serving.formats import ALIASES, FORMATS
+
+# Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means.
+CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
+LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: lengths not stated"
+QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
+NARROW_PRECISIONS = ("fp8", "fp4", "nvfp4", "int8")
+
+
+class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of `engine_names.yaml`; `unversioned`: the framework names no release."""
+
+    stack: str
+    engine: str
+    because: str
+    framework: tuple[str, ...] = ()
+    library: str | None = None
+    before: tuple[int, int] | None = None
+    unversioned: bool = False
+
+
+class EngineOtherwise(msgspec.Struct, frozen=True, kw_only=True):
+    engine: str
+    because: str
+
+
+class EngineNames(msgspec.Struct, frozen=True, kw_only=True):
+    rules: tuple[EngineRule, ...]
+    otherwise: EngineOtherwise
+
+
+@cache
+def _rules() -> EngineNames:
+    document = load_yaml(Path(__file__).parent / "engine_names.yaml")
+    return convert(document.value, EngineNames, document.locate)
+
+
+def inference_of(record: Record, registry: RecordRegistry) -> Flags:
+    """The scenario's keys that say what the record says, with what had to be assumed.
+
+    Raises
+    ------
+    InputError : what makes the record impossible to price
+    """
+    flags = Flags()
+    named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""))
+    model = model_of(named, registry)
+    registry.built_models[model.name] = model.shape
+    hardware = hardware_of(record, registry)
+    registry.built_servers[hardware.key] = hardware.server
+    flags.assumed += [*model.assumed, *hardware.assumed]
+    flags.put("model", model.name)
+    flags.put("server", hardware.key)
+    flags.put("gpus", record.gpus)
+    engine, because = engine_of(record)
+    flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
+    _formats(record, flags)
+    _placement(record, flags)
+    _load(record, flags)
+    return flags
+
+
+def engine_of(record: Record) -> tuple[str, str | None]:
+    """The engine that stands for the record's, and why where the record does not name it."""
+    stack, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
+    for rule in _rules().rules:
+        if rule.stack == stack and all(word in framework for word in rule.framework) and _released(rule, framework):
+            return rule.engine, rule.because
+    if stack in engine_names():
+        return stack, None
+    return _rules().otherwise.engine, _rules().otherwise.because
+
+
+def _released(rule: EngineRule, framework: str) -> bool:
+    if rule.unversioned:
+        return re.search(r"\d", framework) is None
+    if rule.library is None or rule.before is None:
+        return True
+    found = re.search(rf"{rule.library}[ =-]*v?(\d+)\.(\d+)", framework)
+    return found is not None and (int(found[1]), int(found[2])) < tuple(rule.before)
+
+
+def _formats(record: Record, flags: Flags) -> None:
+    """Formats of weights, activations and cache; activations are narrow where the run's precision is."""
+    precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
+    if weights:
+        name = ALIASES.get(weights, weights)
+        if name in FORMATS:
+            flags.put("serve.weights", name)
+        else:
+            flags.assumed.append(f"weights '{record.weights}' are unknown here: 16 bit")
+    if precision and precision not in NARROW_PRECISIONS:
+        flags.put("serve.activations", "fp16" if precision == "fp16" else "fp32" if precision == "fp32" else "bf16")
+    cache_name = plain(record.kv_cache or "")
+    if cache_name in FORMATS:
+        flags.put("serve.kv_cache", cache_name)
+
+
+def _placement(record: Record, flags: Flags) -> None:
+    """Sizes as stated; a number of GPUs without any is left to the placement search."""
+    layout = record.layout
+    stated = {"tp": record.tp or layout.tp, "pp": record.pp or layout.pp, "ep": layout.ep, "dp": layout.attention_dp}
+    for name, size in stated.items():
+        flags.put(f"layout.{name}", size)
+    if record.gpus and not any(stated.values()):
+        if "device_map" in conditions(record) or flags.values["serve.engine"].startswith("hf-"):
+            text = f"layers spread over {record.gpus} GPUs (device_map)"
+            flags.put("layout.pp", record.gpus, text if record.gpus > 1 else None)
+            flags.put("layout.tp", 1)
+        else:
+            flags.put("layout.tp", record.gpus, f"tp {record.gpus}: not stated" if record.gpus > 1 else None)
+    elif layout.attention_dp and not stated["tp"]:
+        flags.put("layout.tp", 1)
+
+
+def _load(record: Record, flags: Flags) -> None:
+    """Batch, concurrency or rate as stated; else as much as a replica takes."""
+    flags.put("serve.batch", record.sequences)
+    flags.put("serve.concurrency", record.concurrency)
+    flags.put("serve.request_rate", record.request_rate)
+    if record.input_len is None and record.output_len is None:
+        flags.put("serve.input_tokens", CHAT_INPUT_TOKENS, LENGTHS_ASSUMED)
+        flags.put("serve.output_tokens", CHAT_OUTPUT_TOKENS)
+        return
+    flags.put("serve.input_tokens", record.input_len or CHAT_INPUT_TOKENS,
+              None if record.input_len else "prompts of 240 tokens: length not stated")  # fmt: skip
+    flags.put("serve.output_tokens", record.output_len or CHAT_OUTPUT_TOKENS,
+              None if record.output_len else "answers of 230 tokens: length not stated")  # fmt: skip
