@@ -37,6 +37,11 @@ NARROW_SOFTMAX = {"gpt2", "falcon"}
 MATH_ATTENTION = {"falcon"}
 WIDE_NORM = {"gemma", "gemma-2", "gemma-3", "gpt-oss", "olmo-2"}
 KV_LAYERS = {"hunyuan-large": 32}
+CHECKPOINTS = {
+    **dict.fromkeys(("gpt-oss-20b", "gpt-oss-120b"), "mxfp4"),
+    **dict.fromkeys(("deepseek-v3", "deepseek-r1", "deepseek-v3.1", "deepseek-v3.2", "kimi-k2"), "fp8-block"),
+    **dict.fromkeys(("minimax-m2", "minimax-m2.5"), "fp8-block"),
+}
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
     "glm-5": {"heads": 32, "head_dim": 128, "top_k": 2048},
@@ -182,6 +187,7 @@ def _details(row: Row) -> dict[str, Any]:
         "soft_caps": SOFT_CAPS.get(row["family"]),
         "narrow_softmax": row["family"] in NARROW_SOFTMAX or None,
         "wide_norm": row["family"] in WIDE_NORM or None,
+        "checkpoint_format": CHECKPOINTS.get(row["id"]),
         "math_attention": row["family"] in MATH_ATTENTION or None,
     }
 

@@ -65,10 +65,11 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
     measured, point, served = found.record.measured, found.served.point, found.served
     traffic = served.question.traffic
     first_ms = measured.ttft_ms or measured.prefill_ms
-    if first_ms:
+    bounded = served.question.load is not None  # latencies of a full replica depend on how many requests wait
+    if first_ms and bounded:
         yield Figure("ttft", first_ms * MILLI, point.ttft_s)
     step_ms = measured.tpot_ms or measured.tpot_ms_p50
-    if step_ms:
+    if step_ms and bounded:
         yield Figure("tpot", step_ms * MILLI, point.tpot_s)
     rate = served.requests_per_s
     if measured.output_tokens_per_s and found.record.output_len is None and found.record.sequences:

@@ -19,17 +19,19 @@ from xe_sizer.evidence.scenario_of import Flags, RecordRegistry
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.serving.engine import engine_names
-from xe_sizer.serving.formats import ALIASES, FORMATS
+from xe_sizer.serving.formats import ALIASES, FORMATS, SIXTEEN_BIT
 
 # Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means.
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
 LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: lengths not stated"
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
+TWO_DIES = ("mi250", "mi250x")
 NARROW_PRECISIONS = ("fp8", "fp4", "nvfp4", "int8")
 
 
 class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of `engine_names.yaml`; `unversioned`: the framework names no release."""
+    """One rule of `engine_names.yaml`; `unversioned`: the framework names no release;
+    `vendor` of the accelerator."""
 
     stack: str
     engine: str
@@ -38,6 +40,7 @@ class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     library: str | None = None
     before: tuple[int, int] | None = None
     unversioned: bool = False
+    vendor: str | None = None
 
 
 class EngineOtherwise(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,28 +67,38 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     InputError : what makes the record impossible to price
     """
     flags = Flags()
-    named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""))
+    named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""), gpu=_device(record, flags))
     model = model_of(named, registry)
     registry.built_models[model.name] = model.shape
-    hardware = hardware_of(record, registry)
+    hardware = hardware_of(named, registry)
     registry.built_servers[hardware.key] = hardware.server
     flags.assumed += [*model.assumed, *hardware.assumed]
     flags.put("model", model.name)
     flags.put("server", hardware.key)
     flags.put("gpus", record.gpus)
-    engine, because = engine_of(record)
+    engine, because = engine_of(record, hardware.server.accelerator.vendor)
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
-    _formats(record, flags)
+    _formats(record, model.shape.checkpoint_format, flags)
     _placement(record, flags)
     _load(record, flags)
     return flags
 
 
-def engine_of(record: Record) -> tuple[str, str | None]:
+def _device(record: Record, flags: Flags) -> str | None:
+    """The accelerator as software counts it: each die of a module of two is one."""
+    gpu = plain(record.gpu or "")
+    if gpu not in TWO_DIES:
+        return record.gpu
+    flags.assumed.append(f"a GPU is one of the two dies of an {record.gpu}, as ROCm counts")
+    return f"{gpu}-gcd"
+
+
+def engine_of(record: Record, vendor: str) -> tuple[str, str | None]:
     """The engine that stands for the record's, and why where the record does not name it."""
     stack, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
     for rule in _rules().rules:
-        if rule.stack == stack and all(word in framework for word in rule.framework) and _released(rule, framework):
+        known = rule.stack == stack and all(word in framework for word in rule.framework)
+        if known and rule.vendor in (None, vendor) and _released(rule, framework):
             return rule.engine, rule.because
     if stack in engine_names():
         return stack, None
@@ -93,20 +106,25 @@ def engine_of(record: Record) -> tuple[str, str | None]:
 
 
 def _released(rule: EngineRule, framework: str) -> bool:
-    if rule.unversioned:
-        return re.search(r"\d", framework) is None
+    if rule.unversioned and re.search(r"\d", framework):
+        return False
     if rule.library is None or rule.before is None:
         return True
     found = re.search(rf"{rule.library}[ =-]*v?(\d+)\.(\d+)", framework)
     return found is not None and (int(found[1]), int(found[2])) < tuple(rule.before)
 
 
-def _formats(record: Record, flags: Flags) -> None:
-    """Formats of weights, activations and cache; activations are narrow where the run's precision is."""
+def _formats(record: Record, published: str | None, flags: Flags) -> None:
+    """Formats of weights, activations and cache; activations are narrow where the run's precision is.
+
+    published : format of the only checkpoint that there is, where that is narrower than 16 bit
+    """
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
         name = ALIASES.get(weights, weights)
-        if name in FORMATS:
+        if published == "mxfp4" and FORMATS.get(name, FORMATS["bf16"]).element_bytes < SIXTEEN_BIT:
+            flags.put("serve.weights", published, f"weights {record.weights} read as {published}, as published")
+        elif name in FORMATS:
             flags.put("serve.weights", name)
         else:
             flags.assumed.append(f"weights '{record.weights}' are unknown here: 16 bit")

@@ -235,6 +235,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
     # On a cache the up-projections move into the queries and the output: attention over the latent itself.
     absorbed = model.latent_attention if kernel == "decode" else None
+    repeated = kernel == "decode" and inputs.kernels.repeats_kv
     return Attention(
         name=name,
         module="attention",
@@ -242,7 +243,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         saved_bytes=operands + statistics,
         batch=rank.batch,
         heads=heads,
-        kv_heads=np.ones_like(kv_heads) if absorbed else kv_heads,
+        kv_heads=np.ones_like(kv_heads) if absorbed else heads if repeated else kv_heads,
         query=query,
         key=rank.keys,
         pairs=attended_positions(rank.sequence, rank.keys, window) / rank.cp,

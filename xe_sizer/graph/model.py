@@ -111,6 +111,7 @@ class ModelShape:
     `layer_pattern` of a hybrid model, one letter a layer: * attention, M state-space, - dense MLP, E experts. With
     one norm a layer each letter is all that the layer holds, with two an MLP follows; None: attention in every layer.
     `output_gate`: the attention's output is gated by a second half of the query projection.
+    `checkpoint_format`: number format of the published weights where that is not 16 bit.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -158,6 +159,7 @@ class ModelShape:
     layer_pattern: str | None = None
     state_space: StateSpace | None = None
     output_gate: bool = False
+    checkpoint_format: str | None = None
     assumptions: tuple[str, ...] = ()
 
     @property

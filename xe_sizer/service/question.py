@@ -77,7 +77,7 @@ def resolve_serving(given: Given, registry: Registry) -> ServeQuestion:
     server = collect(problems, server_of, given, registry, choices)
     engine = collect(problems, _engine, given, choices)
     gpus = gpu_count(choices, server)
-    found = server and collect(problems, _scheme, given, choices, server.accelerator)
+    found = server and engine and collect(problems, _scheme, given, choices, server.accelerator, model, engine)
     problems += _conflicts(given, model, server, gpus)
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
@@ -133,8 +133,10 @@ def _with_settings(engine: Engine, choices: Choices) -> Engine:
     )
 
 
-def _scheme(given: Given, choices: Choices, gpu: Accelerator) -> Scheme:
-    """Formats as given; activations follow weights that the accelerator multiplies, the cache follows 16 bit.
+def _scheme(given: Given, choices: Choices, gpu: Accelerator, model: ModelShape | None, engine: Engine) -> Scheme:
+    """Formats as given, else the published checkpoint's; activations follow weights that the accelerator multiplies.
+
+    The cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
 
     Raises InputError for a precision or scheme that cannot be.
     """
@@ -150,9 +152,11 @@ def _scheme(given: Given, choices: Choices, gpu: Accelerator) -> Scheme:
         return scheme(weights, activations, cache, peaks)
     precision = choices.settle("precision", wide) if values.precision is not None else wide
     plain = wide if precision in ("tf32",) else NARROW_OF.get(precision, precision)
-    weights = format_of(choices.settle("serve.weights", plain))
+    published = model.checkpoint_format if model and values.precision is None else None
+    weights = format_of(choices.settle("serve.weights", published or plain))
     activations = format_of(choices.settle("serve.activations", _usual_activations(weights, wide, peaks)))
-    cache = format_of(choices.settle("serve.kv_cache", wide))
+    narrow_cache = weights.name in engine.memory.fp8_cache_with and "fp8" in peaks
+    cache = format_of(choices.settle("serve.kv_cache", "fp8" if narrow_cache else wide))
     return scheme(weights, activations, cache, peaks)
 
 

@@ -28,7 +28,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class EngineKernels(_Part, frozen=True):
-    """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache.
+    """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache:
+    split over the keys, per-head (the same, reading keys and values for every query head), or eager.
 
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
@@ -40,7 +41,7 @@ class EngineKernels(_Part, frozen=True):
     residual: Literal["apart", "in-norm"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
-    decode: Literal["split", "eager"]
+    decode: Literal["split", "per-head", "eager"]
     cache: Literal["paged", "concatenated", "in-attention"]
     fused_qkv: bool
     fused_gate_up: bool
@@ -54,13 +55,14 @@ class NarrowKernel(_Part, frozen=True):
 
     traffic_bytes : read and written per weight beside the packed weight, where it is widened in memory first
     launches : kernels a product needs beside its own
-    bandwidth_share : of the 16-bit kernel's bandwidth that reading the packed weights reaches
+    bandwidth_share, compute_share : of the 16-bit kernel's bandwidth and FLOP rate that the packed one reaches
     widened_rows : rows from which the weights are widened in memory first; fewer run fused
     """
 
     traffic_bytes: Annotated[float, msgspec.Meta(ge=0, le=64)] = 0.0
     launches: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 0.0
     bandwidth_share: Share = 1.0
+    compute_share: Share = 1.0
     widened_rows: Count = 1
 
 
@@ -93,9 +95,10 @@ class EngineEfficiency(_Part, frozen=True):
 
 
 class EngineExchanges(_Part, frozen=True):
-    """`all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; else NCCL."""
+    """`all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; graphed: NCCL's
+    kernel in a CUDA graph, which starts so too; nccl: as the library's own benchmark."""
 
-    all_reduce: Literal["custom", "nccl"]
+    all_reduce: Literal["custom", "graphed", "nccl"]
     floor_us: Duration
 
 
@@ -104,6 +107,7 @@ class EngineMemory(_Part, frozen=True):
 
     pool : preallocated, to `utilization` of the card (or of what is free beside the weights), or grows with the
     sequences; block_tokens : the cache is given out in blocks of so many tokens
+    fp8_cache_with : formats of weights whose published checkpoints ask for a cache in fp8
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
     """
 
@@ -112,6 +116,7 @@ class EngineMemory(_Part, frozen=True):
     utilization_of: Literal["total", "free"]
     block_tokens: Count
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
+    fp8_cache_with: tuple[str, ...]
     context_gib: Gib
     communicator_gib: Gib
     workspace_gib: Gib

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from xe_sizer.cost.collectives import ALL_REDUCE, Network
+from xe_sizer.cost.matmul import MatmulLaw
 from xe_sizer.devices import Efficiency, device
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Accelerator, Server
 from xe_sizer.pricing import Device
 from xe_sizer.profiles.server import network
-from xe_sizer.serving.engine import Engine
+from xe_sizer.serving.engine import Engine, NarrowKernel
 from xe_sizer.serving.formats import SIXTEEN_BIT, Scheme
 from xe_sizer.units import MICRO
 
@@ -63,38 +64,53 @@ def serve_job(model: ModelShape, engine: Engine, scheme: Scheme, server: Server,
 def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency) -> Device:
     """The accelerator with the scheme's formats; narrow weights stream at the share that the engine's kernels reach."""
     made = device(gpu, scheme.compute, engine.kernels.attention_family, engine.efficiency, chosen, False)
-    weights = scheme.weights.element_bytes
     if not chosen.fixed:
-        streaming = engine.efficiency.streaming
-        if weights < SIXTEEN_BIT:
-            streaming *= engine.narrow_kernel(scheme.weights.name).bandwidth_share
-        matmul = replace(
-            made.matmul,
-            floor_s=made.scan_matmul.floor_s,
-            memory_efficiency=made.matmul.memory_efficiency * streaming,
-            cast_bytes_per_element=0.0,
+        wide = _streaming(made.scan_matmul, engine.efficiency.streaming)
+        narrow = _narrow_share(scheme, engine)
+        made = replace(
+            made,
+            matmul=_product_law(made.matmul, wide, scheme, engine, narrow),
+            expert_matmul=_product_law(made.expert_matmul, wide, scheme, engine, narrow),
+            scan_matmul=wide,
+            decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
         )
-        if scheme.activations.element_bytes < SIXTEEN_BIT and not engine.kernels.fused_casts:
-            matmul = replace(matmul, floor_s=matmul.floor_s + OWN_CAST_S, cast_bytes_per_element=OWN_CAST_BYTES)
-        experts = replace(
-            made.expert_matmul,
-            floor_s=made.scan_matmul.floor_s,
-            memory_efficiency=made.expert_matmul.memory_efficiency * streaming,
-            cast_bytes_per_element=0.0,
-        )
-        wide = replace(
-            made.scan_matmul, memory_efficiency=made.scan_matmul.memory_efficiency * engine.efficiency.streaming
-        )
-        decode = replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode)
-        made = replace(made, matmul=matmul, expert_matmul=experts, scan_matmul=wide, decode=decode)
-    return replace(made, weight_element_bytes=weights, wide_modules=wide_modules(scheme))
+    return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
+
+
+def _streaming(law: MatmulLaw, share: float) -> MatmulLaw:
+    return replace(law, memory_efficiency=law.memory_efficiency * share)
+
+
+def _narrow_share(scheme: Scheme, engine: Engine) -> NarrowKernel:
+    """What the kernels of narrow weights reach; products of narrow operands both follow the fitted law."""
+    if scheme.weights.element_bytes >= SIXTEEN_BIT:
+        return NarrowKernel()
+    return engine.narrow_kernel(scheme.weights.name)
+
+
+def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:
+    """The law of products in the scheme's formats: the floor of plain kernels, and casts where they are not fused.
+
+    The laws of 8 and 4 bit were fitted with the cast as kernels of its own in front.
+    """
+    own_cast = scheme.activations.element_bytes < SIXTEEN_BIT and not engine.kernels.fused_casts
+    compute = narrow.compute_share if scheme.weight_only else 1.0
+    sustained = law.sustained_flops_efficiency
+    return replace(
+        law,
+        floor_s=wide.floor_s + (OWN_CAST_S if own_cast else 0.0),
+        memory_efficiency=law.memory_efficiency * engine.efficiency.streaming * narrow.bandwidth_share,
+        flops_efficiency=law.flops_efficiency * compute,
+        sustained_flops_efficiency=None if sustained is None else sustained * compute,
+        cast_bytes_per_element=OWN_CAST_BYTES if own_cast else 0.0,
+    )
 
 
 def _network(server: Server, engine: Engine) -> Network:
     """The node's network; an all-reduce of the engine's own starts sooner than that of the library."""
     joined = network(server)
     law = joined.scale_up[ALL_REDUCE]
-    if engine.exchanges.all_reduce != "custom" or server.scale_up not in LINKED:
+    if engine.exchanges.all_reduce == "nccl" or server.scale_up not in LINKED:
         return joined
     floor_s = engine.exchanges.floor_us * MICRO
     law = replace(law, alpha_s=tuple(float(np.minimum(alpha, floor_s)) for alpha in law.alpha_s))

@@ -53,7 +53,7 @@ def step_tensors(job: ServeJob, placements: Placements, tokens: ArrayLike, sampl
     """
     model, tp = job.model, as_array(placements.tp)
     size, tokens = job.element_bytes, as_array(tokens)
-    wide = tokens * (3.0 if model.gated else 2.0) * model.ffn / tp
+    wide = tokens * (2.0 if model.gated else 1.0) * model.ffn / tp
     if model.experts:
         per_token = model.experts.per_token * ((3.0 if model.gated else 2.0) * model.experts.ffn / tp + model.hidden)
         wide = np.maximum(wide, tokens * per_token)

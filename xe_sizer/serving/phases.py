@@ -121,7 +121,11 @@ def _step(job: ServeJob, placements: Placements, work: Work) -> _Step:
     decodes, prefills = decodes / groups, prefills / groups
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
-    decoding = replace(_kernels(job), attention="decode" if kernels.decode == "split" else kernels.attention)
+    decoding = replace(
+        _kernels(job),
+        attention=kernels.attention if kernels.decode == "eager" else "decode",
+        repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
+    )
     flat = _inputs(job, placements, tp, together, 1.0, 0.0, _kernels(job))
     layers = [op for op in layer_operators(flat) if not _own_kind(op)]
     for inputs in (
