@@ -1,0 +1,44 @@
+"""Inference questions and jobs that tests price. Fixed answers only, no logic of the code under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cases import REGISTRY
+
+from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.service.question import ServeQuestion, resolve_serving
+from xe_sizer.service.sizing import Served, size
+from xe_sizer.serving.formats import FORMATS, Scheme
+from xe_sizer.serving.job import ServeJob
+
+BF16 = Scheme(FORMATS["bf16"], FORMATS["bf16"], FORMATS["bf16"], "bf16")
+HYBRIDS = ("jamba-v0.1", "nemotron-h-8b", "qwen3-next-80b-a3b")
+
+
+def asked(model: str = "llama-3.1-8b", **flags: object) -> ServeQuestion:
+    """A question; `serve__batch=1` stands for the key serve.batch. One H100 unless another gpu or server is named."""
+    given = {name.replace("__", "."): value for name, value in flags.items()}
+    hardware = {} if "gpu" in given or "server" in given else {"gpu": "h100-sxm-80gb"}
+    return resolve_serving(read_scenario(None, {"model": model, **hardware, **given}, {}), REGISTRY)
+
+
+def served(model: str = "llama-3.1-8b", **flags: object) -> Served:
+    return size(asked(model, **flags))
+
+
+def job(model: str = "llama-3.1-8b", **flags: object) -> ServeJob:
+    return asked(model, **flags).job
+
+
+def engine_file(folder: Path, text: str, name: str = "mine") -> str:
+    """Writes a user's own engine and returns its path."""
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def keys(flags: Mapping[str, object]) -> dict[str, object]:
+    """Flags with dots as keyword arguments."""
+    return {name.replace(".", "__"): value for name, value in flags.items()}
