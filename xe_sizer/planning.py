@@ -11,13 +11,13 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from xe_sizer import __version__
-from xe_sizer.advice.change import OPTION_OF, changed, command
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.plan_result import OBJECTIVES, Answers, Candidate, LeftOut, PlanResult, Rule, Search
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import Question, resolve
 from xe_sizer.result import SCHEMA_VERSION, Limit, Range, Reason, Verdict
-from xe_sizer.scenario.scenario import Given
+from xe_sizer.scenario.change import changed, command
+from xe_sizer.scenario.scenario import OPTION_OF, Given
 from xe_sizer.search.explain import removed_by_rules
 from xe_sizer.search.frontier import Frontier, Progress, frontier
 from xe_sizer.search.price import Choice

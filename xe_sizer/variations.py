@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xe_sizer.advice.change import changed
 from xe_sizer.devices import device_of, supported_precisions
 from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
@@ -26,6 +25,7 @@ from xe_sizer.planning import candidates, gpu_numbers
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import Question, resolve
 from xe_sizer.result import SCHEMA_VERSION, Result
+from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.sizing import Priced, price
 from xe_sizer.summary import COMPUTE, bound_of, layout_of, scenario_of

@@ -17,6 +17,7 @@ from xe_sizer.scenario.scenario import (
     ScenarioFile,
     read_scenario,
     scenario_json_schema,
+    serves,
     variable_name,
 )
 
@@ -68,7 +69,7 @@ BAD_LINES = [
     ("gpus: 4000000", "'gpus' must be at most 1000000, not 4000000", 7, None),
     ("gpus: 1e1", "'gpus' must be a whole number, not 10.0", 7, "write 10"),
     ("gpus: 16 GPUs", "'gpus' must be a whole number, not '16 GPUs'", 7, None),
-    ("job: qlra", "'job' must be one of pretrain, sft, lora, qlora, p-tuning, not 'qlra'", 6,
+    ("job: qlra", "'job' must be one of pretrain, sft, lora, qlora, p-tuning, inference, not 'qlra'", 6,
      "did you mean 'qlora' or 'lora'?"),
     ("precision: 16", "'precision' must be one of fp32, tf32, bf16, fp16, fp8, fp4, not 16", 12, None),
     ("server: 9680", "'server' must be text, not 9680", 9, "put it in quotes to make it text"),
@@ -140,6 +141,10 @@ BAD_PAIRS = [
     ("layout: {dp: 4}\ntrain: {global_batch: 6}", "'global_batch' (6) is not a multiple of 'dp' (4)", 3, 23),
     ("layout: {dp: 4}\ntrain: {global_batch: 6, micro_batch: 2}",
      "'global_batch' (6) is not a multiple of 'micro_batch' x 'dp' (8)", 3, 23),
+    ("serve: {request_rate: 5,\n  batch: 8}", "'request_rate' and 'batch' are both given", 3, 10),
+    ("serve: {kv_cache: fp8, scheme: w8a8k8}", "'scheme' and 'kv_cache' are both given", 2, 19),
+    ("serve: {acceptance_rate: 0.7}", "'acceptance_rate' needs 'draft_tokens'", 2, 26),
+    ("serve: {draft_tokens: 0, draft_cost: 0.1}", "'draft_cost' needs 'draft_tokens'", 2, 38),
 ]  # fmt: skip
 
 
@@ -254,6 +259,8 @@ def test_variables_alone_are_enough() -> None:
         ("data: {samples: 2, mean_tokens: 5, tokens: 10}", {"data.samples": 4}, {}, "data.samples",
          "data.tokens"),
         ("data: {samples: 2, mean_tokens: 5}", {"data.tokens": 4}, {}, "data.tokens", "data.samples"),
+        ("serve: {request_rate: 3}", {"serve.batch": 8}, {}, "serve.batch", "serve.request_rate"),
+        ("serve: {weights: fp8}", {}, {"XE_SIZER_SCHEME": "w4a16"}, "serve.scheme", "serve.weights"),
     ],
 )  # fmt: skip
 def test_a_flag_replaces_what_says_the_same_in_another_way(
@@ -341,7 +348,7 @@ def test_the_json_schema_accepts_what_is_read_and_refuses_typos(tmp_path: Path) 
 def test_every_key_has_a_description() -> None:
     for name, definition in scenario_json_schema()["$defs"].items():
         for key, schema in definition["properties"].items():
-            sections = ("data", "train", "layout", "lora", "p_tuning", "limits", "cost", "efficiency")
+            sections = ("data", "train", "layout", "lora", "p_tuning", "limits", "cost", "efficiency", "serve")
             assert "description" in schema or key in sections, f"{name}.{key}"
 
 
@@ -368,3 +375,22 @@ def _at(values: object, dotted: str) -> object:
     for part in dotted.split("."):
         values = getattr(values, part)
     return values
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("job: inference", True),
+        ("serve: {engine: vllm}", True),
+        ("serve: {engine: vllm}\njob: inference", True),
+        ("serve: {engine: vllm}\njob: lora", False),
+        ("limits: {max_ttft_s: 1}", False),
+        ("gpus: 8", False),
+    ],
+)
+def test_a_scenario_that_asks_for_inference(tmp_path: Path, text: str, asked: bool) -> None:
+    assert serves(read_scenario(write(tmp_path, f"model: m\n{text}\n"), {}, {})) is asked
+
+
+def test_a_variable_alone_makes_no_scenario_one_of_inference(tmp_path: Path) -> None:
+    assert not serves(read_scenario(write(tmp_path, "model: m\n"), {}, {"XE_SIZER_ENGINE": "vllm"}))

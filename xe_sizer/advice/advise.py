@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xe_sizer.advice.change import OPTION_OF, Change, command
 from xe_sizer.advice.levers import FOR_LIMITS, OTHER_JOB, SAME_JOB, Lever, less_offload
 from xe_sizer.advice.trials import Option, Trials
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result import Advice
+from xe_sizer.scenario.change import Change, command
+from xe_sizer.scenario.scenario import OPTION_OF
 from xe_sizer.sizing import Priced, meets_limits, price
 from xe_sizer.training.layout import WORDS
 from xe_sizer.units import GIB, HOUR_S

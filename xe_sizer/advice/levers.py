@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from xe_sizer.advice.change import Change
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.change import Change
 from xe_sizer.sizing import LARGEST_SEARCH, Priced
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.memory import accumulates_whole_gradients

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from xe_sizer.advice.change import Change, changed, together
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.question import resolve
+from xe_sizer.scenario.change import Change, changed, together
 from xe_sizer.sizing import Priced, meets_limits, price
 from xe_sizer.units import HOUR_S
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.advice.change import flags_with
 from xe_sizer.cli.options import (
     ColorOption,
     ExitZeroOption,
@@ -27,6 +26,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.variations import FORMATS, render_variation
 from xe_sizer.result import Result
+from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.scenario import OPTIONS
 
 app = typer.Typer(add_completion=False)

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from xe_sizer import __version__
-from xe_sizer.advice.change import flags_with
 from xe_sizer.cli.options import given_scenario, option_and_value
 from xe_sizer.cli.output import Output, gate
 from xe_sizer.cli.progress import Progress
@@ -18,6 +17,7 @@ from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.sweep import render_sweep
 from xe_sizer.result import SCHEMA_VERSION
+from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.scenario import OPTIONS, Given
 
 

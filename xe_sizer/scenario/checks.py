@@ -24,6 +24,7 @@ def contradictions(merged: Mapping[str, Any], locate: Locate) -> list[Problem]:
         *_histogram(scenario),
         *_batches(scenario),
         *_layout(scenario),
+        *_serving(scenario),
     ]
     return [Problem(message, locate(tuple(key.split("."))), hint) for key, message, hint in found]
 
@@ -54,18 +55,35 @@ def _number(value: object) -> float | None:
 
 
 def _exclusive(scenario: _Numbers) -> Iterator[_Contradiction]:
-    if scenario.raw("server") is not None and scenario.raw("gpu") is not None:
-        yield "gpu", "'server' and 'gpu' are both given", "a server names its GPU; remove one of them"
-    if scenario.raw("train.steps") is not None and scenario.raw("train.epochs") is not None:
-        yield "train.epochs", "'steps' and 'epochs' are both given", "remove one of them"
+    yield from _both(scenario, "server", "gpu", "a server names its GPU; remove one of them")
+    yield from _both(scenario, "train.steps", "train.epochs", "remove one of them")
     if scenario.raw("efficiency.ideal") is True:
         for name in ("flops", "memory"):
-            if scenario.raw(f"efficiency.{name}") is not None:
-                message = f"'ideal' and '{name}' are both given"
-                yield f"efficiency.{name}", message, "ideal means 1 for both; remove one of them"
+            hint = "ideal means 1 for both; remove one of them"
+            yield from _both(scenario, "efficiency.ideal", f"efficiency.{name}", hint)
     gpus, most = scenario("gpus"), scenario("limits.max_gpus")
     if gpus and most and gpus > most:
         yield "gpus", f"'gpus' ({gpus:g}) is above 'max_gpus' ({most:g})", None
+
+
+def _both(scenario: _Numbers, first: str, second: str, hint: str) -> Iterator[_Contradiction]:
+    """Two keys of which at most one may be given."""
+    if scenario.raw(first) is not None and scenario.raw(second) is not None:
+        names = (key.rpartition(".")[2] for key in (first, second))
+        yield second, "'{}' and '{}' are both given".format(*names), hint
+
+
+def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
+    loads = [f"serve.{name}" for name in ("request_rate", "concurrency", "batch")]
+    given = [key for key in loads if scenario.raw(key) is not None]
+    for further in given[1:]:
+        yield from _both(scenario, given[0], further, "a load is one of request_rate, concurrency and batch")
+    for name in ("weights", "activations", "kv_cache"):
+        hint = "a scheme names all three formats; remove it, or write its formats as weights, activations and kv_cache"
+        yield from _both(scenario, "serve.scheme", f"serve.{name}", hint)
+    for name in ("acceptance_rate", "draft_cost"):
+        if scenario.raw(f"serve.{name}") is not None and not scenario("serve.draft_tokens"):
+            yield f"serve.{name}", f"'{name}' needs 'draft_tokens'", "say how many tokens speculation proposes a step"
 
 
 def _lengths(scenario: _Numbers) -> Iterator[_Contradiction]:

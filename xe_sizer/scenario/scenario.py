@@ -17,15 +17,22 @@ from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
 __all__ = [
+    "INFERENCE",
     "OPTIONS",
+    "OPTION_OF",
+    "REPLACES",
     "SERVE_OPTIONS",
     "BadScenarioError",
     "Given",
     "ScenarioFile",
     "read_scenario",
     "scenario_json_schema",
+    "serves",
     "variable_name",
 ]
+
+INFERENCE = "inference"
+"""The one job that is no training."""
 
 OPTIONS: Mapping[str, str] = MappingProxyType({
     "model": "model",
@@ -106,22 +113,23 @@ _ONLY_SERVE = {
 }
 _SHARED = (
     "model", "gpu", "server", "gpus", "nodes", "precision", "tp", "pp", "ep", "dp", "flops-efficiency",
-    "memory-efficiency", "ideal", "max-gpus", "price-per-gpu-hour",
+    "memory-efficiency", "ideal", "max-gpus", "min-headroom-gib", "price-per-gpu-hour",
 )  # fmt: skip
 SERVE_OPTIONS: Mapping[str, str] = MappingProxyType({name: OPTIONS[name] for name in _SHARED} | _ONLY_SERVE)
 """The same of the command that sizes inference."""
 
 _ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
+OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in _ALL_OPTIONS.items()})
+"""The option of every key that has one."""
 TWO_WAY = frozenset({"layout.sequence_parallel"})
 """Switches that can also be put off: --no-..."""
 
-_OPTION_OF = {key: option for option, key in _ALL_OPTIONS.items()}
 _PREFIX = "XE_SIZER_"
 _OTHER_VARIABLES = frozenset({"XE_SIZER_PROFILES"})
 
 # A key from a flag or variable takes the place of the keys that say the same in another way.
 _STATISTICS = ("samples", "mean_tokens", "min_tokens", "max_tokens", "tokens", "histogram")
-_REPLACES: dict[str, tuple[str, ...]] = {
+REPLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("gpu",),
     "gpu": ("server",),
     "gpus": ("nodes",),
@@ -168,6 +176,13 @@ class Given:
     def folder_for(self, key: str) -> Path | None:
         """Where a relative path in a dotted key starts: None (the current folder) for flags and variables."""
         return self.folder if self.origin.get(key) == "file" else None
+
+
+def serves(given: Given) -> bool:
+    """Whether a scenario asks for inference: its job says so, or its file has a `serve` section and names no job."""
+    if given.values.job is not None:
+        return given.values.job == INFERENCE
+    return any(key.startswith("serve.") and origin == "file" for key, origin in given.origin.items())
 
 
 class BadScenarioError(InputError):
@@ -243,9 +258,9 @@ class _Places:
         dotted = ".".join(str(part) for part in key_path[:2])
         for name in (dotted, str(key_path[0]) if key_path else ""):
             if self.origin.get(name) == "flag":
-                return Location(f"--{_OPTION_OF[name]}")
+                return Location(f"--{OPTION_OF[name]}")
             if self.origin.get(name) == "env":
-                return Location(variable_name(_OPTION_OF[name]))
+                return Location(variable_name(OPTION_OF[name]))
         return self.document.locate(key_path, key=key) if self.document else Location("command line")
 
 
@@ -301,7 +316,7 @@ def _kind(key: str) -> type:
 def _overlay(merged: dict[str, Any], origin: dict[str, str], layer: Mapping[str, object], name: str) -> None:
     """Put a layer over what is merged so far, and take out what it replaces."""
     for key, value in layer.items():
-        for replaced in _REPLACES.get(key, ()):
+        for replaced in REPLACES.get(key, ()):
             if replaced not in layer and value is not False:  # a switch that is off replaces nothing
                 _remove(merged, origin, replaced)
     for key, value in layer.items():

@@ -7,11 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.scenario.scenario import OPTIONS, TWO_WAY, Given, read_scenario
-
-OPTION_OF = {key: option for option, key in OPTIONS.items()}
-# A flag of ours takes the place of the user's flag that says the same in another way.
-REPLACED_BY = {"server": "gpu", "gpu": "server", "nodes": "gpus", "gpus": "nodes", "train.epochs": "train.steps"}
+from xe_sizer.scenario.scenario import OPTION_OF, REPLACES, TWO_WAY, Given, read_scenario
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +37,9 @@ def changed(given: Given, values: Mapping[str, object]) -> Given:
     return read_scenario(given.path, flags_with(given.flags, values), given.environment)
 
 
-def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = ()) -> str:
+def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:
     """The command line that asks the question with the keys set; `folders` hold the user's own profiles."""
-    words = ["xe-sizer", "estimate"]
+    words = ["xe-sizer", name]
     if given.path is not None:
         words.append(str(given.path))
     asked = {**_kept(_from_environment(given), values), **flags_with(given.flags, values)}
@@ -66,8 +62,9 @@ def flags_with(flags: Mapping[str, object], values: Mapping[str, object]) -> dic
 
 
 def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
-    """The flags that stay beside the keys that are set."""
-    return {key: value for key, value in flags.items() if value is not None and REPLACED_BY.get(key, key) not in values}
+    """The flags that stay beside the keys that are set: none of those keys, and none that says the same otherwise."""
+    replaced = {*values, *(key for name in values for key in REPLACES.get(name, ()))}
+    return {key: value for key, value in flags.items() if value is not None and key not in replaced}
 
 
 def _text(value: object) -> str:
