@@ -25,7 +25,6 @@ from xe_sizer.serving.formats import ALIASES, FORMATS, SIXTEEN_BIT
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
 LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: lengths not stated"
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
-TWO_DIES = ("mi250", "mi250x")
 NARROW_PRECISIONS = ("fp8", "fp4", "nvfp4", "int8")
 
 
@@ -67,10 +66,10 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     InputError : what makes the record impossible to price
     """
     flags = Flags()
-    named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""), gpu=_device(record, flags))
+    named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""))
     model = model_of(named, registry)
     registry.built_models[model.name] = model.shape
-    hardware = hardware_of(named, registry)
+    hardware = hardware_of(record, registry)
     registry.built_servers[hardware.key] = hardware.server
     flags.assumed += [*model.assumed, *hardware.assumed]
     flags.put("model", model.name)
@@ -82,15 +81,6 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     _placement(record, flags)
     _load(record, flags)
     return flags
-
-
-def _device(record: Record, flags: Flags) -> str | None:
-    """The accelerator as software counts it: each die of a module of two is one."""
-    gpu = plain(record.gpu or "")
-    if gpu not in TWO_DIES:
-        return record.gpu
-    flags.assumed.append(f"a GPU is one of the two dies of an {record.gpu}, as ROCm counts")
-    return f"{gpu}-gcd"
 
 
 def engine_of(record: Record, vendor: str) -> tuple[str, str | None]:

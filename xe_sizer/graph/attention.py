@@ -132,7 +132,8 @@ def _cache(block: Block, tokens: Array) -> Iterator[Operator]:
 def _core(block: Block) -> Iterator[Operator]:
     """Full and windowed layers apart; a context-parallel rank holds 1/cp of the queries and sees all keys."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    windowed = block.layers * model.windowed_layers / model.layers if model.sliding_window else 0.0
+    windows = model.sliding_window is not None and inputs.kernels.windows
+    windowed = block.layers * model.windowed_layers / model.layers if windows else 0.0
     if windowed < block.layers:
         yield from _indexer(block, block.layers - windowed)
         ranked = model.indexer.top_k if model.indexer else None

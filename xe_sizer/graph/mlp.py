@@ -115,7 +115,7 @@ def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Ite
             module="experts",
             layers=block.layers,
             saved_bytes=saved_bytes,
-            m=routed / np.maximum(local, 1e-9),
+            m=routed / np.maximum(local, 1e-9) + inputs.kernels.expert_tile / 2.0,
             n=n,
             k=k,
             copies=local,

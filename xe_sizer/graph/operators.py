@@ -87,6 +87,8 @@ class Kernels:
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
     dropout : masks are drawn where the model has dropout
+    expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is waste in the mean
+    windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
         product and all that only moves memory, but not the attention core)
     """
@@ -105,6 +107,8 @@ class Kernels:
     selective: str = "attention"
     residual: str = "apart"
     cache: str = "none"
+    expert_tile: float = 0.0
+    windows: bool = True
 
 
 # Share of an operator's forward that selective recomputation runs again.

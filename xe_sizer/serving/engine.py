@@ -32,6 +32,8 @@ class EngineKernels(_Part, frozen=True):
     split over the keys, per-head (the same, reading keys and values for every query head), or eager.
 
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
+    `windows` where layers with a sliding window keep no more than it.
+    `expert_tile`: rows that a grouped product rounds each expert's share up to.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
     """
 
@@ -48,6 +50,8 @@ class EngineKernels(_Part, frozen=True):
     repeats_kv: bool
     fused_casts: bool
     all_logits: bool
+    windows: bool
+    expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
 
 
 class NarrowKernel(_Part, frozen=True):

@@ -16,11 +16,14 @@ CONVOLUTION_BYTES = 2.0
 INDEXER_KEY_BYTES = 1.0 + 4 / 128  # fp8 with a float32 scale per 128 (DeepSeek-V3.2)
 
 
-def attention_layers(model: ModelShape) -> tuple[float, float]:
-    """Layers that keep keys and values of all tokens, and those that keep a window of them [-]."""
+def attention_layers(model: ModelShape, windows: bool = True) -> tuple[float, float]:
+    """Layers that keep keys and values of all tokens, and those that keep a window of them [-].
+
+    windows : whether the engine keeps windows; else windowed layers keep all tokens too
+    """
     layers = float(sum(count for kind, count in model.layer_kinds if kind.mixer == "attention"))
     own = layers * (model.kv_layers / model.layers if model.kv_layers is not None else 1.0)
-    windowed = own * model.windowed_layers / model.layers if model.sliding_window else 0.0
+    windowed = own * model.windowed_layers / model.layers if model.sliding_window and windows else 0.0
     return own - windowed, windowed
 
 
@@ -41,14 +44,16 @@ def token_bytes(model: ModelShape, cache: Format) -> float:
     return float((full or windowed) * layer_token_bytes(model, cache))
 
 
-def sequence_bytes(model: ModelShape, cache: Format, tokens: ArrayLike, placements: Placements, block: int) -> Array:
+def sequence_bytes(
+    model: ModelShape, cache: Format, tokens: ArrayLike, placements: Placements, block: int, windows: bool = True
+) -> Array:
     """Cache of one sequence on one rank [bytes], tokens rounded up to whole blocks.
 
     Windowed layers keep at most their window (and the block that it ends in); state-space layers a state of fixed
     size. Pipeline stages share the layers.
     """
     held = np.ceil(as_array(tokens) / block) * block
-    full, windowed = attention_layers(model)
+    full, windowed = attention_layers(model, windows)
     layer = layer_token_bytes(model, cache, placements.tp)
     size = full * layer * held
     if windowed and model.sliding_window:

@@ -17,6 +17,7 @@ from xe_sizer.units import GIB
 FLOAT32 = 4.0
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output.
 HIDDEN_TENSORS = 3.0
+SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
 FORMULAS: dict[str, tuple[str, str]] = {
     "weights": ("elements of the rank's shards x bytes of the format", "checkpoints of the format"),
     "KV cache": (
@@ -75,7 +76,8 @@ def serving_memory(job: ServeJob, placements: Placements) -> ServingMemory:
     memory, batching = job.engine.memory, job.engine.batching
     card = job.server.accelerator.memory_bytes
     several = (placements.gpus > 1).astype(float)
-    tensors = step_tensors(job, placements, batching.max_step_tokens, batching.max_sequences)
+    sampled = min(batching.max_sequences, SAMPLED_TOGETHER)
+    tensors = step_tensors(job, placements, batching.max_step_tokens, sampled)
     fixed = {
         "weights": rank_weight_bytes(job.model, job.scheme, placements),
         **tensors,
@@ -102,8 +104,13 @@ def max_sequences(job: ServeJob, placements: Placements, memory: ServingMemory, 
 
     Each attention rank has a pool of its own; pipeline stages hold all sequences, each its layers of them.
     """
-    each = sequence_bytes(job.model, job.scheme.cache, tokens, placements, job.engine.memory.block_tokens)
+    each = _sequence_bytes(job, placements, tokens)
     return np.asarray(memory.pool_bytes / each * placements.dp)
+
+
+def _sequence_bytes(job: ServeJob, placements: Placements, tokens: ArrayLike) -> Array:
+    block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
+    return sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
 
 
 def static_peak(
@@ -115,12 +122,9 @@ def static_peak(
     often as the engine holds it.
     """
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
-    block, copies = job.engine.memory.block_tokens, job.engine.memory.cache_copies
+    copies = job.engine.memory.cache_copies
     share = batch / as_array(placements.dp)
-    early, late = (
-        share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block)
-        for tokens in (inputs, inputs + outputs)
-    )
+    early, late = (share * _sequence_bytes(job, placements, tokens) for tokens in (inputs, inputs + outputs))
     first = step_tensors(job, placements, share * inputs, share)
     last = step_tensors(job, placements, share, share)
     prefill, decode = early + sum(first.values()), copies * late + sum(last.values())

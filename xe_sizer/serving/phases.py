@@ -159,6 +159,8 @@ def _kernels(job: ServeJob) -> Kernels:
         repeats_kv=chosen.repeats_kv,
         residual=chosen.residual,
         cache=chosen.cache,
+        expert_tile=chosen.expert_tile,
+        windows=chosen.windows,
     )
 
 

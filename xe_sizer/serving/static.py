@@ -78,7 +78,8 @@ def static_batch(
     """Latencies of a static batch.
 
     ttft = prefill of all; request = (prefill + (outputs - 1) x step) x waves, where a pool of `capacity` sequences
-    takes a larger batch in waves, each starting as the one before ends. traffic : prefix hits and speculation
+    takes a larger batch in waves, each starting as the one before ends: the first token waits for those before.
+    traffic : prefix hits and speculation
     """
     batch, outputs = as_array(batch), as_array(outputs)
     together = np.minimum(batch, np.maximum(as_array(capacity), 1.0))
@@ -87,7 +88,15 @@ def static_batch(
     past = traffic.inputs - traffic.new_inputs if traffic else 0.0
     prefill, steps = prefill_time(job, placements, together, inputs, past)
     decode = decode_time(job, placements, together, inputs, outputs, traffic.draft_tokens + 1.0 if traffic else 1.0)
-    ttft_s = prefill.total_s * steps + job.engine.request_s
+    prefill_s = prefill.total_s * steps + job.engine.request_s
     drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost if traffic else 1.0
     tpot_s = decode.total_s * drafts / gained
-    return StaticBatch(prefill, decode, ttft_s, tpot_s, (ttft_s + np.maximum(outputs - 1.0, 0.0) * tpot_s) * waves)
+    wave_s = prefill_s + np.maximum(outputs - 1.0, 0.0) * tpot_s
+    ttft_s = prefill_s + _waves_before(waves) * wave_s
+    return StaticBatch(prefill, decode, ttft_s, tpot_s, wave_s * waves)
+
+
+def _waves_before(waves: Array) -> Array:
+    """Waves that a request of a batch waits for in the mean [-]: of w waves floor(w) are full, the last is not."""
+    full = np.floor(waves)
+    return np.asarray((full * (full - 1.0) / 2.0 + (waves - full) * full) / waves)
