@@ -112,6 +112,8 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
         name = ALIASES.get(weights, weights)
+        if name == "int4" and "awq" in conditions(record):
+            name = "awq"
         if published == "mxfp4" and FORMATS.get(name, FORMATS["bf16"]).element_bytes < SIXTEEN_BIT:
             flags.put("serve.weights", published, f"weights {record.weights} read as {published}, as published")
         elif name in FORMATS:

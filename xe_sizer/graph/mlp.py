@@ -21,8 +21,10 @@ from xe_sizer.graph.pieces import (
     weight_traffic,
 )
 
+SMALLEST_TILE = 16.0  # rows
 PERMUTE_PASSES = (2.0, 2.0)
-DISPATCH_LAUNCHES, COMBINE_LAUNCHES = (6.0, 6.0), (4.0, 4.0)
+DISPATCH_LAUNCHES = {"eager": (6.0, 6.0), "fused": (2.0, 2.0)}
+COMBINE_LAUNCHES = {"eager": (4.0, 4.0), "fused": (1.0, 1.0)}
 
 
 def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
@@ -74,14 +76,15 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from linear(block, "latent down", ("latent_down",), tokens / rank.tp, inputs.zeros)
     permuted = routed * (experts.latent or model.hidden) * e
     kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
-    yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES, kept)
+    routing = inputs.kernels.routing
+    yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES[routing], kept)
     there = (("all_to_all", permuted),)
     yield exchange(block, "expert dispatch", "experts", "ep", there, there)
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
     imbalance = np.where(rank.ep > 1, inputs.kernels.expert_imbalance, 1.0)
     yield from _grouped(block, experts, routed * imbalance, touched_experts(block, experts))
     yield exchange(block, "expert combine", "experts", "ep", there, there)
-    yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES, permuted)
+    yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
     latent_bytes = tokens / rank.tp * (experts.latent or 0) * e
     yield from linear(block, "latent up", ("latent_up",), tokens / rank.tp, latent_bytes)
     yield from _shared(block, experts, tokens)
@@ -104,6 +107,8 @@ def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Ite
     """The products of `local` experts as one grouped kernel each; `routed` token copies are shared evenly."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     one = np.ones_like(local)
+    each = routed / np.maximum(local, 1e-9)
+    rows = each + np.clip(each, SMALLEST_TILE, inputs.kernels.expert_tile) / 2.0 if inputs.kernels.expert_tile else each
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     matrices = 2.0 if model.gated else 1.0
     width = routed * experts.ffn / rank.expert_tp
@@ -115,7 +120,7 @@ def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Ite
             module="experts",
             layers=block.layers,
             saved_bytes=saved_bytes,
-            m=routed / np.maximum(local, 1e-9) + inputs.kernels.expert_tile / 2.0,
+            m=rows,
             n=n,
             k=k,
             copies=local,

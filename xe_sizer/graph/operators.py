@@ -87,6 +87,7 @@ class Kernels:
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
     dropout : masks are drawn where the model has dropout
+    routing : eager, or fused: choosing, sorting and summing up in three kernels
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is waste in the mean
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
@@ -107,6 +108,7 @@ class Kernels:
     selective: str = "attention"
     residual: str = "apart"
     cache: str = "none"
+    routing: str = "eager"
     expert_tile: float = 0.0
     windows: bool = True
 

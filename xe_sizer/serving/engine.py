@@ -51,6 +51,7 @@ class EngineKernels(_Part, frozen=True):
     fused_casts: bool
     all_logits: bool
     windows: bool
+    routing: Literal["fused", "eager"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
 
 

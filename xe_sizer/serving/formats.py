@@ -36,7 +36,8 @@ _LIST = (
     Format("fp8", 1.0, "fp8", source="a scale per tensor"),
     Format("fp8-block", 1.0 + 4 / 128**2, "fp8", source="a float32 scale per 128 x 128 block (DeepSeek-V3)"),
     Format("int8", 1.0, "int8", source="a scale per output channel"),
-    Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ, AWQ)"),
+    Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ)"),
+    Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own"),
     Format("int4-plain", 0.5, "int4", source="a scale per output channel"),
     Format("nf4", 0.5 + 1 / 64 + 4 / (64 * 256), None, source="8-bit scale per 64, doubly quantised (QLoRA)"),
     Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)"),
@@ -44,7 +45,7 @@ _LIST = (
     Format("mxfp4", 0.5 + 1 / 32, "fp4", experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss"),
 )
 FORMATS: Mapping[str, Format] = {one.name: one for one in _LIST}
-ALIASES = {"fp4": "nvfp4", "gptq": "int4", "awq": "int4", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
+ALIASES = {"fp4": "nvfp4", "gptq": "int4", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
 CACHE_FORMATS = ("bf16", "fp16", "fp8", "int8", "int4-plain", "fp32")
 
 

@@ -159,6 +159,7 @@ def _kernels(job: ServeJob) -> Kernels:
         repeats_kv=chosen.repeats_kv,
         residual=chosen.residual,
         cache=chosen.cache,
+        routing=chosen.routing,
         expert_tile=chosen.expert_tile,
         windows=chosen.windows,
     )
