@@ -17,18 +17,18 @@ BF16 = Scheme(FORMATS["bf16"], FORMATS["bf16"], FORMATS["bf16"], "bf16")
 HYBRIDS = ("jamba-v0.1", "nemotron-h-8b", "qwen3-next-80b-a3b")
 
 
-def asked(model: str = "llama-3.1-8b", **flags: object) -> ServeQuestion:
+def asked(model: object = "llama-3.1-8b", **flags: object) -> ServeQuestion:
     """A question; `serve__batch=1` stands for the key serve.batch. One H100 unless another gpu or server is named."""
     given = {name.replace("__", "."): value for name, value in flags.items()}
     hardware = {} if "gpu" in given or "server" in given else {"gpu": "h100-sxm-80gb"}
     return resolve_serving(read_scenario(None, {"model": model, **hardware, **given}, {}), REGISTRY)
 
 
-def served(model: str = "llama-3.1-8b", **flags: object) -> Served:
+def served(model: object = "llama-3.1-8b", **flags: object) -> Served:
     return size(asked(model, **flags))
 
 
-def job(model: str = "llama-3.1-8b", **flags: object) -> ServeJob:
+def job(model: object = "llama-3.1-8b", **flags: object) -> ServeJob:
     return asked(model, **flags).job
 
 
