@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.inference_of import inference_of
+from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, inference_of
 from xe_sizer.evidence.measured import measured_peak_bytes
+from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.scenario.scenario import read_scenario
@@ -15,8 +16,6 @@ from xe_sizer.service.question import ServeQuestion, resolve_serving
 from xe_sizer.service.sizing import Served, size
 from xe_sizer.serving.memory import static_peak
 from xe_sizer.units import MILLI
-
-RATE_ONLY = "open loop"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +45,7 @@ def serve_record(record: Record, registry: RecordRegistry) -> ServedRecord:
     InputError : why it cannot be answered
     """
     words = (record.notes or "").lower()
-    if RATE_ONLY in words and "infinite request rate" not in words and record.request_rate is None:
+    if RATE_ONLY in words and AT_ONCE not in words and record.request_rate is None:
         raise InputError(Problem("the rate at which requests arrived is not stated"))
     flags = inference_of(record, registry)
     question = resolve_serving(read_scenario(None, flags.values, {}), registry)
@@ -65,7 +64,8 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
     measured, point, served = found.record.measured, found.served.point, found.served
     traffic = served.question.traffic
     first_ms = measured.ttft_ms or measured.prefill_ms
-    bounded = served.question.load is not None  # latencies of a full replica depend on how many requests wait
+    # Latencies of a full replica, or of a queue that starts full, depend on how many requests wait.
+    bounded = served.question.load is not None and AT_ONCE not in conditions(found.record)
     if first_ms and bounded:
         yield Figure("ttft", first_ms * MILLI, point.ttft_s)
     step_ms = measured.tpot_ms or measured.tpot_ms_p50

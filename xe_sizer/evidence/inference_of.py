@@ -25,6 +25,8 @@ from xe_sizer.serving.formats import ALIASES, FORMATS, SIXTEEN_BIT
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
 LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: lengths not stated"
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
+RATE_ONLY, AT_ONCE = "open loop", "infinite request rate"
+REQUESTS = re.compile(r"(\d+) requests")
 NARROW_PRECISIONS = ("fp8", "fp4", "nvfp4", "int8")
 
 
@@ -147,6 +149,9 @@ def _placement(record: Record, flags: Flags) -> None:
 def _load(record: Record, flags: Flags) -> None:
     """Batch, concurrency or rate as stated; else as much as a replica takes."""
     flags.put("serve.batch", record.sequences)
+    counted = REQUESTS.search(conditions(record))
+    if record.sequences is None and counted and AT_ONCE in conditions(record):
+        flags.put("serve.batch", int(counted[1]), f"{counted[1]} requests at once: an infinite request rate")
     flags.put("serve.concurrency", record.concurrency)
     flags.put("serve.request_rate", record.request_rate)
     if record.input_len is None and record.output_len is None:

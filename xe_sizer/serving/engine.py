@@ -133,6 +133,7 @@ class EngineBatching(_Part, frozen=True):
 
     continuous : a request joins and leaves at any step; static: a batch runs to its end
     chunked_prefill : prompts are cut, so that prefill and decode share a step; else a prefill stops the decodes
+    first_token : comes out of the prefill, or of a decode step behind it
     reserves : cache for the whole answer when a request starts, or only what is used
     """
 
@@ -140,6 +141,7 @@ class EngineBatching(_Part, frozen=True):
     chunked_prefill: bool
     max_sequences: Count
     max_step_tokens: Count
+    first_token: Literal["prefill", "decode"]
     reserves: Literal["whole", "used"]
 
 
