@@ -129,7 +129,7 @@ def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
     forward = _moved_s(2.0 * op.state_bytes, 1.0, device)
     for m, n, k, copies in op.products:
         once = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes) - law.floor_s
-        forward = forward + law.floor_s + once * copies
+        forward = forward + np.where(m * n * k * copies > 0, law.floor_s + once * copies, 0.0)
     return forward, SCAN_BACKWARD * forward
 
 
