@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.hardware import Server
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.registry import Registry, is_path
 from xe_sizer.profiles.server import bare_server
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.scenario.schema import CostSection
@@ -85,6 +85,40 @@ def in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]
         return True, place.name != str(given.path), place.name, place.line, place.column or 0
 
     return sorted(problems, key=order)
+
+
+def with_further(problems: Iterable[Problem], further: Iterable[Problem], given: Given) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model and hardware have against the rest of it.
+
+    A place that has a problem already gets no second one, which would follow from the first.
+    """
+    found = list(problems)
+    places = {problem.location for problem in found}
+    return in_reading_order([*found, *(problem for problem in further if problem.location not in places)], given)
+
+
+def resolved_scenario(
+    values: Mapping[str, Any], origin: Mapping[str, str], model: ModelShape, server: Server
+) -> dict[str, Any]:
+    """Resolved keys, nested as in the scenario file, with the origin of each."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        holder = nested.setdefault(section, {}) if section else nested
+        holder[name] = value
+    gpu = server.accelerator
+    nested["server"] = nested.get("server", server.name)
+    nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name
+    # What was named by a path has a name of its own, which reports use.
+    nested["names"] = {"model": model.name, "server": server.name, "gpu": gpu.name, "vendor": gpu.vendor}
+    nested["origin"] = dict(origin)
+    return nested
+
+
+def whole_servers(billed: int, used: int) -> Iterator[str]:
+    """What to say where a server's price pays for accelerators that are not used."""
+    if billed > used:
+        yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
 
 
 def gpu_count(choices: Choices, server: Server | None) -> int | None:

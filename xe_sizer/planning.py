@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from xe_sizer import __version__
+from xe_sizer.energy import energy_kwh
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.plan_result import OBJECTIVES, Answers, Candidate, LeftOut, PlanResult, Rule, Search
 from xe_sizer.profiles.registry import Registry
@@ -23,7 +24,7 @@ from xe_sizer.search.frontier import Frontier, Progress, frontier
 from xe_sizer.search.price import Choice
 from xe_sizer.search.space import layout_chunks
 from xe_sizer.sizing import Priced, longest_step_s, meets_limits, no_layout
-from xe_sizer.summary import bound_of, energy_kwh, layout_of, scenario_of
+from xe_sizer.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline

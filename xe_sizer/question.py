@@ -18,6 +18,7 @@ from xe_sizer.choices import (
     price_per_gpu_hour,
     relative,
     server_of,
+    with_further,
 )
 from xe_sizer.conflicts import conflicts
 from xe_sizer.devices import Efficiency, device_of, supported_precisions
@@ -28,7 +29,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import network
 from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
 from xe_sizer.scenario.methods.lora import resolve_targets
-from xe_sizer.scenario.scenario import Given
+from xe_sizer.scenario.scenario import Given, serves
 from xe_sizer.search.space import Rules
 from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
@@ -96,6 +97,8 @@ def resolve(given: Given, registry: Registry) -> Question:
     ------
     InputError : every unknown name, unsupported combination and contradiction with the model or hardware
     """
+    if serves(given):
+        raise InputError(_inference(given))
     problems: list[Problem] = []
     question = _resolved(given, registry, problems)
     if problems or question is None:
@@ -103,15 +106,18 @@ def resolve(given: Given, registry: Registry) -> Question:
     return question
 
 
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it.
+def _inference(given: Given) -> Problem:
+    """What to say to a scenario that another command answers."""
+    asked = "the job is inference" if given.values.job else "a scenario with a 'serve' section and no job is inference"
+    hint = f"'xe-sizer serve{f' {given.path}' if given.path else ''}' sizes inference; --job sft and others are trained"
+    return Problem(asked, given.locate(("job",) if given.values.job else ("serve",), key=True), hint)
 
-    A place that has a problem already gets no second one, which would follow from the first.
-    """
-    found, further = list(problems), list[Problem]()
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
+    further: list[Problem] = []
     _resolved(rest, registry, further)
-    places = {problem.location for problem in found}
-    return in_reading_order([*found, *(problem for problem in further if problem.location not in places)], rest)
+    return with_further(problems, further, rest)
 
 
 def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Question | None:
@@ -308,6 +314,8 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         yield f"lora settings have no effect on the job {job.method.name}"
     if job.method.name != "p-tuning" and any(key.startswith("p_tuning.") for key in given.origin):
         yield f"p_tuning settings have no effect on the job {job.method.name}"
+    if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
+        yield f"serve settings have no effect on the job {job.method.name}"
     yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
     yield from (f"{job.server.name}: {assumption}" for assumption in job.server.assumptions)
     if job.server.accelerator.laws.assumed and not efficiency.fixed:

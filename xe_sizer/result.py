@@ -6,7 +6,7 @@ Field names are the contract: add, never rename, within schema version 1. Compon
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -96,14 +96,8 @@ class MomentMemory(Struct, frozen=True):
     bytes: float
 
 
-class Memory(Struct, frozen=True):
-    """Memory of the worst GPU at its worst moment; `gpu` says which (pipeline stage), `phase` when.
-
-    `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
-    of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
-    how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
-    gets gradients in the whole model.
-    """
+class Ledger(Struct, frozen=True):
+    """Memory of the worst GPU at its worst moment; `gpu` says which, `phase` when. The components sum to the peak."""
 
     peak_bytes: float
     usable_bytes: float
@@ -111,6 +105,17 @@ class Memory(Struct, frozen=True):
     phase: str
     gpu: str
     components: tuple[MemoryComponent, ...]
+
+
+class Memory(Ledger, frozen=True):
+    """Memory of a training job; `gpu` names the pipeline stage.
+
+    `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
+    of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
+    how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
+    gets gradients in the whole model.
+    """
+
     host_bytes: float = 0.0
     host_available_bytes: float | None = None
     allocated_bytes: float = 0.0
@@ -223,3 +228,14 @@ class Result(Struct, frozen=True):
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+
+
+R = TypeVar("R", bound=Struct)
+
+
+def with_advice(result: R, verdict: Verdict, advice: tuple[Advice, ...]) -> R:
+    """A result with its advice, the first piece of which mends the gravest reason of the verdict."""
+    if advice and verdict.reasons:
+        first = msgspec.structs.replace(verdict.reasons[0], fix=advice[0].change)
+        verdict = msgspec.structs.replace(verdict, reasons=(first, *verdict.reasons[1:]))
+    return msgspec.structs.replace(result, advice=advice, verdict=verdict)

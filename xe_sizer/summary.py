@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xe_sizer import __version__
-from xe_sizer.hardware import Accelerator
-from xe_sizer.profiles.registry import is_path
+from xe_sizer.choices import resolved_scenario, whole_servers
+from xe_sizer.energy import energy_kwh
+from xe_sizer.limits import limits_of, missed
 from xe_sizer.question import Question, at_the_speed_of_light
 from xe_sizer.result import (
     SCHEMA_VERSION,
@@ -40,11 +41,7 @@ from xe_sizer.training.step import timeline
 from xe_sizer.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
-KWH_J = 3.6e6
 COMPUTE = ("forward", "backward", "recompute")
-# Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
-TRAINING_POWER_SHARE = 0.85
-NODE_OVERHEAD = 1.25
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
@@ -84,19 +81,8 @@ def summarise(priced: Priced) -> Result:
 
 def scenario_of(question: Question) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
-    nested: dict[str, Any] = {}
-    for key, value in question.resolved.items():
-        section, _, name = key.rpartition(".")
-        holder = nested.setdefault(section, {}) if section else nested
-        holder[name] = value
     job = question.job
-    nested["server"] = nested.get("server", job.server.name)
-    gpu = job.server.accelerator
-    nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name
-    # What was named by a path has a name of its own, which reports use.
-    nested["names"] = {"model": job.model.name, "server": job.server.name, "gpu": gpu.name, "vendor": gpu.vendor}
-    nested["origin"] = dict(question.origin)
-    return nested
+    return resolved_scenario(question.resolved, question.origin, job.model, job.server)
 
 
 def layout_of(layouts: Layouts) -> Layout:
@@ -232,8 +218,8 @@ def _warnings(priced: Priced) -> Iterator[str]:
     if priced.host_unknown:
         needed = float(priced.ledger.host_bytes[0]) / GIB
         yield f"offloading needs {needed:,.0f} GiB of host memory a node, and how much there is is not known"
-    if priced.cost is not None and priced.billed_gpus > priced.gpus:
-        yield f"the price counts whole servers: {priced.billed_gpus} GPUs are paid for, {priced.gpus} used"
+    if priced.cost is not None:
+        yield from whole_servers(priced.billed_gpus, priced.gpus)
 
 
 def _cost(priced: Priced, time: Time) -> Cost:
@@ -248,26 +234,17 @@ def _cost(priced: Priced, time: Time) -> Cost:
     return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
 
 
-def energy_kwh(gpu: Accelerator, gpu_hours: float) -> float | None:
-    """Energy of accelerators in training with their share of the nodes, None where no design power is known [kWh]."""
-    power_w = None if gpu.tdp_w is None else gpu.tdp_w * TRAINING_POWER_SHARE * NODE_OVERHEAD
-    return None if power_w is None else gpu_hours * HOUR_S * power_w / KWH_J
-
-
 def _limits(priced: Priced, time: Time, cost: Cost) -> tuple[Limit, ...]:
     limits = priced.question.given.values.limits
     headroom_gib = (priced.usable_bytes - priced.peak_bytes) / GIB
     price = None if cost.price is None else cost.price.expected
-    asked = (
-        ("max_hours", limits.max_hours, time.total_s.expected / HOUR_S, 1),
-        ("max_cost", limits.max_cost, price, 1),
-        ("max_gpus", limits.max_gpus, float(priced.gpus), 1),
-        ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
-    )
-    return tuple(
-        Limit(name=name, limit=float(limit), value=value, ok=value is not None and sign * value <= sign * limit)
-        for name, limit, value, sign in asked
-        if limit is not None
+    return limits_of(
+        (
+            ("max_hours", limits.max_hours, time.total_s.expected / HOUR_S, 1),
+            ("max_cost", limits.max_cost, price, 1),
+            ("max_gpus", limits.max_gpus, float(priced.gpus), 1),
+            ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
+        )
     )
 
 
@@ -285,12 +262,7 @@ def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple
             f"offloading needs {memory.host_bytes / GIB:.0f} GiB of host memory a node, {host / GIB:.0f} GiB available"
         )
         reasons.append(Reason(code="out-of-host-memory", message=message))
-    for limit in limits:
-        if not limit.ok:
-            value = "unknown: no price given" if limit.value is None else f"{limit.value:,.1f}"
-            fix = "give a price with --price-per-gpu-hour" if limit.value is None else None
-            message = f"{limit.name} is {limit.limit:,.6g}, estimate {value}"
-            reasons.append(Reason(code=limit.name, message=message, fix=fix))
+    reasons += missed(limits)
     return tuple(reasons)
 
 

@@ -52,10 +52,15 @@ class Uncertainty:
         return Range(low=expected * self.low, expected=expected, high=expected * self.high)
 
 
+SPEED_OF_LIGHT = Uncertainty(
+    1.0, 1.0, "the speed of light, below which no software comes: a bound, not an estimate", False
+)
+
+
 @cache
-def published() -> Table:
-    """The table that ships."""
-    rows = json.loads(TABLE.read_text(encoding="utf-8"))
+def published(path: Path = TABLE) -> Table:
+    """A table that ships: that of training, or another."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
     return {
         (row["stack"], row["kind"], row["assumed"]): Residuals(row["runs"], row["sources"], row["low"], row["high"])
         for row in rows
@@ -86,23 +91,27 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     """
     stack = job.stack
     if efficiency.ideal:
-        text = "the speed of light, below which no software comes: a bound, not an estimate"
-        return Uncertainty(1.0, 1.0, text, False)
+        return SPEED_OF_LIGHT
     if efficiency.fixed:
         text = f"the efficiency that was given and the stack {stack.name}'s assumed {stack.uncertainty:.0%}"
-        return _symmetric(stack.uncertainty, text, False)
+        return symmetric(stack.uncertainty, text, False)
     if stack.calibrated_on:
         text = f"{stack.calibrated_on}; 80 % of them are closer than {stack.uncertainty:.0%}"
-        return _symmetric(stack.uncertainty, text, True)
+        return symmetric(stack.uncertainty, text, True)
     table, kind = published(), KINDS[job.method.name]
     name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
+    return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed))
+
+
+def from_residuals(table: Table, name: str, kind: str, assumed: bool, borrowed: bool) -> Uncertainty:
+    """The range of a quantity of one kind under one stack; wider where the accelerator's laws are borrowed."""
     low, high = blended(table, name, kind, assumed)
-    widened = math.log(BORROWED) if job.server.accelerator.laws.assumed else 0.0
+    widened = math.log(BORROWED) if borrowed else 0.0
     text, calibrated = _evidence(table, name, kind)
     return Uncertainty(math.exp(low - widened), math.exp(high + widened), text, calibrated)
 
 
-def _symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
+def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
     """Times are off by a factor rather than by a difference."""
     return Uncertainty(1.0 / (1.0 + error), 1.0 + error, evidence, calibrated)
 

@@ -1,0 +1,24 @@
+"""A scenario of inference to its result: the conductor beside `estimate`."""
+
+from __future__ import annotations
+
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.result import with_advice
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.serve_result import ServeResult
+from xe_sizer.service.advice import advise
+from xe_sizer.service.question import resolve_serving
+from xe_sizer.service.sizing import size
+from xe_sizer.service.summary import summarise
+
+
+def serve(given: Given, registry: Registry) -> ServeResult:
+    """Size one service.
+
+    Raises
+    ------
+    InputError : what the user can mend, all at once
+    """
+    served = size(resolve_serving(given, registry))
+    result = summarise(served)
+    return with_advice(result, result.verdict, advise(served, registry))

@@ -1,0 +1,119 @@
+"""Memory of a GPU that serves, as a ledger: what it is made of, what is available, and what is missing."""
+
+from __future__ import annotations
+
+from xe_sizer.result import MemoryComponent, Reason
+from xe_sizer.serve_result import ServeMemory
+from xe_sizer.service.sizing import Served
+from xe_sizer.service.uncertainty import MEMORY_ERROR_SHARE
+from xe_sizer.serving.kv_cache import sequence_bytes
+from xe_sizer.serving.memory import FORMULAS, static_peak
+from xe_sizer.units import GIB
+
+BESIDE = ("CUDA context", "communicators", "workspaces")
+CACHE = "KV cache"
+
+
+def serve_memory(served: Served) -> ServeMemory:
+    """The ledger: the pool as the engine allocates it, or the batch at its peak where the cache grows.
+
+    What does not fit is shown with the cache of one whole request, which is the least that serves [bytes].
+    """
+    parts = _parts(served)
+    peak = sum(parts.values())
+    usable = served.memory.usable_bytes
+    pp = int(served.placement.pp[0])
+    return ServeMemory(
+        peak_bytes=peak,
+        usable_bytes=usable,
+        headroom_bytes=usable - peak,
+        phase="the batch at its peak" if grows(served) else "the cache as allocated" if served.fits else "one request",
+        gpu="fullest pipeline stage" if pp > 1 else "every GPU of a replica",
+        components=tuple(
+            MemoryComponent(name=name, bytes=size, formula=FORMULAS[name][0], source=FORMULAS[name][1])
+            for name, size in parts.items()
+        ),
+        error_share=MEMORY_ERROR_SHARE,
+    )
+
+
+def margin(served: Served, memory: ServeMemory) -> str:
+    """How close: over, tight (the room beside one request is inside the error of the model) or headroom."""
+    if not served.fits:
+        return "over"
+    room = memory.headroom_bytes if grows(served) else _pool_bytes(served) - request_bytes(served)
+    return "tight" if room < memory.error_share * memory.usable_bytes else "headroom"
+
+
+def cache_bytes(served: Served, memory: ServeMemory) -> float:
+    """Room for the cache on one GPU: the pool, or all beside the other parts where it grows [bytes]."""
+    if not grows(served):
+        return _pool_bytes(served)
+    held = sum(part.bytes for part in memory.components if part.name == CACHE)
+    return max(memory.headroom_bytes + held, 0.0)
+
+
+def request_bytes(served: Served) -> float:
+    """Cache of one request at its full length on one GPU [bytes]."""
+    job, traffic = served.question.job, served.question.traffic
+    tokens, block = traffic.inputs + traffic.outputs, job.engine.memory.block_tokens
+    return float(sequence_bytes(job.model, job.scheme.cache, tokens, served.placement, block)[0])
+
+
+def shortage(served: Served, memory: ServeMemory) -> Reason:
+    """Why it does not fit: needed, available and missing memory of a GPU."""
+    available = _available_bytes(served)
+    sizes = {part.name: part.bytes for part in memory.components}
+    weights, cache = sizes["weights"], sizes[CACHE]
+    rest = memory.peak_bytes - weights - cache
+    engine = served.question.job.engine.memory
+    share = "" if grows(served) else f" ({engine.utilization:g} of {memory.usable_bytes / GIB:.1f} GiB)"
+    message = (
+        f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {available / GIB:.1f} GiB available{share}, "
+        f"{(memory.peak_bytes - available) / GIB:.1f} GiB missing: weights {weights / GIB:.1f}, "
+        f"KV cache of {_held(served)} {cache / GIB:.2f}, the rest {rest / GIB:.1f} GiB"
+    )
+    return Reason(code="out-of-memory", message=message)
+
+
+def grows(served: Served) -> bool:
+    return served.question.job.engine.memory.pool == "grows"
+
+
+def _held(served: Served) -> str:
+    if not grows(served):
+        return "one request"
+    sequences = _sequences(served)
+    return "one request" if sequences == 1 else f"{sequences:,.0f} requests"
+
+
+def _sequences(served: Served) -> float:
+    return served.question.amount if served.question.load == "batch" else max(served.point.running, 1.0)
+
+
+def _pool_bytes(served: Served) -> float:
+    return float(served.memory.pool_bytes[0])
+
+
+def _parts(served: Served) -> dict[str, float]:
+    fixed = {name: float(value[0]) for name, value in served.memory.fixed.items()}
+    if not grows(served):
+        weights = {"weights": fixed.pop("weights")}
+        return {**weights, CACHE: _pool_bytes(served) if served.fits else request_bytes(served), **fixed}
+    job, traffic = served.question.job, served.question.traffic
+    live = static_peak(job, served.placement, _sequences(served), traffic.inputs, traffic.outputs)
+    return {**{name: float(value[0]) for name, value in live.items()}, **{name: fixed[name] for name in BESIDE}}
+
+
+def _available_bytes(served: Served) -> float:
+    """What the engine may take of a GPU, its share of the whole or of what is free; graphs come on top [bytes]."""
+    card = served.memory.usable_bytes
+    if grows(served):
+        return card
+    engine = served.question.job.engine.memory
+    fixed = {name: float(value[0]) for name, value in served.memory.fixed.items()}
+    graphs = fixed.pop("CUDA graphs")
+    taken = sum(fixed.values())
+    free = engine.utilization_of == "free"
+    share = taken + engine.utilization * (card - taken) if free else engine.utilization * card
+    return min(share + graphs, card)

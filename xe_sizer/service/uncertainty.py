@@ -1,0 +1,32 @@
+"""How far off the figures of an inference service may be: from the residuals of published runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from xe_sizer.service.question import ServeQuestion
+from xe_sizer.uncertainty import SPEED_OF_LIGHT, Uncertainty, from_residuals, published, symmetric
+
+TABLE = Path(__file__).parent / "residuals.json"
+Quantity = Literal["ttft", "tpot", "request", "throughput"]
+# Contexts, workspaces, captured graphs and buffers differ by about 2 GiB between releases of one engine: assumed.
+MEMORY_ERROR_SHARE = 0.03
+
+
+def span(question: ServeQuestion, quantity: Quantity, assumed: bool = False) -> Uncertainty:
+    """The range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
+
+    A request takes most of its time token by token, and has the range of that. Engines without measurements have the
+    range of their parent, or of all. assumed : lengths are a guess
+    """
+    engine, efficiency = question.job.engine, question.job.efficiency
+    if efficiency.ideal:
+        return SPEED_OF_LIGHT
+    if efficiency.fixed:
+        text = f"the efficiency that was given and the engine {engine.name}'s assumed {engine.uncertainty:.0%}"
+        return symmetric(engine.uncertainty, text, False)
+    table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
+    known = (engine.name, engine.parent or "")
+    name = next((one for one in known if (one, kind, assumed) in table), engine.name)
+    return from_residuals(table, name, kind, assumed, bool(question.job.server.accelerator.laws.assumed))
