@@ -1,23 +1,23 @@
-"""Write xe_sizer/residuals.json from measured runs: python scripts/build_residuals.py FILE...
+"""Write the tables of residuals from measured runs: python scripts/build_residuals.py FILE...
 
-Prints how many runs lie inside a range in which their own source had no part.
+Records of training fill xe_sizer/residuals.json, those of inference xe_sizer/service/residuals.json. Prints how many
+runs lie inside a range in which their own source had no part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from xe_sizer import uncertainty
 from xe_sizer.evidence.records import read_records
-from xe_sizer.evidence.residuals import left_out_coverage, residual_table, runs_of
-from xe_sizer.uncertainty import TABLE
+from xe_sizer.evidence.residuals import Run, left_out_coverage, residual_table, runs_of, serving_runs_of
+from xe_sizer.service import uncertainty as serving
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path)
-    runs = runs_of(record for file in parser.parse_args().files for record in read_records(file).records)
+def write(runs: Sequence[Run], table: Path) -> None:
     rows = [
         {
             "stack": stack, "kind": kind, "assumed": assumed, "runs": found.runs, "sources": found.sources,
@@ -25,8 +25,20 @@ def main() -> None:
         }
         for (stack, kind, assumed), found in sorted(residual_table(runs).items())
     ]  # fmt: skip
-    TABLE.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+    table.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
     print(f"{len(runs)} runs, {len(rows)} groups; {left_out_coverage(runs):.1%} inside a range without their source")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    records = [record for file in parser.parse_args().files for record in read_records(file).records]
+    trained = [record for record in records if not record.serves]
+    served = [record for record in records if record.serves]
+    if trained:
+        write(runs_of(trained), uncertainty.TABLE)
+    if served:
+        write(serving_runs_of(served), serving.TABLE)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 SCHEMA_VERSION = 1
-QUANTITIES = ("step_time", "peak_memory", "oom")
+QUANTITIES = ("step_time", "ttft", "tpot", "throughput", "peak_memory", "oom")
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

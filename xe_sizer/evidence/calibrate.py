@@ -136,6 +136,9 @@ def _measured(records: Iterable[Record], parent: str) -> tuple[list[_Measured], 
         if isinstance(found, Skipped):
             skipped.append((found.id, found.reason))
             continue
+        if not isinstance(found, PricedRecord):
+            skipped.append((found.record.id, "a record of inference: calibrate fits training stacks"))
+            continue
         times = list(step_time(found))
         if times:
             rows.append(_Measured(found, float(times[0].measured), found.record.title))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, inference_of
@@ -20,18 +21,19 @@ from xe_sizer.units import MILLI
 
 @dataclass(frozen=True, eq=False)
 class ServedRecord:
-    """A record with the answer for it and what was assumed."""
+    """A record with the answer for it and what was assumed; `guessed`: lengths that the record leaves out."""
 
     record: Record
     served: Served
     assumed: tuple[str, ...]
+    guessed: bool
 
 
 @dataclass(frozen=True)
 class Figure:
     """One quantity of a record: measured and predicted in the same unit."""
 
-    quantity: str
+    quantity: Literal["ttft", "tpot", "throughput"]
     measured: float
     predicted: float
     note: str | None = None
@@ -49,7 +51,8 @@ def serve_record(record: Record, registry: RecordRegistry) -> ServedRecord:
         raise InputError(Problem("the rate at which requests arrived is not stated"))
     flags = inference_of(record, registry)
     question = resolve_serving(read_scenario(None, flags.values, {}), registry)
-    return ServedRecord(record, size(question), (*flags.assumed, *_defaults(question)))
+    guessed = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
+    return ServedRecord(record, size(question), (*flags.assumed, *_defaults(question)), guessed)
 
 
 def _defaults(question: ServeQuestion) -> Iterator[str]:
@@ -85,7 +88,16 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
         yield Figure("throughput", measured.requests_per_s * tokens, rate * tokens)
 
 
-def peak(found: ServedRecord) -> Figure | None:
+@dataclass(frozen=True)
+class Peak:
+    """Peak memory of one GPU, measured and predicted in the same metric [bytes]."""
+
+    measured: float
+    predicted: float
+    note: str | None = None
+
+
+def peak(found: ServedRecord) -> Peak | None:
     """Peak memory of a batch whose cache grows, in the metric of the record [bytes]."""
     measured = measured_peak_bytes(found.record.measured)
     served, question = found.served, found.served.question
@@ -96,8 +108,4 @@ def peak(found: ServedRecord) -> Figure | None:
     parts = static_peak(question.job, served.placement, question.amount, traffic.inputs, traffic.outputs)
     live = float(sum(value[0] for value in parts.values()))
     beside = sum(float(served.memory.fixed[name][0]) for name in ("CUDA context", "communicators", "workspaces"))
-    return Figure("peak_memory", conversion.value, live if metric == "allocated" else live + beside, conversion.assumed)
-
-
-def out_of_memory(found: ServedRecord) -> bool:
-    return not found.served.fits
+    return Peak(conversion.value, live if metric == "allocated" else live + beside, conversion.assumed)

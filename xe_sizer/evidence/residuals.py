@@ -12,7 +12,7 @@ import numpy as np
 from xe_sizer.accuracy import Prediction
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PricedRecord, timed
+from xe_sizer.evidence.validate import PricedRecord, answered, timed
 from xe_sizer.stacks.stack import stack_names
 from xe_sizer.uncertainty import ANY, KINDS, Group, Residuals, Table, blended
 
@@ -46,6 +46,20 @@ def _run(found: PricedRecord, prediction: Prediction) -> Run:
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
     ratio = math.log(float(prediction.measured) / float(prediction.predicted))
     return Run(stack, KINDS[job.method.name], found.asked.guessed, prediction.source, ratio)
+
+
+def serving_runs_of(records: Iterable[Record]) -> list[Run]:
+    """All latencies and rates of inference that have a prediction; the engine is the stack, the quantity the kind."""
+    return [
+        Run(
+            found.served.question.job.engine.name,
+            prediction.quantity,
+            found.guessed,
+            prediction.source,
+            math.log(float(prediction.measured) / float(prediction.predicted)),
+        )
+        for found, prediction in answered(records)
+    ]
 
 
 def residual_table(runs: Sequence[Run]) -> Table:

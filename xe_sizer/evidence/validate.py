@@ -9,6 +9,7 @@ from typing import Any
 
 from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
 from xe_sizer.errors import InputError
+from xe_sizer.evidence.inference import ServedRecord, figures, peak, serve_record
 from xe_sizer.evidence.measured import (
     Step,
     measured_oom,
@@ -21,6 +22,7 @@ from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.question import Question, resolve
 from xe_sizer.scenario.scenario import OPTIONS, read_scenario
+from xe_sizer.service.uncertainty import span as serving_span
 from xe_sizer.sizing import Priced, price
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
@@ -55,11 +57,18 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
         if isinstance(priced, Skipped):
             skipped.append(priced)
             continue
-        found = list(_predictions(priced))
+        found = list(_predictions(priced) if isinstance(priced, PricedRecord) else _served(priced))
         predictions += [prediction for prediction in found if prediction.quantity in quantities]
         if not found:
             skipped.append(Skipped(id=priced.record.id, reason="nothing measured that can be predicted"))
     return Accuracy(records=tuple(predictions), skipped=tuple(skipped), summary=summaries(predictions))
+
+
+def answered(records: Iterable[Record]) -> Iterator[tuple[ServedRecord, Prediction]]:
+    """Records of inference that have an answer, with the prediction of each latency and rate."""
+    for found in price_records(records):
+        if isinstance(found, ServedRecord):
+            yield from ((found, prediction) for prediction in _rates(found))
 
 
 def timed(records: Iterable[Record]) -> Iterator[tuple[PricedRecord, Prediction]]:
@@ -69,12 +78,12 @@ def timed(records: Iterable[Record]) -> Iterator[tuple[PricedRecord, Prediction]
             yield from ((found, prediction) for prediction in step_time(found))
 
 
-def price_records(records: Iterable[Record]) -> Iterator[PricedRecord | Skipped]:
+def price_records(records: Iterable[Record]) -> Iterator[PricedRecord | ServedRecord | Skipped]:
     """Every record with its price, or the reason why it has none."""
     registry = RecordRegistry()
     for record in records:
         try:
-            yield price_record(record, registry)
+            yield serve_record(record, registry) if record.serves else price_record(record, registry)
         except InputError as error:
             yield Skipped(id=record.id, reason=_reason(error))
 
@@ -211,6 +220,35 @@ def _oom(found: PricedRecord) -> Iterator[Prediction]:
         assumed=found.assumed,
         groups=_groups(found.record),
     )
+
+
+def _served(found: ServedRecord) -> Iterator[Prediction]:
+    """Latencies, rates, the peak of a batch whose cache grows, and whether it fits."""
+    yield from _rates(found)
+    seen = peak(found)
+    if seen is not None:
+        stated = found.record.measured.memory_metric or "unstated"
+        assumed = (*found.assumed, *([seen.note] if seen.note else []))
+        groups = (f"metric:{stated}",)
+        yield _prediction(found.record, "peak_memory", seen.measured, seen.predicted, assumed, None, groups)
+    measured = measured_oom(found.record.measured)
+    if measured is not None:
+        yield Prediction(
+            id=found.record.id,
+            quantity="oom",
+            measured=measured,
+            predicted=not found.served.fits,
+            assumed=found.assumed,
+            groups=_groups(found.record),
+        )
+
+
+def _rates(found: ServedRecord) -> Iterator[Prediction]:
+    for figure in figures(found):
+        span = serving_span(found.served.question, figure.quantity, found.guessed)
+        ends = (figure.predicted * span.low, figure.predicted * span.high)
+        assumed = (*found.assumed, *([figure.note] if figure.note else []))
+        yield _prediction(found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends)
 
 
 def _prediction(

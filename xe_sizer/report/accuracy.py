@@ -16,7 +16,13 @@ from xe_sizer.report.options import Options
 from xe_sizer.report.scatter import scatter
 
 FORMATS = ("table", "json", "csv", "markdown")
-TITLES = {"step_time": "Time of a step", "peak_memory": "Peak memory"}
+TITLES = {
+    "step_time": "Time of a step",
+    "ttft": "Time to the first token",
+    "tpot": "Time per output token",
+    "throughput": "Throughput of inference",
+    "peak_memory": "Peak memory",
+}
 SHOWN_GROUPS = ("all", "stack", "job", "gpu", "metric")
 IDS_SHOWN = 3
 # What a spreadsheet would run as a formula.
@@ -165,8 +171,15 @@ def _verdict_word(oom: float | bool) -> str:
     return "does not fit" if oom else "fits"
 
 
+def _rate(tokens_per_s: float | bool) -> str:
+    return f"{number(tokens_per_s)} tokens/s"
+
+
 _FIGURES: dict[str, Callable[[float | bool], str]] = {
     "step_time": duration,
+    "ttft": duration,
+    "tpot": duration,
+    "throughput": _rate,
     "peak_memory": byte_size,
     "oom": _verdict_word,
 }
