@@ -13,15 +13,17 @@ from pathlib import Path
 
 import msgspec
 
+from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, REQUESTS
 from xe_sizer.evidence.model_of import stated_shape
 from xe_sizer.evidence.names import conditions, names, stack_rules
 from xe_sizer.evidence.records import Record, read_records
 
 DATA = Path(__file__).parents[1] / "xe_sizer" / "evidence" / "data"
-CURATED = DATA / "published.jsonl"
+TRAINED, SERVED = DATA / "published.jsonl", DATA / "served.jsonl"
 PER_PUBLICATION = 6
 NEVER_KEPT = {"notes", "inferred", "gpu_memory_gb"}
-LEFT_OUT = ("dell_", "llama_paper", "inference-")
+LEFT_OUT = ("dell_", "llama_paper")
+SERVING_WORDS = ("device_map", RATE_ONLY, AT_ONCE)
 
 
 def deciding_words(record: Record) -> str | None:
@@ -29,8 +31,11 @@ def deciding_words(record: Record) -> str | None:
     table, rules = names(), stack_rules().refinements
     wanted = {word for rule in rules for word in rule.conditions}
     wanted |= {*table.optimizers_in_words, *table.grouped_by_length, *table.float32_words, *table.race_words}
+    wanted |= set(SERVING_WORDS)
     outside = (record.framework or "").lower()
     found = sorted(word for word in wanted if word in conditions(record) and word not in outside)
+    counted = REQUESTS.search(conditions(record))
+    found += [counted[0]] if counted else []
     return "; ".join(found) or None
 
 
@@ -53,15 +58,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     by_title: dict[str, list[dict[str, object]]] = defaultdict(list)
+    serving: dict[str, bool] = {}
     for file in parser.parse_args().files:
         if any(part in file.name for part in LEFT_OUT):
             continue
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         for row, record in zip(rows, read_records(file).records, strict=True):
             by_title[record.title].append(kept(row, record))
-    chosen = [row for title in sorted(by_title) for row in spread(by_title[title])]
-    CURATED.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen), encoding="utf-8")
-    print(f"{len(chosen)} records of {len(by_title)} publications")
+            serving[record.title] = record.serves
+    for serves, target in ((False, TRAINED), (True, SERVED)):
+        titles = sorted(title for title, rows in by_title.items() if rows and serving[title] == serves)
+        chosen = [row for title in titles for row in spread(by_title[title])]
+        if chosen:
+            target.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen), encoding="utf-8")
+        print(f"{len(chosen)} records of {len(titles)} publications in {target.name}")
 
 
 if __name__ == "__main__":
