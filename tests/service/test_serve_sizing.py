@@ -1,0 +1,240 @@
+"""From a serving question to replicas: placements, memory, load, limits, cost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from serving_cases import asked, job, served
+
+from xe_sizer.errors import InputError
+from xe_sizer.service.placing import legal_placements
+from xe_sizer.serving.weights import rank_weight_bytes
+
+GIB = 2**30
+H100S = "dell-xe9680-h100"
+
+
+def problems(**flags: object) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        served(**flags)
+    return [str(problem) for problem in caught.value.problems]
+
+
+# Questions
+
+
+def test_defaults_say_that_they_are() -> None:
+    question = asked()
+    for key, value in (("serve.input_tokens", 1024.0), ("serve.output_tokens", 256.0), ("serve.percentile", 95.0)):
+        assert (question.resolved[key], question.origin[key]) == (value, "default")
+    assert question.origin["serve.max_sequences"] == "stack"
+    assert question.load is None
+    assert asked(serve__batch=3).load == "batch"
+    assert asked(serve__request_rate=3).amount == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"layout__tp": 3}, "tp 3 does not divide the 32 heads"),
+        ({"layout__pp": 33}, "pp 33 is above the 32 layers"),
+        ({"layout__ep": 2}, "no experts"),
+        ({"model": "mixtral-8x7b", "layout__ep": 3}, "ep 3 does not divide the 8 experts"),
+        ({"gpus": 2, "layout__tp": 2, "layout__dp": 2}, "not a multiple of"),
+        ({"gpu": "a100-sxm-80gb", "precision": "fp8"}, "has no fp8"),
+        ({"serve__scheme": "w7a16"}, "no format of 7 bits"),
+        ({"serve__engine": "vlm"}, "vllm"),
+        ({"model": "lama-3.1-8b"}, "llama-3.1-8b"),
+    ],
+)
+def test_what_cannot_be_is_refused(flags: dict[str, object], words: str) -> None:
+    assert any(words in problem for problem in problems(**flags))
+
+
+def test_all_problems_come_at_once() -> None:
+    assert len(problems(model="lama-3.1-8b", serve__engine="vlm")) == 2
+    assert len(problems(model="lama-3.1-8b", serve__scheme="w7a16")) == 2
+
+
+def test_a_prompt_beyond_the_positions_is_warned_of() -> None:
+    assert any("8,192 positions" in warning for warning in asked("llama-3-8b", serve__input_tokens=9000).warnings)
+    assert not any("positions" in warning for warning in asked("llama-3-8b", serve__input_tokens=7000).warnings)
+
+
+# Placements
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-70b", "mixtral-8x7b", "qwen2.5-7b", "deepseek-v3", "phi-3-medium-4k"])
+@pytest.mark.parametrize("most", [1, 8, 16])
+def test_placements_are_legal(name: str, most: int) -> None:
+    made = job(name, server=H100S)
+    found = legal_placements(made, {}, most)
+    assert len(found) == len({tuple(row) for row in zip(found.tp, found.pp, found.ep, found.dp, strict=True)}) > 0
+    assert np.all(found.gpus <= most)
+    assert np.all(np.diff(found.gpus) >= 0)
+    assert np.all(made.model.heads % found.tp == 0)
+    assert np.all(found.tp <= 8)
+    assert np.all(found.pp <= made.model.layers)
+    experts = made.model.experts
+    if experts is None:
+        assert np.all((found.ep == 1) & (found.dp == 1))
+    else:
+        assert np.all(experts.count % found.ep == 0)
+        assert np.all((found.tp * found.dp) % found.ep == 0)
+
+
+def test_fixed_sizes_are_kept() -> None:
+    made = job("mixtral-8x7b", server=H100S)
+    found = legal_placements(made, {"tp": 4, "ep": 2}, None)
+    assert set(found.tp) == {4}
+    assert set(found.ep) == {2}
+    chosen = served("mixtral-8x7b", server=H100S, layout__tp=4, layout__pp=2, serve__batch=1).placement
+    assert (chosen.tp[0], chosen.pp[0]) == (4, 2)
+
+
+def test_no_placement_says_what_stands_in_the_way() -> None:
+    found = problems(model="llama-3.1-8b", server=H100S, gpus=8, layout__tp=16)
+    assert any("tp" in problem and "16" in problem for problem in found)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "least"),
+    [
+        ("llama-3.1-8b", "bf16", 1),
+        ("llama-3.1-70b", "bf16", 2),
+        ("llama-3.1-70b", "int4", 1),
+        ("llama-3.1-405b", "fp8", 8),
+        ("deepseek-v3", "fp8-block", 16),
+        ("mixtral-8x7b", "bf16", 2),
+    ],
+)
+def test_fewest_h100s_that_hold_a_model(name: str, weights: str, least: int) -> None:
+    """Weights over 80 GB cards in powers of two; 405 B in fp8 are served on one such node, 671 B on two."""
+    found = served(name, server=H100S, serve__weights=weights, serve__batch=1, serve__input_tokens=512)
+    assert found.fits
+    assert found.minimum == least
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "gemma-2-9b"])
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "lmdeploy", "gpt-fast"])
+def test_what_fits_is_inside_the_card(name: str, engine: str) -> None:
+    found = served(name, server=H100S, serve__engine=engine, serve__batch=1)
+    memory = found.memory
+    assert sum(float(size[0]) for size in memory.fixed.values()) + memory.pool_bytes[0] <= memory.usable_bytes
+    held = rank_weight_bytes(found.question.job.model, found.question.job.scheme, found.placement)
+    assert memory.fixed["weights"][0] == held[0]
+
+
+def test_what_does_not_fit_is_said_to_be_so() -> None:
+    found = served("llama-3.1-70b", gpus=1, serve__batch=1)
+    assert not found.fits
+    assert found.minimum is None
+    longest = served("llama-3.1-8b", gpus=1, serve__batch=1, serve__input_tokens=2_000_000)
+    assert not longest.fits
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-2-13b", "gemma-2-9b"])
+def test_a_larger_card_never_serves_less(name: str) -> None:
+    """H200 is H100 with more and faster memory; 80 GB of A100 against 40 differ in both too."""
+    for small, large in (("h100-sxm-80gb", "h200-sxm-141gb"), ("a100-sxm-40gb", "a100-sxm-80gb")):
+        less, more = (served(name, gpu=gpu, gpus=1) for gpu in (small, large))
+        assert more.holds > less.holds
+        assert more.requests_per_s >= less.requests_per_s
+
+
+# Load
+
+
+@pytest.mark.parametrize("rate", [0.5, 5.0, 50.0, 500.0])
+def test_replicas_take_the_load(rate: float) -> None:
+    found = served(serve__request_rate=rate)
+    assert found.requests_per_s == pytest.approx(rate)
+    assert 0 < found.utilisation <= 1
+    assert found.replicas * found.top_rate >= rate
+    if found.replicas > 1:
+        assert (found.replicas - 1) * found.top_rate < rate
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "tensorrt-llm"])
+def test_more_load_never_needs_fewer_gpus_nor_is_faster(engine: str) -> None:
+    found = [served(serve__engine=engine, gpus=1, serve__request_rate=rate) for rate in (0.1, 1.0, 4.0, 8.0)]
+    for less, more in pairwise(found):
+        for one, other in zip(less.point.percentiles[95.0], more.point.percentiles[95.0], strict=True):
+            assert one <= other * (1 + 1e-9)
+    gpus = [served(serve__engine=engine, serve__request_rate=rate).gpus for rate in (1.0, 20.0, 100.0, 400.0)]
+    assert gpus == sorted(gpus)
+
+
+def test_limits_are_kept_at_the_percentile() -> None:
+    limits = {"limits__max_ttft_s": 0.5, "limits__max_tpot_s": 0.02}
+    found = served(serve__request_rate=60.0, **limits)
+    ttft_s, tpot_s, _ = found.point.percentiles[95.0]
+    assert ttft_s <= 0.5 * (1 + 1e-6)
+    assert tpot_s <= 0.02 * (1 + 1e-6)
+    assert found.gpus >= served(serve__request_rate=60.0).gpus
+    stricter = served(serve__request_rate=60.0, **limits, serve__percentile=99.0)
+    assert stricter.gpus >= found.gpus
+
+
+def test_percentiles_are_in_order() -> None:
+    point = served(serve__request_rate=5.0, serve__input_spread=1.0, serve__output_spread=1.0).point
+    assert set(point.percentiles) >= {50.0, 95.0, 99.0}
+    for lower, higher in ((50.0, 95.0), (95.0, 99.0)):
+        for one, other in zip(point.percentiles[lower], point.percentiles[higher], strict=True):
+            assert one <= other
+
+
+def test_spare_replicas_share_no_load_but_cost() -> None:
+    plain = served(serve__request_rate=100.0, cost__price_per_gpu_hour=2.0)
+    spare = served(serve__request_rate=100.0, cost__price_per_gpu_hour=2.0, serve__spare_replicas=2)
+    assert spare.replicas == plain.replicas + 2
+    assert spare.point.requests_per_s == plain.point.requests_per_s
+    assert spare.cost_per_hour == pytest.approx(2.0 * spare.gpus)
+    assert spare.gpus > plain.gpus
+
+
+def test_a_token_costs_what_the_hour_makes() -> None:
+    found = served(serve__request_rate=10.0, serve__output_tokens=100, cost__price_per_gpu_hour=3.0)
+    assert found.cost_per_hour == 3.0 * found.gpus
+    assert found.cost_per_output_token == pytest.approx(3.0 * found.gpus / (10 * 100 * 3600))
+    assert served().cost_per_hour is None
+
+
+def test_a_replica_that_is_kept_at_a_concurrency() -> None:
+    found = [served(gpus=1, serve__concurrency=n) for n in (1, 8, 64)]
+    assert [one.point.running for one in found] == [1, 8, 64]
+    rates = [one.requests_per_s for one in found]
+    assert rates == sorted(rates)
+    for one, inside in zip(found, (1, 8, 64), strict=True):
+        # Little's law: requests inside are the rate times how long each is inside.
+        assert one.point.requests_per_s * one.point.request_s == pytest.approx(inside, rel=0.15)
+
+
+def test_beyond_what_a_replica_holds_requests_wait() -> None:
+    few, many = (served(gpus=1, serve__max_sequences=16, serve__concurrency=n) for n in (16, 160))
+    assert many.point.running == 16
+    assert many.point.requests_per_s == pytest.approx(few.point.requests_per_s, rel=1e-9)
+    assert many.point.ttft_s > few.point.ttft_s
+    assert many.point.tpot_s == few.point.tpot_s
+
+
+@pytest.mark.parametrize("batch", [1, 4, 32])
+def test_a_batch_makes_its_tokens_in_its_time(batch: int) -> None:
+    found = served(serve__batch=batch, serve__output_tokens=100, gpus=1)
+    point = found.point
+    assert point.request_s == pytest.approx(point.ttft_s + 99 * point.tpot_s, rel=1e-9)
+    assert point.requests_per_s == pytest.approx(batch / point.request_s, rel=1e-9)
+    assert point.percentiles == {}
+    assert 0 < found.prefill_share < 1
+
+
+def test_tensor_parallel_ranks_decode_one_sequence_faster() -> None:
+    steps = [
+        served("llama-3.1-70b", server=H100S, gpus=tp, layout__tp=tp, serve__batch=1).point.tpot_s for tp in (2, 4, 8)
+    ]
+    assert steps == sorted(steps, reverse=True)
