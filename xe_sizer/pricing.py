@@ -75,7 +75,7 @@ class OperatorTime:
     weight_s: Array
 
 
-def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array, Array]:
+def _matmul_times(op: Matmul, device: Device, backward: bool) -> tuple[Array, Array, Array]:
     law, peak = device.matmul, device.peak_flops_per_s
     if op.adapter:
         law, peak = device.adapter_matmul, device.adapter_peak_flops_per_s
@@ -93,8 +93,8 @@ def _matmul_times(op: Matmul, device: Device) -> tuple[Array, Array, Array]:
         return np.asarray((whole - floor_s) * op.copies + floor_s)
 
     forward = time_s(op.m, op.n, op.k)
-    inputs = time_s(op.m, op.k, op.n) if op.input_gradient else np.zeros_like(forward)
-    weights = time_s(op.k, op.n, op.m) if op.weight_gradient else np.zeros_like(forward)
+    inputs = time_s(op.m, op.k, op.n) if op.input_gradient and backward else np.zeros_like(forward)
+    weights = time_s(op.k, op.n, op.m) if op.weight_gradient and backward else np.zeros_like(forward)
     return forward, inputs + weights, weights
 
 
@@ -143,8 +143,10 @@ def _moved_s(moved_bytes: Array, kernels: float, device: Device) -> Array:
     )
 
 
-def price(operators: Iterable[Operator], device: Device) -> tuple[OperatorTime, ...]:
+def price(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorTime, ...]:
     """Seconds of every operator but the collectives, forward and backward, summed over its layers.
+
+    backward : price gradients too; without, what would be theirs is not to be relied on
 
     Returns
     -------
@@ -154,19 +156,19 @@ def price(operators: Iterable[Operator], device: Device) -> tuple[OperatorTime, 
     for op in operators:
         weights: Array = np.zeros(1)
         if isinstance(op, Matmul):
-            forward, backward, weights = _matmul_times(op, device)
+            forward, back, weights = _matmul_times(op, device, backward)
         elif isinstance(op, Attention):
-            forward, backward = _attention_times(op, device)
+            forward, back = _attention_times(op, device)
         elif isinstance(op, Scan):
-            forward, backward = _scan_times(op, device)
+            forward, back = _scan_times(op, device)
         elif isinstance(op, MemoryBound):
             forward = _moved_s(op.forward_bytes, op.forward_launches, device)
-            backward = _moved_s(op.backward_bytes, op.backward_launches, device)
+            back = _moved_s(op.backward_bytes, op.backward_launches, device) if backward else np.zeros_like(forward)
         elif isinstance(op, Collective):
             continue
         else:
             raise TypeError(f"no price for {type(op).__name__}")
-        times.append(OperatorTime(op, op.layers * forward, op.layers * backward, op.layers * weights))
+        times.append(OperatorTime(op, op.layers * forward, op.layers * back, op.layers * weights))
     return tuple(times)
 
 
@@ -181,11 +183,11 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[float, float]:
 
 
 def exchange_times(
-    operators: Iterable[Operator], rank: RankShape, network: Network, efficiency: float
+    operators: Iterable[Operator], rank: RankShape, network: Network, efficiency: float, backward: bool = True
 ) -> dict[str, tuple[Array, Array]]:
     """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden.
 
-    efficiency : factor on the rates that the network's laws state
+    efficiency : factor on the rates that the network's laws state; backward : price its collectives too, else zero
     """
     sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
     inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
@@ -196,11 +198,17 @@ def exchange_times(
             continue
         ranks = sizes[op.group]
         per_node = np.clip(network.node_ranks // inner[op.group], 1, ranks)
+        sides = (op.forward, op.backward if backward else ())
         seconds = [
-            op.layers
-            * sum((collective_time_s(kind, message, ranks, per_node, network) for kind, message in side), np.zeros(1))
-            for side in (op.forward, op.backward)
+            op.layers * sum((_exchange_s(one, ranks, per_node, network) for one in side), np.zeros(1)) for side in sides
         ]
         before = total[op.group]
         total[op.group] = (before[0] + seconds[0], before[1] + seconds[1])
     return {group: (forward / efficiency, backward / efficiency) for group, (forward, backward) in total.items()}
+
+
+def _exchange_s(exchange: tuple[str, Array], ranks: Array, per_node: Array, network: Network) -> Array:
+    operation, message = exchange
+    if not np.any(message):  # such as those of sequence parallelism where it is off
+        return np.zeros(1)
+    return collective_time_s(operation, message, ranks, per_node, network)

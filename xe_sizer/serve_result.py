@@ -134,6 +134,46 @@ class Phases(Struct, frozen=True):
     decode: Phase
 
 
+class FleetOption(Struct, frozen=True):
+    """The service on one kind of hardware. Latencies are those that limits are compared with.
+
+    power_w : design power of all GPUs, null where it is not known; what decides where prices are not
+    """
+
+    gpu: str
+    server: str
+    gpus: int
+    replicas: int
+    layout: ReplicaLayout
+    fits: bool
+    meets_limits: bool
+    ttft_s: float | None
+    tpot_s: float | None
+    output_tokens_per_s_per_gpu: float
+    utilisation: float
+    cost_per_hour: float | None
+    cost_per_million_output_tokens: float | None
+    currency: str
+    power_w: float | None
+
+
+class LeftOut(Struct, frozen=True):
+    """Hardware that the service cannot run on, and why."""
+
+    name: str
+    reason: str
+
+
+class ParetoPoint(Struct, frozen=True):
+    """A way to run a replica that no other beats in both: tokens a second per user, and per GPU."""
+
+    layout: ReplicaLayout
+    running_requests: float
+    tokens_per_s_per_user: float
+    output_tokens_per_s_per_gpu: float
+    ttft_s: float | None
+
+
 class ServeResult(Struct, frozen=True):
     schema_version: int
     tool_version: str
@@ -148,6 +188,9 @@ class ServeResult(Struct, frozen=True):
     replicas: Replicas
     cost: ServeCost
     phases: Phases
+    fleet: tuple[FleetOption, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    pareto: tuple[ParetoPoint, ...] = ()
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()

@@ -18,7 +18,8 @@ Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
 Objective = Literal["cost", "time", "gpus", "energy"]
 NumberFormat = Literal[
-    "fp32", "bf16", "fp16", "fp8", "fp8-block", "int8", "int4", "awq", "int4-plain", "nf4", "nf4-single", "nvfp4", "mxfp4"
+    "fp32", "bf16", "fp16", "fp8", "fp8-block", "int8", "int4", "awq", "int4-plain", "nf4", "nf4-single",
+    "nvfp4", "mxfp4",
 ]  # fmt: skip
 CacheFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4-plain"]
 

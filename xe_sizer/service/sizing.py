@@ -15,7 +15,7 @@ from xe_sizer.service.question import ServeQuestion
 from xe_sizer.serving.memory import ServingMemory, max_sequences, serving_memory, static_peak
 from xe_sizer.serving.phases import StepTime
 from xe_sizer.serving.placement import Placements
-from xe_sizer.serving.queueing import Curve, Latencies, curve, latencies, rate_within
+from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latencies, rate_within
 from xe_sizer.serving.static import StaticBatch, static_batch
 from xe_sizer.serving.steady import steady
 from xe_sizer.units import HOUR_S
@@ -180,7 +180,7 @@ def _static(
 ) -> Served:
     """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
     job, traffic, limits = question.job, question.traffic, question.given.values.limits
-    most = np.maximum(holds, 1.0) if not _grows(question) else np.full(len(placements), np.inf)
+    most = np.full(len(placements), np.inf) if _grows(question) else capacity(job, placements, memory, traffic)
     found = static_batch(job, placements, question.amount, traffic.inputs, traffic.outputs, most, traffic)
     kept = fitting & _within(limits.max_ttft_s, found.ttft_s) & _within(limits.max_tpot_s, found.tpot_s)
     order = np.lexsort(
@@ -272,11 +272,7 @@ def _rate_of_replica(
         return np.asarray(question.amount / replicas)
     if question.load == "concurrency":
         running = np.minimum(question.amount, np.maximum(found.most, 1.0))
-        rates = [
-            np.interp(running[place], found.states.running[:, place], found.rates[:, place])
-            for place in range(len(placements))
-        ]
-        return np.asarray(rates)
+        return found.at_running(running, found.rates)
     return np.asarray(np.minimum(top, FULL * found.top_rate))
 
 

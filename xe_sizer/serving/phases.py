@@ -85,7 +85,7 @@ def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
     StepTime, arrays of the shape that placements and work broadcast to, seconds [s]; zero where there is no work
     """
     step = _step(job, placements, work)
-    priced = [*price(step.layers, job.device), *price(step.ends, job.device)]
+    priced = price((*step.layers, *step.ends), job.device, backward=False)
     shape = step.rank.tp.shape
     parts = {name: np.zeros(shape) for name in PARTS}
     modules: dict[str, Array] = {}
@@ -93,7 +93,8 @@ def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
         part = _part_of(time.operator)
         parts[part] = parts[part] + time.forward_s
         modules[time.operator.module] = modules.get(time.operator.module, np.zeros(shape)) + time.forward_s
-    exchanged = exchange_times((*step.layers, *step.ends), step.rank, job.network, job.engine.efficiency.collectives)
+    efficiency = job.engine.efficiency.collectives
+    exchanged = exchange_times((*step.layers, *step.ends), step.rank, job.network, efficiency, backward=False)
     if not job.efficiency.hides_exchanges:
         parts["tensor-parallel communication"] = parts["tensor-parallel communication"] + exchanged["tp"][0]
         parts["expert-parallel communication"] = parts["expert-parallel communication"] + exchanged["ep"][0]
@@ -118,7 +119,8 @@ def _step(job: ServeJob, placements: Placements, work: Work) -> _Step:
     tp, decodes, past, each, prefills, tokens, before = arrays
     # Attention ranks share the sequences; the stages of a pipeline work on a group of them each.
     groups = placements.dp * (placements.pp if job.engine.pipelined else 1.0)
-    decodes, prefills = decodes / groups, prefills / groups
+    # A sequence is not cut: with fewer than groups some of them are idle, and the fullest decides.
+    decodes, prefills = (np.maximum(count / groups, np.minimum(count, 1.0)) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
     decoding = replace(

@@ -45,12 +45,25 @@ class Curve:
 
     def at_rate(self, rate: ArrayLike, values: Array) -> Array:
         """Values of the states at a rate per replica, linear between states, shape (..., placements)."""
-        rate = as_array(rate)
-        columns = [
-            np.interp(np.atleast_1d(rate[..., place] if rate.ndim else rate), self.rates[:, place], values[:, place])
-            for place in range(values.shape[1])
-        ]
-        return np.stack(columns, axis=-1).reshape((*rate.shape[:-1], values.shape[1]))
+        return _interpolated(as_array(rate), self.rates, values)
+
+    def at_running(self, running: Array, values: Array) -> Array:
+        """Values of the states with so many requests inside, linear between states, shape (..., placements)."""
+        return _interpolated(running, self.states.running, values)
+
+
+def _interpolated(x: Array, known: Array, values: Array) -> Array:
+    """Linear interpolation in every column at once; beyond the ends the nearest value.
+
+    x : shape (..., columns); known : ascending along the first axis, shape (points, columns), as `values`
+    """
+    last = known.shape[0] - 1
+    above = np.clip((x[..., None, :] >= known).sum(axis=-2), 1, last)
+    columns = np.arange(known.shape[1])
+    left, right = known[above - 1, columns], known[above, columns]
+    share = np.divide(x - left, right - left, out=np.zeros(np.shape(x)), where=right > left)
+    low, high = values[above - 1, columns], values[above, columns]
+    return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +118,9 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
     inside = found.at_rate(served, found.states.running)
     spread = deviations * np.sqrt(np.maximum(inside, 1.0))
     crowded = np.clip(inside + spread, 1.0, np.maximum(found.most, 1.0))
-    tpot_s = _at_running(found, crowded, found.states.tpot_s)
-    step_s = _at_running(found, crowded, found.states.step_s)
-    prefill_s = _at_running(found, crowded, found.states.prefill_s)
+    tpot_s = found.at_running(crowded, found.states.tpot_s)
+    step_s = found.at_running(crowded, found.states.step_s)
+    prefill_s = found.at_running(crowded, found.states.prefill_s)
     prompts = _lengths_share(traffic.inputs, traffic.input_spread, deviations, traffic)
     answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations) if deviations else traffic.outputs
     wait_s = _wait_s(found, traffic, served, percentile)
@@ -120,15 +133,6 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
 def _lengths_share(mean: float, spread: float, deviations: float, traffic: Traffic) -> float:
     """A prompt at that many deviations over the mean one."""
     return traffic.lengths_at(mean, spread, deviations) / mean if deviations and spread else 1.0
-
-
-def _at_running(found: Curve, running: Array, values: Array) -> Array:
-    """Values of the states with so many requests inside."""
-    columns = [
-        np.interp(running[..., place], found.states.running[:, place], values[:, place])
-        for place in range(values.shape[1])
-    ]
-    return np.stack(columns, axis=-1)
 
 
 def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | None) -> Array:
