@@ -97,6 +97,7 @@ def test_scales_count_as_bits_of_the_weights(name: str, bits: float) -> None:
         ("int4-plain", "int4-plain", HOPPER, "bf16"),
         ("nvfp4", "nvfp4", BLACKWELL, "fp4"),
         ("nvfp4", "nvfp4", HOPPER, "bf16"),
+        ("fp8", "nvfp4", HOPPER, "bf16"),
         ("fp8", "fp8", VOLTA, "fp16"),
         ("nf4", "bf16", HOPPER, "bf16"),
         ("fp32", "fp32", HOPPER, "fp32"),

@@ -184,6 +184,14 @@ def test_prompts_beyond_a_step_take_several() -> None:
     assert steps.tolist() == [1, 2, np.ceil(64 * 1024 / limit)]
 
 
+def test_cached_parts_of_prompts_fill_no_steps() -> None:
+    made = job()
+    limit = made.engine.batching.max_step_tokens
+    work, steps = prefill_time(made, ONE, 1.0, 4.0 * limit, 3.0 * limit)
+    assert steps == 1
+    assert work.total_s[0] == total(made, Work(prefills=1, prefill_tokens=limit, prefill_past=3 * limit))
+
+
 def test_a_request_is_its_prefill_and_its_steps() -> None:
     made = job()
     found = static_batch(made, ONE, 4.0, 1000.0, 101.0)
@@ -202,6 +210,13 @@ def test_a_batch_of_one_decodes_as_a_replica_with_one_request(engine: str) -> No
     kept = steady(made, ONE, traffic, 1.0)
     assert float(kept.decode.total_s[0]) == pytest.approx(float(alone.decode.total_s[0]), rel=0.02)
     assert float(kept.prefill_s[0]) == pytest.approx(float(alone.ttft_s[0]), rel=0.1)
+
+
+def test_a_steady_replica_is_in_the_middle_of_its_answers() -> None:
+    made = job("llama-2-7b", efficiency__flops=1.0, efficiency__memory=1.0)
+    grown = decode_time(made, ONE, 8.0, 100.0, 8000.0).total_s
+    kept = steady(made, ONE, Traffic(100.0, 8000.0), 8.0)
+    assert float(kept.decode.total_s[0]) == pytest.approx(float(grown[0]), rel=2e-3)
 
 
 @pytest.mark.parametrize("hit", [0.0, 0.25, 0.5, 0.9, 1.0])
