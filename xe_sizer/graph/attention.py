@@ -45,8 +45,7 @@ def attention_half(block: Block) -> Iterator[Operator]:
         width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True)
     yield from _rotary(block, tokens)
-    yield from _cache(block, tokens)
-    yield from _core(block)
+    yield from attention_core(block)
     if inputs.model.output_gate:
         gated_bytes = tokens * inputs.model.heads / inputs.rank.tp * inputs.model.v_head_dim * inputs.element_bytes
         yield memory_bound(
@@ -59,6 +58,12 @@ def attention_half(block: Block) -> Iterator[Operator]:
     if not inputs.model.parallel_block:
         yield leave_parallel(block, "attention", "output_projection")
         yield residual(block, "attention residual")
+
+
+def attention_core(block: Block) -> Iterator[Operator]:
+    """The operators that depend on whose tokens they work on: the cache, and attention itself."""
+    yield from _cache(block, block.inputs.rank.tokens)
+    yield from _core(block)
 
 
 def _projections(block: Block, tokens: Array) -> Iterator[Operator]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.model import StateSpace
-from xe_sizer.graph.operators import Array, Operator, Scan
+from xe_sizer.graph.operators import Array, MemoryBound, Operator, Scan
 from xe_sizer.graph.pieces import (
     FLOAT32,
     enter_parallel,
@@ -54,9 +54,7 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
         summed = (("all_reduce", np.asarray(message)),)
         yield exchange(block, "state projection exchange", MODULE, "tp", summed, summed)
         yield from linear(block, "step size", ("dt",), tokens, tokens * space.dt_rank * e)
-        yield memory_bound(block, "scan", MODULE, inner * e, WALK_PASSES, WALK_LAUNCHES, inner * e)
-    else:
-        yield _scan(block, space)
+    yield scan(block, space)
     yield memory_bound(block, "gate", MODULE, inner * e, GATE_PASSES, GATE_LAUNCHES, inner * e)
     message = _boundary_states(inputs, space)
     yield exchange(block, "context exchange", MODULE, "cp", (("all_gather", message),), (("reduce_scatter", message),))
@@ -71,7 +69,16 @@ def _boundary_states(inputs: GraphInputs, space: StateSpace) -> Array:
     return np.asarray(inputs.rank.batch * inputs.rank.cp * states)
 
 
-def _scan(block: Block, space: StateSpace) -> Scan:
+def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
+    """What passes from token to token: a walk in one kernel (Mamba-1), or chunks."""
+    if space.kind == "mamba-1":
+        rank = block.inputs.rank
+        inner_bytes = rank.tokens * space.inner / rank.tp * block.inputs.element_bytes
+        return memory_bound(block, "scan", MODULE, inner_bytes, WALK_PASSES, WALK_LAUNCHES, inner_bytes)
+    return _chunked(block, space)
+
+
+def _chunked(block: Block, space: StateSpace) -> Scan:
     """The chunked scan: products of chunk x chunk, chunk x state and chunk x head for every head."""
     rank = block.inputs.rank
     length = np.minimum(CHUNK[space.kind], rank.sequence)

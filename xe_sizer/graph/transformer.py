@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.attention import attention_half
+from xe_sizer.graph.attention import attention_core, attention_half
 from xe_sizer.graph.inputs import Block, GraphInputs, Learning
 from xe_sizer.graph.mlp import experts_half, mlp_half
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.pieces import FLOAT32, MASK, enter_parallel, exchange, leave_parallel, linear, memory_bound, norm
-from xe_sizer.graph.state_space import state_space_half
+from xe_sizer.graph.state_space import scan, state_space_half
 
 __all__ = [
     "GraphInputs",
@@ -29,6 +29,7 @@ __all__ = [
     "layer_kinds",
     "layer_operators",
     "sampling_operators",
+    "sequence_operators",
 ]
 
 # Cross-entropy, bytes per logit forward and backward. Eager: cast to float32, log-softmax, their gradients and
@@ -75,6 +76,18 @@ def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
 def layer_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """Operators of all layers of the model, each with the number of layers that contain it."""
     return tuple(op for _, operators in layer_kinds(inputs) for op in operators)
+
+
+def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
+    """Of all layers those operators that depend on whose tokens they work on: attention, its cache, scans."""
+    found: list[Operator] = []
+    for kind, layers in inputs.model.layer_kinds:
+        block = Block(inputs, {}, float(layers))
+        if kind.mixer == "attention":
+            found += attention_core(block)
+        elif kind.mixer and inputs.model.state_space:
+            found.append(scan(block, inputs.model.state_space))
+    return tuple(found)
 
 
 def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:

@@ -16,7 +16,7 @@ from xe_sizer.cost.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.cost.host import exposed_launch_time_s
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import Array, Attention, Kernels, Matmul, Operator, RankShape, Scan, as_array
-from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators
+from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.pricing import exchange_times, launch_counts, price
 from xe_sizer.serving.job import ServeJob
 from xe_sizer.serving.placement import Placements
@@ -135,7 +135,7 @@ def _step(job: ServeJob, placements: Placements, work: Work) -> _Step:
         _inputs(job, placements, tp, prefills, tokens, before, _kernels(job)),
     ):
         if np.any(inputs.rank.batch > 0):
-            layers += [op for op in layer_operators(inputs) if _own_kind(op)]
+            layers += sequence_operators(inputs)
     sampled = decodes * each + prefills * (tokens if kernels.all_logits else 1.0)
     ends = (
         *embedding_operators(flat),
@@ -146,7 +146,7 @@ def _step(job: ServeJob, placements: Placements, work: Work) -> _Step:
 
 def _own_kind(operator: Operator) -> bool:
     """Operators whose cost depends on whose tokens they are: attention, scans, and the cache."""
-    return isinstance(operator, Attention | Scan) or operator.name == "cache write"
+    return isinstance(operator, Attention | Scan) or operator.name in ("cache write", "scan")
 
 
 def _kernels(job: ServeJob) -> Kernels:
