@@ -8,16 +8,18 @@ import msgspec
 
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OK, Problem
 from xe_sizer.report.document import Block, Column, Document, Notes, Table
-from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, plural
-from xe_sizer.report.verdict import caution, headline, is_tight, missing_memory, reason_text, verdict_word
-from xe_sizer.result import SCHEMA_VERSION, Result
+from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
+from xe_sizer.report.phrases import reason_text
+from xe_sizer.report.verdict import caution, headline, is_tight, missing_memory, pace, verdict_word
+from xe_sizer.result import SCHEMA_VERSION
+from xe_sizer.serve_result import OVERLOADED, Answer
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """One scenario file: its result, or the problems that kept it from one."""
 
     file: str
-    result: Result | None = None
+    result: Answer | None = None
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -125,15 +127,17 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         str(result.gpus.count),
         gib(result.memory.peak_bytes),
         gib(result.memory.usable_bytes),
-        duration(result.time.total_s.expected) if result.verdict.fits else NOT_A_NUMBER,
+        pace(result),
         _note(result),
     )
 
 
-def _note(result: Result) -> str:
+def _note(result: Answer) -> str:
     """Why not, in a few words; else what became of the limits."""
     if not result.verdict.fits:
         return missing_memory(result)
+    if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
+        return "more load than it takes"
     missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
     if missed:
         return f"misses {', '.join(missed)}"

@@ -36,7 +36,8 @@ from xe_sizer.report.format import (
 from xe_sizer.report.names import component_name, monitor_name
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
-from xe_sizer.result import Cost, Result
+from xe_sizer.result import Cost, Result, TimeComponent
+from xe_sizer.serve_result import Answer
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
@@ -58,7 +59,7 @@ def document(result: Result, options: Options) -> Document:
 
 
 def _blocks(result: Result, options: Options) -> Iterator[Block]:
-    yield FactsPair(_job(result), _hardware(result))
+    yield scenario_facts(result)
     yield memory_table(result)
     if result.memory.host_bytes:
         yield host_table(result)
@@ -69,6 +70,11 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     if result.verdict.limits:
         yield limits_table(result)
     yield from explanations(result, options.explain)
+    yield from remarks(result)
+
+
+def remarks(result: Answer) -> Iterator[Block]:
+    """Warnings and advice, which end a report."""
     if result.warnings:
         yield Notes("Warnings", tuple(clean(warning) for warning in result.warnings))
     if result.advice:
@@ -76,14 +82,15 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
         yield Steps("Advice", tuple(steps))
 
 
-def _job(result: Result) -> Facts:
+def scenario_facts(result: Answer) -> FactsPair:
+    """What was asked, and on what: every resolved key with its origin."""
     rows = [fact for fact in _scenario_facts(result.scenario) if not _is_hardware(fact.label)]
-    if result.memory.trainable_parameters:
+    if isinstance(result, Result) and result.memory.trainable_parameters:
         rows.append(Fact("trainable parameters", count(result.memory.trainable_parameters), ""))
-    return Facts("Job", tuple(rows))
+    return FactsPair(Facts("Job", tuple(rows)), _hardware(result))
 
 
-def _hardware(result: Result) -> Facts:
+def _hardware(result: Answer) -> Facts:
     scenario, gpus, layout = result.scenario, result.gpus, result.layout
     origin = scenario.get("origin") or {}
     rows = [fact for fact in _scenario_facts(scenario) if _is_hardware(fact.label)]
@@ -95,7 +102,7 @@ def _hardware(result: Result) -> Facts:
         value = getattr(layout, name)
         if name not in _QUIET or value != _QUIET[name]:
             key = "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
-            rows.append(Fact(_words(name), _text(value), clean(origin.get(key, ""))))
+            rows.append(Fact(words(name), _text(value), clean(origin.get(key, ""))))
     return Facts("Hardware and layout", tuple(rows))
 
 
@@ -114,6 +121,8 @@ def _scenario_facts(scenario: Mapping[str, Any]) -> Iterator[Fact]:
             if item is None or isinstance(item, Mapping):
                 continue
             dotted = key if name is None else f"{key}.{name}"
+            if item == 0 and origin.get(dotted) == "default":
+                continue  # nothing of what nobody asked for
             yield Fact(clean(dotted), _text(item), clean(origin.get(dotted, "")))
 
 
@@ -128,7 +137,7 @@ def _text(value: Any) -> str:
     return clean(value)
 
 
-def memory_table(result: Result) -> Table:
+def memory_table(result: Answer) -> Table:
     """The ledger of the worst GPU; the bars are shares of what is usable."""
     memory = result.memory
     usable = memory.usable_bytes
@@ -145,7 +154,7 @@ def memory_table(result: Result) -> Table:
         rows=rows,
         shares=(*(share for _, _, share in lines[: len(parts) + 1]), None, None),
         totals=len(sums),
-        note=_typical(result),
+        note=_typical(result) if isinstance(result, Result) else "",
     )
 
 
@@ -182,11 +191,16 @@ def host_table(result: Result) -> Table:
 def time_table(result: Result) -> Table:
     """An optimizer step by part."""
     time = result.time
-    parts = sorted((part for part in time.components if part.seconds), key=lambda part: -part.seconds)
+    return parts_table(f"Time of a step (bound by {clean(time.bound)})", time.components, time.step_s.expected)
+
+
+def parts_table(title: str, components: tuple[TimeComponent, ...], step_s: float) -> Table:
+    """A step by part, the largest first, and its whole."""
+    parts = sorted((part for part in components if part.seconds), key=lambda part: -part.seconds)
     rows = [(clean(part.name), duration(part.seconds), percent(part.share)) for part in parts]
-    rows.append(("step", duration(time.step_s.expected), "100 %"))
+    rows.append(("step", duration(step_s), "100 %"))
     return Table(
-        title=f"Time of a step (bound by {clean(time.bound)})",
+        title=title,
         columns=(Column("part"), Column("time", True), Column("share", True)),
         rows=tuple(rows),
         shares=(*(part.share for part in parts), None),
@@ -196,7 +210,7 @@ def time_table(result: Result) -> Table:
 
 def module_table(result: Result) -> Table:
     modules = result.time.modules
-    rows = tuple((_words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules)
+    rows = tuple((words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules)
     return Table(
         title="Time of a step by module",
         columns=(Column("module"), Column("forward", True), Column("backward", True)),
@@ -205,7 +219,8 @@ def module_table(result: Result) -> Table:
     )
 
 
-def _words(name: str) -> str:
+def words(name: str) -> str:
+    """A name of the contract as people read it."""
     return clean(name).replace("_", " ")
 
 
@@ -225,14 +240,15 @@ def totals_table(result: Result) -> Table:
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
         *_ideal_rows(result),
     ]
-    evidence = clean(time.evidence).removeprefix("uncalibrated: ")
-    span = "range" if time.calibrated else "range *"
-    return Table(
-        title="Whole job",
-        columns=(Column("quantity"), Column("expected", True), Column(span)),
-        rows=tuple(rows),
-        note=f"Ranges rest on {evidence}" if time.calibrated else f"* uncalibrated: {evidence}",
-    )
+    span, note = range_words(time.evidence, time.calibrated)
+    columns = (Column("quantity"), Column("expected", True), Column(span))
+    return Table(title="Whole job", columns=columns, rows=tuple(rows), note=note)
+
+
+def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
+    """The name of a column of ranges, and the note that says what they rest on."""
+    basis = clean(evidence).removeprefix("uncalibrated: ")
+    return ("range", f"Ranges rest on {basis}") if calibrated else ("range *", f"* uncalibrated: {basis}")
 
 
 def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -254,7 +270,7 @@ def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
         yield "price", f"{amount(price.expected)} {clean(price.currency)}", f"{span} {clean(price.currency)}"
 
 
-def limits_table(result: Result) -> Table:
+def limits_table(result: Answer) -> Table:
     rows = tuple(
         (clean(limit.name), number(limit.limit), _limit_value(limit.value), "met" if limit.ok else "MISSED")
         for limit in result.verdict.limits

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from xe_sizer.report.document import Block, Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
 from xe_sizer.report.names import component_name, monitor_name
-from xe_sizer.result import Result
+from xe_sizer.result import Result, TimeComponent
+from xe_sizer.serve_result import Answer
 
 
 def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:
@@ -18,14 +19,15 @@ def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _memory(result: Result) -> Iterator[Table]:
-    yield _ledger(result)
+    yield ledger(result)
     if result.memory.moments:
         yield _over_the_step(result)
     if result.memory.device_bytes:
         yield _instruments(result)
 
 
-def _ledger(result: Result) -> Table:
+def ledger(result: Answer) -> Table:
+    """Every part of the memory with its formula and where that comes from."""
     memory = result.memory
     rows = tuple(
         (component_name(result, part.name), gib(part.bytes), clean(part.formula), clean(part.source))
@@ -82,13 +84,17 @@ def _instruments(result: Result) -> Table:
 
 
 def _time(result: Result) -> Iterator[Table]:
-    time = result.time
+    yield formulas("How the time adds up", result.time.components, result.time.step_s.expected)
+
+
+def formulas(title: str, components: tuple[TimeComponent, ...], step_s: float) -> Table:
+    """Every part of a step with its formula and where that comes from."""
     rows = tuple(
-        (clean(part.name), duration(part.seconds), clean(part.formula), clean(part.source)) for part in time.components
+        (clean(part.name), duration(part.seconds), clean(part.formula), clean(part.source)) for part in components
     )
     columns = (Column("part"), Column("time", True), Column("formula"), Column("source"))
-    total = ("step", duration(time.step_s.expected), "sum of the parts", "")
-    yield Table("How the time adds up", columns, (*rows, total), totals=1)
+    total = ("step", duration(step_s), "sum of the parts", "")
+    return Table(title, columns, (*rows, total), totals=1)
 
 
 def _data(result: Result) -> Iterator[Table]:
@@ -107,7 +113,8 @@ def _data(result: Result) -> Iterator[Table]:
     yield Table("How the data adds up", (Column("quantity"), Column("value", True), Column("meaning")), rows)
 
 
-def _sources(result: Result) -> Iterator[Table]:
+def sources(result: Answer) -> Iterator[Table]:
+    """Profiles and laws that the answer rests on."""
     rows = tuple((clean(source.name), clean(source.source)) for source in result.sources)
     yield Table("Sources", (Column("figure"), Column("source")), rows)
 
@@ -116,5 +123,5 @@ _SECTIONS: dict[str, Callable[[Result], Iterator[Table]]] = {
     "memory": _memory,
     "time": _time,
     "data": _data,
-    "sources": _sources,
+    "sources": sources,
 }

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from xe_sizer.report.format import clean
-from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer
 
 # The ledger speaks of NVIDIA's software; other vendors have the same parts under other names.
 _MONITORS = {"NVIDIA": "nvidia-smi", "AMD": "rocm-smi"}
 _WITHOUT_VENDOR = {"CUDA context": "device context", "NCCL buffers": "collective library buffers"}
 
 
-def profile_name(result: Result, kind: str) -> str:
+def profile_name(result: Answer, kind: str) -> str:
     """The name of the model, server or gpu, also where the scenario gives a path; empty where there is none."""
     names = result.scenario.get("names") or {}
     return clean(names.get(kind) or result.scenario.get(kind) or "")
 
 
-def component_name(result: Result, name: str) -> str:
+def component_name(result: Answer, name: str) -> str:
     """A component of the memory ledger; results that do not know the vendor keep the ledger's word."""
     names = result.scenario.get("names") or {}
     return clean(name if names.get("vendor", "NVIDIA") == "NVIDIA" else _WITHOUT_VENDOR.get(name, name))
 
 
-def monitor_name(result: Result) -> str:
+def monitor_name(result: Answer) -> str:
     """What shows the memory of the whole card."""
     names = result.scenario.get("names") or {}
     return _MONITORS.get(str(names.get("vendor", "NVIDIA")), "the vendor's monitor")

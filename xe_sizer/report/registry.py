@@ -17,7 +17,7 @@ from xe_sizer.report import formats
 if TYPE_CHECKING:
     from xe_sizer.report.batch import Batch
     from xe_sizer.report.options import Options
-    from xe_sizer.result import Result
+    from xe_sizer.serve_result import Answer
 
 
 def format_names() -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def batch_format_names() -> tuple[str, ...]:
     return tuple(name for name in format_names() if hasattr(_module(name), "render_batch"))
 
 
-def render(result: Result, name: str, options: Options) -> str:
+def render(result: Answer, name: str, options: Options) -> str:
     """`result` in the format `name`, with its line end. Raises InputError if there is no such format."""
     text: str = known_format(name).render(result, options)
     return text

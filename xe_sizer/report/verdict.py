@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from xe_sizer.report.format import byte_size, clean, duration, duration_range, gib, number, percent
+from xe_sizer.report import serve_words
+from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent
 from xe_sizer.report.names import profile_name
-from xe_sizer.result import Limit, Reason, Result
+from xe_sizer.report.phrases import missed_text, reason_text
+from xe_sizer.result import Memory, Result
+from xe_sizer.serve_result import OVERLOADED, Answer, ServeResult
 from xe_sizer.units import GIB
 
 _JOBS = {
@@ -20,23 +23,31 @@ _JOBS = {
 }
 
 
-def verdict_word(result: Result) -> str:
+def verdict_word(result: Answer) -> str:
     if not result.verdict.fits:
         return "DOES NOT FIT"
+    if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
+        return "OVERLOADED"
     if not result.verdict.meets_limits:
         return "MISSES LIMITS"
-    return "FITS, TIGHT" if is_tight(result) else "FITS"
+    yes = "SERVES" if isinstance(result, ServeResult) else "FITS"
+    return f"{yes}, TIGHT" if is_tight(result) else yes
 
 
-def is_tight(result: Result) -> bool:
+def is_tight(result: Answer) -> bool:
     """Whether it fits by less than the model may be wrong."""
     return result.verdict.fits and result.verdict.margin == "tight"
 
 
-def caution(result: Result) -> str:
-    """What tight means here and how to rule it out; empty where there is room."""
-    if not is_tight(result):
-        return ""
+def caution(result: Answer) -> str:
+    """What a reader must know although the answer may be yes; empty where there is room."""
+    if isinstance(result, ServeResult):
+        return serve_words.caution(result)
+    return _tight(result) if is_tight(result) else ""
+
+
+def _tight(result: Result) -> str:
+    """What tight means here and how to rule it out."""
     memory = result.memory
     error_bytes = memory.error_share * memory.peak_bytes
     text = (
@@ -50,8 +61,10 @@ def caution(result: Result) -> str:
     return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) makes that room a limit"
 
 
-def subject(result: Result) -> str:
+def subject(result: Answer) -> str:
     """What was sized: `LoRA of llama-2-70b on 16 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    if isinstance(result, ServeResult):
+        return serve_words.subject(result)
     return f"{job_words(result.scenario)} on {hardware(result)}"
 
 
@@ -68,17 +81,18 @@ def hardware(result: Result) -> str:
     return f"{accelerators} ({result.gpus.nodes} x {server})" if server else accelerators
 
 
-def headline(result: Result) -> str:
+def headline(result: Answer) -> str:
     """Subject and outcome in one line; see `subject` and `outcome`."""
     return f"{subject(result)}: {outcome(result)}"
 
 
-def outcome(result: Result) -> str:
+def outcome(result: Answer) -> str:
+    if isinstance(result, ServeResult):
+        return serve_words.outcome(result)
     if not result.verdict.fits:
         return _shortage(result)
-    missed = [limit_text(limit) for limit in result.verdict.limits if not limit.ok]
-    figures = f"{_memory_use(result)}, {_run(result)}"
-    return f"misses {'; '.join(missed)}: {figures}" if missed else figures
+    missed, figures = missed_text(result.verdict), f"{_memory_use(result)}, {_run(result)}"
+    return f"{missed}: {figures}" if missed else figures
 
 
 def _memory_use(result: Result) -> str:
@@ -107,23 +121,26 @@ def _shortage(result: Result) -> str:
     return clean(result.verdict.reasons[0].message) if result.verdict.reasons else "no layout fits"
 
 
-def missing_memory(result: Result) -> str:
+def pace(result: Answer) -> str:
+    """How long it takes, in a word: the whole job, or a token of an answer."""
+    if isinstance(result, ServeResult):
+        tpot_s = result.latency.tpot_s.expected
+        return NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} a token"
+    return duration(result.time.total_s.expected) if result.verdict.fits else NOT_A_NUMBER
+
+
+def missing_memory(result: Answer) -> str:
     """How much is missing where, in a few words: `80.0 GiB missing`."""
     memory = result.memory
     if memory.headroom_bytes < 0:
         return f"{gib(-memory.headroom_bytes)} GiB missing"
-    available = memory.host_available_bytes
-    if available is not None and memory.host_bytes > available:
+    available = memory.host_available_bytes if isinstance(memory, Memory) else None
+    if isinstance(memory, Memory) and available is not None and memory.host_bytes > available:
         return f"{byte_size(memory.host_bytes - available)} of host memory missing"
     return "no layout fits"
 
 
-def limit_text(limit: Limit) -> str:
-    value = "unknown" if limit.value is None else number(limit.value)
-    return f"{clean(limit.name)} (limit {number(limit.limit)}, estimate {value})"
-
-
-def reasons_beyond(result: Result) -> tuple[str, ...]:
+def reasons_beyond(result: Answer) -> tuple[str, ...]:
     """Reasons of the verdict without what the headline already says."""
     said = headline(result)
     texts = []
@@ -133,8 +150,3 @@ def reasons_beyond(result: Result) -> tuple[str, ...]:
         elif reason.fix:
             texts.append(f"Fix: {clean(reason.fix)}")
     return tuple(texts)
-
-
-def reason_text(reason: Reason) -> str:
-    fix = f" Fix: {clean(reason.fix)}" if reason.fix else ""
-    return f"{clean(reason.message)}{'.' if fix and not reason.message.endswith('.') else ''}{fix}"

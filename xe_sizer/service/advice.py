@@ -66,7 +66,7 @@ def _mended(served: Served, registry: Registry) -> list[Option]:
         return []  # nothing can be said about a price that nobody knows
     levers = TO_MEET_LIMITS if served.fits else TO_FIT
     found = [option for lever in levers for option in _first(served, registry, lever(served))]
-    if not served.fits and not any("serve.request_rate" in option.change.values for option in found):
+    if not served.fits and all("gpus" in option.change.values for option in found):
         found += _less_and_narrower(served, registry)
     return found or ([] if served.fits else list(_fitting(served, registry)))
 

@@ -12,12 +12,15 @@ from xe_sizer.units import GIB
 
 BESIDE = ("CUDA context", "communicators", "workspaces")
 CACHE = "KV cache"
+RESERVED = "left free by the engine"
+LEDGER = {**FORMULAS, RESERVED: ("card - share of the engine - CUDA graphs", "gpu_memory_utilization")}
 
 
 def serve_memory(served: Served) -> ServeMemory:
     """The ledger: the pool as the engine allocates it, or the batch at its peak where the cache grows.
 
-    What does not fit is shown with the cache of one whole request, which is the least that serves [bytes].
+    What does not fit is shown with the cache of one whole request, which is the least that serves, and with what the
+    engine is told to leave free [bytes].
     """
     parts = _parts(served)
     peak = sum(parts.values())
@@ -28,9 +31,9 @@ def serve_memory(served: Served) -> ServeMemory:
         usable_bytes=usable,
         headroom_bytes=usable - peak,
         phase="the batch at its peak" if grows(served) else "the cache as allocated" if served.fits else "one request",
-        gpu="fullest pipeline stage" if pp > 1 else "every GPU of a replica",
+        gpu="fullest pipeline stage" if pp > 1 else "all alike",
         components=tuple(
-            MemoryComponent(name=name, bytes=size, formula=FORMULAS[name][0], source=FORMULAS[name][1])
+            MemoryComponent(name=name, bytes=size, formula=LEDGER[name][0], source=LEDGER[name][1])
             for name, size in parts.items()
         ),
         error_share=MEMORY_ERROR_SHARE,
@@ -61,17 +64,15 @@ def request_bytes(served: Served) -> float:
 
 
 def shortage(served: Served, memory: ServeMemory) -> Reason:
-    """Why it does not fit: needed, available and missing memory of a GPU."""
-    available = _available_bytes(served)
+    """Why it does not fit: needed, available and missing memory of a GPU, and what takes it."""
     sizes = {part.name: part.bytes for part in memory.components}
-    weights, cache = sizes["weights"], sizes[CACHE]
-    rest = memory.peak_bytes - weights - cache
-    engine = served.question.job.engine.memory
-    share = "" if grows(served) else f" ({engine.utilization:g} of {memory.usable_bytes / GIB:.1f} GiB)"
+    weights, cache, reserved = sizes["weights"], sizes[CACHE], sizes.get(RESERVED, 0.0)
+    rest = memory.peak_bytes - weights - cache - reserved
+    free = f", {RESERVED} {reserved / GIB:.1f}" if reserved else ""
     message = (
-        f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {available / GIB:.1f} GiB available{share}, "
-        f"{(memory.peak_bytes - available) / GIB:.1f} GiB missing: weights {weights / GIB:.1f}, "
-        f"KV cache of {_held(served)} {cache / GIB:.2f}, the rest {rest / GIB:.1f} GiB"
+        f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {memory.usable_bytes / GIB:.1f} GiB available, "
+        f"{-memory.headroom_bytes / GIB:.1f} GiB missing (weights {weights / GIB:.1f}, "
+        f"KV cache of {_held(served)} {cache / GIB:.1f}{free}, the rest {rest / GIB:.1f} GiB)"
     )
     return Reason(code="out-of-memory", message=message)
 
@@ -98,22 +99,21 @@ def _pool_bytes(served: Served) -> float:
 def _parts(served: Served) -> dict[str, float]:
     fixed = {name: float(value[0]) for name, value in served.memory.fixed.items()}
     if not grows(served):
-        weights = {"weights": fixed.pop("weights")}
-        return {**weights, CACHE: _pool_bytes(served) if served.fits else request_bytes(served), **fixed}
+        weights = {"weights": fixed["weights"]}
+        if served.fits:
+            return {**weights, CACHE: _pool_bytes(served), **fixed}
+        reserved = {RESERVED: served.memory.usable_bytes - _available_bytes(served, fixed)}
+        return {**weights, CACHE: request_bytes(served), **fixed, **reserved}
     job, traffic = served.question.job, served.question.traffic
     live = static_peak(job, served.placement, _sequences(served), traffic.inputs, traffic.outputs)
     return {**{name: float(value[0]) for name, value in live.items()}, **{name: fixed[name] for name in BESIDE}}
 
 
-def _available_bytes(served: Served) -> float:
+def _available_bytes(served: Served, fixed: dict[str, float]) -> float:
     """What the engine may take of a GPU, its share of the whole or of what is free; graphs come on top [bytes]."""
-    card = served.memory.usable_bytes
-    if grows(served):
-        return card
-    engine = served.question.job.engine.memory
-    fixed = {name: float(value[0]) for name, value in served.memory.fixed.items()}
-    graphs = fixed.pop("CUDA graphs")
-    taken = sum(fixed.values())
+    card, engine = served.memory.usable_bytes, served.question.job.engine.memory
+    graphs = fixed["CUDA graphs"]
+    taken = sum(fixed.values()) - graphs
     free = engine.utilization_of == "free"
     share = taken + engine.utilization * (card - taken) if free else engine.utilization * card
     return min(share + graphs, card)

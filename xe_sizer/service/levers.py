@@ -94,7 +94,7 @@ def less_load(served: Served) -> Iterator[Change]:
         rates = {top, *(share * question.amount for share in LOWER_RATES)}
         for rate in sorted((_rounded(rate, down=True) for rate in rates if rate < question.amount), reverse=True):
             if rate > 0:
-                words = f"{rate:,.6g} requests/s instead of {question.amount:,.6g}"
+                words = f"{rate:,.6g} request{'' if rate == 1 else 's'}/s instead of {question.amount:,.6g}"
                 yield Change(words, {"serve.request_rate": rate}, 5)
     elif question.load:
         yield from _fewer(question.load, int(question.amount))

@@ -241,7 +241,8 @@ def _reasons(served: Served, memory: ServeMemory, limits: tuple[Limit, ...]) -> 
         yield shortage(served, memory)
     elif overloaded(served):
         yield _overload(served)
-    yield from missed(limits)
+    known = limits if served.fits else tuple(limit for limit in limits if limit.value is not None)
+    yield from missed(known)
 
 
 def _overload(served: Served) -> Reason:

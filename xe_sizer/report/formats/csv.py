@@ -1,4 +1,4 @@
-"""Every number of a result as section, name, value and unit: one row each, for a spreadsheet."""
+"""Every number of a result as section, name, value and unit, one row each; a service as one row. For a spreadsheet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from xe_sizer.report.format import clean
 from xe_sizer.report.options import Options
 from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer, ServeResult
 
 _Row = tuple[str, str, str, str]
 _UNITS = (
@@ -33,7 +34,11 @@ _PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "sour
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
+    if isinstance(result, ServeResult):
+        from xe_sizer.report.serve_csv import serve_csv
+
+        return serve_csv(result)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("section", "name", "value", "unit"))

@@ -9,10 +9,10 @@ from xe_sizer.report.batch import Batch
 from xe_sizer.report.format import clean
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, subject, verdict_word
-from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
     return "".join(f"{line}\n" for line in _annotations(result, options.file))
 
 
@@ -25,7 +25,7 @@ def render_batch(batch: Batch, options: Options) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _annotations(result: Result, file: str | None) -> Iterator[str]:
+def _annotations(result: Answer, file: str | None) -> Iterator[str]:
     title = f"xe-sizer: {verdict_word(result).lower()}"
     narrow = caution(result)
     message = "\n".join([headline(result), *reasons_beyond(result), *([narrow] if narrow else [])])

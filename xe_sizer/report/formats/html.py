@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
+from xe_sizer.report.answer import document
 from xe_sizer.report.batch import Batch, batch_document
-from xe_sizer.report.content import document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table
 from xe_sizer.report.options import Options
-from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1c20; --soft: #5d6470; --line: #d8dce3; --page: #fff;
@@ -38,7 +38,7 @@ pre { background: var(--code); padding: .5rem .8rem; overflow-x: auto; }
 """
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
     return render_document(document(result, options), options)
 
 

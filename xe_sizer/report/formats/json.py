@@ -9,10 +9,10 @@ import msgspec
 if TYPE_CHECKING:
     from xe_sizer.report.batch import Batch
     from xe_sizer.report.options import Options
-    from xe_sizer.result import Result
+    from xe_sizer.serve_result import Answer
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
     return pretty(result)
 
 

@@ -1,4 +1,5 @@
-"""JUnit XML: one test suite a scenario; one test case for the fit and one for each limit."""
+"""JUnit XML: one test suite a scenario; one test case for the fit, one for each limit, one for a load
+that is too high."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ import xml.etree.ElementTree as ET
 
 from xe_sizer.report.batch import Batch, Outcome, problem_text
 from xe_sizer.report.options import Options
-from xe_sizer.report.verdict import caution, headline, limit_text, outcome, reason_text, subject
-from xe_sizer.result import Limit, Result
+from xe_sizer.report.phrases import limit_text, reason_text
+from xe_sizer.report.verdict import caution, headline, outcome, subject
+from xe_sizer.result import Limit
+from xe_sizer.serve_result import OVERLOADED, Answer
 
 # What XML 1.0 cannot hold, not even escaped (section 2.2, production Char).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
     return _document([Outcome(options.file or subject(result), result)])
 
 
@@ -39,6 +42,10 @@ def _suite(each: Outcome) -> ET.Element:
         ET.SubElement(_case(suite, each, "input"), "error", message=_legal(message), type="bad-input")
     else:
         _fit_case(suite, each, each.result)
+        for reason in each.result.verdict.reasons:
+            if reason.code == OVERLOADED:
+                case = _case(suite, each, "load")
+                ET.SubElement(case, "failure", message=_legal(reason_text(reason)), type=OVERLOADED)
         for limit in each.result.verdict.limits:
             _limit_case(suite, each, limit)
     suite.set("tests", str(len(suite)))
@@ -51,7 +58,7 @@ def _case(suite: ET.Element, each: Outcome, name: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", classname=_legal(each.file), name=_legal(name), time="0")
 
 
-def _fit_case(suite: ET.Element, each: Outcome, result: Result) -> None:
+def _fit_case(suite: ET.Element, each: Outcome, result: Answer) -> None:
     case = _case(suite, each, "fits")
     if not result.verdict.fits:
         failure = ET.SubElement(case, "failure", message=_legal(outcome(result)), type="does-not-fit")

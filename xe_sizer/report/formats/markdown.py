@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from xe_sizer.report.answer import document
 from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
-from xe_sizer.report.content import document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
-from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer
 
 MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
 _CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"
@@ -19,7 +19,7 @@ _SIGNS: dict[Tone, str] = {"yes": "✅", "caution": "⚠️", "no": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
     return render_document(document(result, options), options)
 
 

@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from xe_sizer.report.answer import document
 from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
-from xe_sizer.report.content import document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
-from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer
 
 _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
@@ -33,7 +33,7 @@ _TO_ASCII = str.maketrans(
 )  # fmt: skip
 
 
-def render(result: Result, options: Options) -> str:
+def render(result: Answer, options: Options) -> str:
     return render_document(document(result, options), options)
 
 

@@ -1,0 +1,195 @@
+"""The report on a service, block by block: what an architect shows first, then what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xe_sizer.report import serve_words
+from xe_sizer.report.content import (
+    limits_table,
+    memory_table,
+    parts_table,
+    range_words,
+    remarks,
+    scenario_facts,
+    words,
+)
+from xe_sizer.report.document import Block, Column, Document, Table
+from xe_sizer.report.explain import formulas, ledger, sources
+from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
+from xe_sizer.report.options import Options
+from xe_sizer.report.serve_words import latency, replica_gpus
+from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
+from xe_sizer.result import Range
+from xe_sizer.serve_result import LatencyAt, ServeResult, Span
+
+Row = tuple[str, str, str]
+LATENCIES = (("first token", "ttft_s"), ("per token", "tpot_s"), ("whole request", "request_s"))
+TRAFFIC = {
+    "input_tokens": "tokens of a prompt, in the mean",
+    "output_tokens": "tokens of an answer, in the mean",
+    "input_spread": "standard deviation over mean of the prompts",
+    "output_spread": "standard deviation over mean of the answers",
+    "prefix_hit_share": "of a prompt's tokens, found in the cache",
+    "draft_tokens": "proposed in a step by speculation",
+    "acceptance_rate": "probability that a proposed token is kept",
+    "request_rate": "requests per second, all replicas together",
+    "concurrency": "requests that each replica always has inside",
+    "batch": "requests that start together",
+    "percentile": "per cent of requests that keep the limits on latency",
+}
+
+
+def serve_document(result: ServeResult, options: Options) -> Document:
+    """The whole report on `result`; `options.explain` adds sections."""
+    return Document(
+        verdict=verdict_word(result),
+        ok=result.verdict.ok,
+        headline=headline(result),
+        reasons=reasons_beyond(result),
+        blocks=tuple(_blocks(result, options)),
+        caution=caution(result),
+    )
+
+
+def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
+    if result.verdict.fits:
+        yield service_table(result)
+        yield latency_table(result)
+    if result.verdict.limits:
+        yield limits_table(result)
+    yield memory_table(result)
+    if result.verdict.fits:
+        yield from phase_tables(result)
+    yield scenario_facts(result)
+    yield from explanations(result, options.explain)
+    yield from remarks(result)
+
+
+def service_table(result: ServeResult) -> Table:
+    """What it takes, what it delivers and what that costs."""
+    rows = (*_size_rows(result), *_rate_rows(result), *_cache_rows(result), *_cost_rows(result))
+    return Table("Service", (Column("quantity"), Column("value", True), Column("of which")), rows)
+
+
+def _size_rows(result: ServeResult) -> Iterator[Row]:
+    replicas, layout = result.replicas, result.layout
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
+    shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
+    yield "replicas", number(replicas.count), f"{shape}, {replicas.spare} spare" if replicas.spare else shape
+    minimum = result.gpus.minimum_that_fits
+    least = "" if minimum is None else f"{plural(minimum, 'GPU')} would hold one replica"
+    yield "GPUs", number(result.gpus.count), least
+    yield "requests inside a replica", number(replicas.running_requests), _most(result)
+
+
+def _most(result: ServeResult) -> str:
+    most = result.kv_cache.max_concurrency
+    return f"at full length {number(float(int(most)))} fit at once"
+
+
+def _rate_rows(result: ServeResult) -> Iterator[Row]:
+    made = result.throughput
+    yield "requests", f"{number(made.requests_per_s)} /s", _taken(result)
+    yield "output tokens", f"{_rate(made.output_tokens_per_s)} /s", f"{_rate(made.output_tokens_per_s_per_gpu)} per GPU"
+    yield "prompt and output tokens", f"{_rate(made.total_tokens_per_s)} /s", ""
+    if made.tokens_per_s_per_user:
+        yield "tokens for one user", f"{number(made.tokens_per_s_per_user)} /s", ""
+
+
+def _taken(result: ServeResult) -> str:
+    replicas, asked = result.replicas, (result.scenario.get("serve") or {}).get("request_rate")
+    if asked is None or not replicas.max_requests_per_s:
+        return ""
+    if result.latency.ttft_s.expected is None:
+        return f"of {number(asked)} /s: more than it takes"
+    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
+    within = " within the limits" if limits and result.verdict.meets_limits else ""
+    return f"{percent(replicas.utilisation)} of the {number(replicas.max_requests_per_s)} /s that it takes{within}"
+
+
+def _rate(value: float) -> str:
+    return number(float(round(value)) if value >= 100 else value)
+
+
+def _cache_rows(result: ServeResult) -> Iterator[Row]:
+    cache = result.kv_cache
+    tokens = f"{count(round(cache.pool_tokens))} tokens of {byte_size(cache.bytes_per_token)}"
+    yield "KV cache of a replica", byte_size(cache.pool_bytes), tokens
+
+
+def _cost_rows(result: ServeResult) -> Iterator[Row]:
+    cost = result.cost
+    currency = clean(cost.currency)
+    if cost.per_hour is not None:
+        yield "price per hour", f"{amount(cost.per_hour)} {currency}", ""
+    if cost.per_million_input_tokens is not None:
+        yield "price of a million input tokens", f"{_money(cost.per_million_input_tokens)} {currency}", ""
+    if cost.per_million_output_tokens is not None:
+        yield "price of a million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
+    energy = cost.energy_kwh_per_million_tokens
+    if energy is not None:
+        yield "energy of a million tokens", f"{number(energy)} kWh", "prompts and answers"
+
+
+def _money(value: float) -> str:
+    return amount(value) if value >= 1 else number(value)
+
+
+def latency_table(result: ServeResult) -> Table:
+    """Means with their ranges, and percentiles where requests arrive by chance."""
+    found = result.latency
+    span, note = range_words(found.evidence, found.calibrated)
+    percentiles = tuple(Column(f"{number(at.percentile)} %", True) for at in found.percentiles)
+    rows = tuple(
+        (name, latency(getattr(found, key).expected), _span(getattr(found, key)), *_row(found.percentiles, key))
+        for name, key in LATENCIES
+    )
+    columns = (Column("latency"), Column("mean", True), Column(span, spare=1), *percentiles)
+    return Table("Latency", columns, rows, note=note)
+
+
+def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:
+    return tuple(latency(getattr(at, key)) for at in percentiles)
+
+
+def _span(span: Span) -> str:
+    if span.low is None or span.expected is None or span.high is None:
+        return ""
+    return duration_range(Range(low=span.low, expected=span.expected, high=span.high))
+
+
+def phase_tables(result: ServeResult) -> Iterator[Table]:
+    """A decode step and a step with prompts by part, and both by module."""
+    phases = result.phases
+    yield parts_table("Time of a decode step", phases.decode.components, phases.decode.seconds)
+    yield parts_table("Time of a step with prompts", phases.prefill.components, phases.prefill.seconds)
+    prompts = {module.name: module.seconds for module in phases.prefill.modules}
+    rows = tuple(
+        (words(module.name), duration(module.seconds), duration(prompts.get(module.name, 0.0)))
+        for module in phases.decode.modules
+    )
+    columns = (Column("module"), Column("decode", True), Column("with prompts", True))
+    yield Table("Time of a step by module", columns, rows, detail=True)
+
+
+def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block]:
+    """Sections that show where numbers come from, each once, in the order of the report."""
+    if "memory" in topics:
+        yield ledger(result)
+    if "time" in topics:
+        phases = result.phases
+        yield formulas("How a decode step adds up", phases.decode.components, phases.decode.seconds)
+        yield formulas("How a step with prompts adds up", phases.prefill.components, phases.prefill.seconds)
+    if "data" in topics:
+        yield _load(result)
+    if "sources" in topics:
+        yield from sources(result)
+
+
+def _load(result: ServeResult) -> Table:
+    serve = result.scenario.get("serve") or {}
+    rows = [(words(key), number(serve[key]), meaning) for key, meaning in TRAFFIC.items() if serve.get(key) is not None]
+    rows.append(("inside a replica", number(result.replicas.running_requests), "requests, in the mean"))
+    columns = (Column("quantity"), Column("value", True), Column("meaning"))
+    return Table(f"How the load adds up: {serve_words.load_words(result)}", columns, tuple(rows))

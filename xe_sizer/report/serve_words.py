@@ -1,0 +1,111 @@
+"""The answer of `serve` in one sentence: what is served on what, how fast, and what a reader must know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xe_sizer.report.format import amount, clean, duration, gib, number, percent, plural
+from xe_sizer.report.names import profile_name
+from xe_sizer.report.phrases import missed_text
+from xe_sizer.serve_result import LatencyAt, ServeResult, Span
+
+UNBOUNDED = "unbounded"
+GENERIC = "generic-"  # servers that stand for a bare GPU
+
+
+def subject(result: ServeResult) -> str:
+    """What serves what: `20 requests/s of llama-3.1-70b on 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    return f"{load_words(result)} on {hardware(result)}"
+
+
+def load_words(result: ServeResult) -> str:
+    """The load and the model that it asks."""
+    serve, model = result.scenario.get("serve") or {}, profile_name(result, "model") or "the model"
+    if serve.get("request_rate") is not None:
+        return f"{number(serve['request_rate'])} requests/s of {model}"
+    if serve.get("concurrency") is not None:
+        return f"{plural(serve['concurrency'], 'concurrent request')} of {model}"
+    if serve.get("batch") is not None:
+        return f"a batch of {plural(serve['batch'], 'request')} of {model}"
+    return f"{model} at full load"
+
+
+def hardware(result: ServeResult) -> str:
+    """GPUs by replica, and the servers that they fill: `3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    each, server = replica_gpus(result), profile_name(result, "server")
+    shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
+    if result.replicas.count > 1:
+        shape = f"{result.replicas.count:,} replicas of {shape}"
+    return shape if not server or server.startswith(GENERIC) else f"{shape} ({result.gpus.nodes:,} x {server})"
+
+
+def replica_gpus(result: ServeResult) -> int:
+    layout = result.layout
+    return layout.tp * layout.pp * layout.dp
+
+
+def outcome(result: ServeResult) -> str:
+    """Latencies and throughput, or why they cannot be."""
+    verdict = result.verdict
+    if not verdict.fits or result.latency.ttft_s.expected is None:
+        return clean(verdict.reasons[0].message) if verdict.reasons else "no placement fits"
+    at = judged(result)
+    whom = f" for {number(at.percentile)} % of requests" if at.percentile else ""
+    figures = (
+        f"{latency(at.ttft_s)} to the first token and {latency(at.tpot_s)} per token{whom}, "
+        f"{number(round(result.throughput.output_tokens_per_s))} tokens/s"
+    )
+    price = result.cost.per_million_output_tokens
+    if price is not None:
+        figures += f", {amount(price)} {clean(result.cost.currency)} per million output tokens"
+    missed = missed_text(verdict)
+    return f"{missed}: {figures}" if missed else figures
+
+
+def judged(result: ServeResult) -> LatencyAt:
+    """The latencies that limits are compared with: at the percentile asked for, else the means (percentile 0)."""
+    percentile = (result.scenario.get("serve") or {}).get("percentile")
+    found = next((at for at in result.latency.percentiles if at.percentile == percentile), None)
+    spans = (result.latency.ttft_s, result.latency.tpot_s, result.latency.request_s)
+    means = LatencyAt(percentile=0, ttft_s=spans[0].expected, tpot_s=spans[1].expected, request_s=spans[2].expected)
+    return found or means
+
+
+def latency(seconds: float | None) -> str:
+    return UNBOUNDED if seconds is None else duration(seconds)
+
+
+def caution(result: ServeResult) -> str:
+    """Little room for the cache, or limits that the ranges of the latencies reach beyond."""
+    if not result.verdict.ok:
+        return ""
+    return "; ".join((*_little_room(result), *_close(result)))
+
+
+def _little_room(result: ServeResult) -> Iterator[str]:
+    if result.verdict.margin == "tight":
+        memory = result.memory
+        error = f"{gib(memory.error_share * memory.usable_bytes)} GiB"
+        yield f"tight: what one request leaves of the memory is inside the error of the model, {error}"
+
+
+def _close(result: ServeResult) -> Iterator[str]:
+    at, limits = judged(result), {limit.name: limit.limit for limit in result.verdict.limits}
+    named = (("max_ttft_s", at.ttft_s, result.latency.ttft_s), ("max_tpot_s", at.tpot_s, result.latency.tpot_s))
+    beyond = [
+        f"{name} ({duration(value * _widest(span))})"
+        for name, value, span in named
+        if name in limits and value is not None and value * _widest(span) > limits[name]
+    ]
+    if beyond:
+        yield f"close: what is expected keeps the limits, the upper end of the range is beyond {' and '.join(beyond)}"
+
+
+def _widest(span: Span) -> float:
+    """High over expected [-]."""
+    return span.high / span.expected if span.high is not None and span.expected else 1.0
+
+
+def used(result: ServeResult) -> str:
+    """Share of what the replicas take that the load is."""
+    return percent(result.replicas.utilisation)
