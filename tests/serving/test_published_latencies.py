@@ -35,7 +35,6 @@ name: mine
 parent: generic-engine
 describes: Kernels that move no more than they must.
 kernels: {rotary: in-attention, cache: in-attention, residual: in-norm, norm: fused, activation: fused}
-host: {request_ms: 0}
 exchanges: {all_reduce: custom, floor_us: 8}
 """
 # Its configuration of the accelerator: an exchange takes the link's rate, and 8 us at least.
@@ -120,3 +119,13 @@ def test_nothing_is_faster_than_the_speed_of_light() -> None:
         light, law = (served("llama-7b", **flags, **given).point for given in ({"efficiency__ideal": True}, {}))
         assert light.ttft_s < law.ttft_s
         assert light.tpot_s < law.tpot_s
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "hf-transformers"])
+def test_fixed_efficiencies_price_the_accelerator_alone(engine: str) -> None:
+    """No host before a request, in a step or between steps: what is left are the operators."""
+    for fixed in ({"efficiency__ideal": True}, {"efficiency__flops": 0.7, "efficiency__memory": 0.9}):
+        point = served("llama-7b", gpu="a100-sxm-80gb", serve__engine=engine, serve__batch=1, **fixed).point
+        prefill_s = float(point.prefill.total_s[0])
+        assert point.prefill.parts["host"][0] == point.decode.parts["host"][0] == 0
+        assert point.ttft_s == pytest.approx(prefill_s, rel=1e-12)

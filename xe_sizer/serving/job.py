@@ -39,6 +39,11 @@ class ServeJob:
         """Size of an activation element between the products."""
         return min(self.device.element_bytes, 4.0)
 
+    @property
+    def request_s(self) -> float:
+        """Time that the host takes to take in a request; fixed efficiencies price the accelerator alone [s]."""
+        return 0.0 if self.efficiency.fixed else self.engine.request_s
+
 
 def wide_modules(scheme: Scheme) -> frozenset[str]:
     """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts."""

@@ -147,7 +147,7 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
         prefill=prefill,
         step_s=step_s,
         tpot_s=step_s / traffic.tokens_per_step,
-        prefill_s=prefill_s + job.engine.request_s + (step_s if job.engine.batching.first_token == "decode" else 0.0),
+        prefill_s=prefill_s + job.request_s + (step_s if job.engine.batching.first_token == "decode" else 0.0),
         prompt_s=added_s,
         requests_per_s=rate,
     )
