@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from xe_sizer.choices import collect, with_further
+from xe_sizer.errors import Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result import with_advice
 from xe_sizer.scenario.scenario import Given
@@ -22,3 +26,10 @@ def serve(given: Given, registry: Registry) -> ServeResult:
     served = size(resolve_serving(given, registry))
     result = summarise(served)
     return with_advice(result, result.verdict, advise(served, registry))
+
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and engine have against the rest of it."""
+    further: list[Problem] = []
+    collect(further, resolve_serving, rest, registry)
+    return with_further(problems, further, rest)

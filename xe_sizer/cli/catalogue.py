@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,17 @@ from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Table
 from xe_sizer.report.format import clean, count, given
+from xe_sizer.serving.engine import FOLDER as ENGINES
+from xe_sizer.serving.engine import engine_names, load_engine
 from xe_sizer.stacks.stack import FOLDER as STACKS
 from xe_sizer.stacks.stack import load_stack, stack_names
 
-KINDS = ("gpu", "server", "model", "stack")
+KINDS = ("gpu", "server", "model", "stack", "engine")
+# Profiles that ship beside the code that reads them: folder, and the names in it.
+_SHIPPED: dict[str, tuple[Path, Callable[[], tuple[str, ...]]]] = {
+    "stack": (STACKS, stack_names),
+    "engine": (ENGINES, engine_names),
+}
 _FIGURES: dict[str, tuple[str, ...]] = {
     "gpu": (
         "vendor",
@@ -30,6 +37,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "server": ("vendor", "gpu", "gpus", "scale_up.kind", "scale_out.nics", "scale_out.gbit_per_s"),
     "model": ("family", "parameters.total", "parameters.active", "layers", "hidden", "max_positions"),
     "stack": ("parent", "describes"),
+    "engine": ("parent", "describes"),
 }
 _ASSUMED = "scale_out.assumed"
 _NETWORK = "NICs x Gbit/s"
@@ -69,11 +77,13 @@ def _entry(registry: Registry, kind: str, name: str) -> Entry:
 
 
 def names(registry: Registry, kind: str) -> tuple[str, ...]:
-    return stack_names() if kind == "stack" else registry.names(kind)  # type: ignore[arg-type]
+    return _SHIPPED[kind][1]() if kind in _SHIPPED else registry.names(kind)  # type: ignore[arg-type]
 
 
 def path_of(registry: Registry, kind: str, name: str) -> Path:
-    return STACKS / f"{name}.yaml" if kind == "stack" else registry.path(kind, name)  # type: ignore[arg-type]
+    if kind in _SHIPPED:
+        return _SHIPPED[kind][0] / f"{name}.yaml"
+    return registry.path(kind, name)  # type: ignore[arg-type]
 
 
 def _at(value: Any, key: str) -> Any:
@@ -202,6 +212,7 @@ def kind_of(path: Path) -> str:
         ("gpu", "peak_tflops"),
         ("server", "scale_up"),
         ("model", "layers"),
+        ("engine", "batching"),
         ("stack", "describes"),
     ):
         if telling in keys:
@@ -215,6 +226,8 @@ def check(registry: Registry, kind: str, path: Path) -> None:
     absolute = str(path.resolve())
     if kind == "stack":
         load_stack(absolute)
+    elif kind == "engine":
+        load_engine(absolute)
     elif kind == "server":
         registry.server(absolute)
     elif kind == "gpu":

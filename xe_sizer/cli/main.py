@@ -18,7 +18,18 @@ from xe_sizer.cli.failures import Invocation, exit_code_of
 from xe_sizer.cli.text import TextGroup
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
-COMMANDS = ("estimate", "plan", "compare", "sensitivity", "check", "profiles", "validate", "calibrate", "render")
+COMMANDS = (
+    "estimate",
+    "plan",
+    "serve",
+    "compare",
+    "sensitivity",
+    "check",
+    "profiles",
+    "validate",
+    "calibrate",
+    "render",
+)
 _HELP = "Sizes GPU infrastructure for large language models: does it fit, how many GPUs, how long?"
 _EPILOG = "Exit codes: 0 fits and meets every limit, 1 does not, 2 bad input, 3 a defect of xe-sizer."
 

@@ -22,16 +22,24 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.scenario import (
+    OPTION_OF,
     OPTIONS,
+    SERVE_OPTIONS,
     TWO_WAY,
     BadScenarioError,
     Given,
     ScenarioFile,
     read_scenario,
+    serves,
     variable_name,
 )
 
 _PANELS = {
+    "serve": "Load",
+    **{f"serve.{name}": "Formats" for name in ("weights", "activations", "kv_cache", "scheme")},
+    **{f"serve.{name}": "Engine" for name in ("engine", "gpu_memory_utilization", "max_sequences", "max_step_tokens")},
+    **{f"serve.{name}": "Speculation" for name in ("draft_tokens", "acceptance_rate", "draft_cost")},
+    **{f"serve.{name}": "Limits and prices" for name in ("percentile", "spare_replicas")},
     "data": "Data",
     "train": "Training",
     "layout": "Layout",
@@ -43,7 +51,6 @@ _PANELS = {
 }
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
 _LONGEST_METAVAR = 24
-_START_HINT = "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8"
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 _OR_BY_ENDING = "Default: by the ending of FILE (.json, .csv, .md, .html, .xml), else table."
 
@@ -106,6 +113,27 @@ ProfilesOption = Annotated[
 
 
 @dataclass(frozen=True, eq=False)
+class Asking:
+    """A kind of question: its options with their keys, and what to say where none of them is given."""
+
+    options: Mapping[str, str]
+    nothing: str
+    hint: str
+
+
+TRAINING = Asking(
+    OPTIONS,
+    "there is nothing to estimate",
+    "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8",
+)
+SERVING = Asking(
+    SERVE_OPTIONS,
+    "there is nothing to serve",
+    "name a scenario file, or start with --model llama-3.1-8b --gpu h100-sxm-80gb --request-rate 5",
+)
+
+
+@dataclass(frozen=True, eq=False)
 class ScenarioOption:
     """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple."""
 
@@ -121,9 +149,8 @@ class ScenarioOption:
         return self.name.replace("-", "_")
 
 
-@cache
-def scenario_options() -> tuple[ScenarioOption, ...]:
-    return tuple(_describe(name, key) for name, key in OPTIONS.items())
+def scenario_options(asking: Asking = TRAINING) -> tuple[ScenarioOption, ...]:
+    return tuple(_describe(name, key) for name, key in asking.options.items())
 
 
 def option_and_value(text: str) -> tuple[str, str, str]:
@@ -132,43 +159,55 @@ def option_and_value(text: str) -> tuple[str, str, str]:
     return name.strip().removeprefix("--").replace("_", "-"), equals, value
 
 
-def with_scenario_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give `command(*, flags, ...)` the scenario's options; `flags` gets them as text by dotted key."""
-    options = {option.parameter: option for option in scenario_options()}
+def with_options_of(asking: Asking) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give `command(*, flags, ...)` the options of a kind of question; `flags` gets them as text by dotted key."""
 
-    @wraps(command)
-    def wrapped(**given: Any) -> int:
-        flags = {option.key: given.pop(parameter) for parameter, option in options.items()}
-        return command(flags=flags, **given)
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        options = {option.parameter: option for option in scenario_options(asking)}
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    first, *rest = (parameter for parameter in own if parameter.name != "flags")
-    parameters = [first, *(_declared(option) for option in options.values()), *rest]
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return wrapped
+        @wraps(command)
+        def wrapped(**given: Any) -> int:
+            flags = {option.key: given.pop(parameter) for parameter, option in options.items()}
+            return command(flags=flags, **given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        first, *rest = (parameter for parameter in own if parameter.name != "flags")
+        parameters = [first, *(_declared(option) for option in options.values()), *rest]
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapped
+
+    return decorate
+
+
+with_scenario_options = with_options_of(TRAINING)
 
 
 def given_scenario(
-    path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str], registry: Registry
+    path: Path | None,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    registry: Registry,
+    asking: Asking | None = TRAINING,
 ) -> Given:
-    """`read_scenario` with flags as text.
+    """`read_scenario` with flags as text. asking : what the command asks; None: what the scenario itself does.
 
     Raises
     ------
     InputError    with all problems of flags, file and variables, and, if there are any, with those that names,
                   model and hardware add to them
     """
-    kinds = {option.key: option for option in scenario_options()}
-    if path is None and not any(value is not None for value in flags.values()) and not _variables(environment):
-        raise InputError(Problem("there is nothing to estimate", hint=_START_HINT))
+    asked = asking or TRAINING
+    if path is None and not any(value is not None for value in flags.values()) and not _variables(asked, environment):
+        raise InputError(Problem(asked.nothing, hint=asked.hint))
     problems: list[Problem] = []
     values: dict[str, object] = {}
     for key, text in flags.items():
+        option = _describe(OPTION_OF[key], key)
         try:
-            values[key] = _value(kinds[key], text)
+            values[key] = _value(option, text)
         except InputError as error:
-            place = Location(f"--{kinds[key].name}")
+            place = Location(f"--{option.name}")
             problems += [Problem(problem.message, place, problem.hint) for problem in error.problems]
     try:
         given = read_scenario(path, values, environment)
@@ -178,11 +217,20 @@ def given_scenario(
     except InputError as error:
         raise InputError([*problems, *error.problems]) from None
     if problems:
-        from xe_sizer.question import with_further_problems
-
         unread = given.unread | (flags.keys() - values.keys())
-        raise InputError(with_further_problems(problems, replace(given, unread=unread), registry))
+        raise InputError(_with_further(problems, replace(given, unread=unread), registry, asking))
     return given
+
+
+def _with_further(problems: list[Problem], rest: Given, registry: Registry, asking: Asking | None) -> Sequence[Problem]:
+    """The problems, and those that the answer to the rest of the scenario would meet."""
+    if asking is SERVING or (asking is None and serves(rest)):
+        from xe_sizer.serve import with_further_problems as with_problems_of_serving
+
+        return with_problems_of_serving(problems, rest, registry)
+    from xe_sizer.question import with_further_problems
+
+    return with_further_problems(problems, rest, registry)
 
 
 def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -198,8 +246,8 @@ def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str
     return tuple(Path(name) for name, _ in named)
 
 
-def _variables(environment: Mapping[str, str]) -> bool:
-    return any(variable_name(option) in environment for option in OPTIONS)
+def _variables(asking: Asking, environment: Mapping[str, str]) -> bool:
+    return any(variable_name(option) in environment for option in asking.options)
 
 
 def _value(option: ScenarioOption, text: object) -> object:
@@ -223,9 +271,10 @@ def _declared(option: ScenarioOption) -> inspect.Parameter:
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
+@cache
 def _describe(name: str, key: str) -> ScenarioOption:
     section, _, _ = key.rpartition(".")
-    panel = _PANELS.get(section) or ("Hardware" if key in _HARDWARE else "Job")
+    panel = _PANELS.get(key) or _PANELS.get(section) or ("Hardware" if key in _HARDWARE else "Job")
     kind, choices, description = _schema_of(key)
     metavar, help_ = _METAVARS.get(kind, ""), f"{description}."
     if choices:

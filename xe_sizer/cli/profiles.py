@@ -40,6 +40,8 @@ _SCHEMAS = (
     "sensitivity",
     "scaling",
     "sweep",
+    "serve-result",
+    "engine",
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -48,7 +50,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="gpu|server|model|stack", help="Only this kind, or a part of a name."),
+        typer.Argument(metavar="gpu|server|model|stack|engine", help="Only this kind, or a part of a name."),
     ] = None,
     part: Annotated[str | None, typer.Argument(metavar="PART", help="Only names with PART in them.")] = None,
     profiles: ProfilesOption = None,
@@ -157,13 +159,15 @@ def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.result import Result
     from xe_sizer.scenario.scenario import scenario_json_schema
+    from xe_sizer.serve_result import ServeResult
+    from xe_sizer.serving.engine import Engine
     from xe_sizer.stacks.stack import Stack
 
     if kind == "scenario":
         return scenario_json_schema()
-    kinds = {"gpu": GpuProfile, "server": ServerProfile, "model": ModelProfile, "stack": Stack}
+    kinds = {"gpu": GpuProfile, "server": ServerProfile, "model": ModelProfile, "stack": Stack, "engine": Engine}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
-    types = {**kinds, **answers, "result": Result, "sweep": SweepResult}
+    types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
     return msgspec.json.schema(types[kind])
 
 

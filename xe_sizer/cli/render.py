@@ -22,6 +22,8 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.report.registry import known_format, render
 from xe_sizer.result import SCHEMA_VERSION, Result
+from xe_sizer.scenario.scenario import INFERENCE
+from xe_sizer.serve_result import Answer, ServeResult
 
 app = typer.Typer(add_completion=False)
 _BYTE = re.compile(r" \(byte (\d+)\)")
@@ -43,28 +45,45 @@ def render_command(
     topics = check_topics(tuple(explain or ()))
     if result_file is None:
         raise InputError(Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown"))
-    result = read_result(result_file)
+    result = read_answer(result_file)
     about = None if result_file == "-" else result_file
     target.write(render(result, target.format, target.options(topics, about=about)))
     return gate(result.verdict.ok, exit_zero)
 
 
-def read_result(name: str) -> Result:
-    """Decode a saved result; `-` is stdin. Raises InputError: unreadable, no result, another version."""
+def read_answer(name: str) -> Answer:
+    """Decode a saved result of any kind; `-` is stdin. Raises InputError: unreadable, no result, another version."""
     place = "stdin" if name == "-" else name
     data = _read(name, place)
     try:
-        version = msgspec.json.decode(data, type=_Version).schema_version
-        if version != SCHEMA_VERSION:
-            message = f"schema_version is {version}; this xe-sizer reads {SCHEMA_VERSION}"
+        head = msgspec.json.decode(data, type=_Head)
+        if head.schema_version != SCHEMA_VERSION:
+            message = f"schema_version is {head.schema_version}; this xe-sizer reads {SCHEMA_VERSION}"
             raise InputError(Problem(message, Location(place)))
+        if head.scenario.job == INFERENCE:
+            return msgspec.json.decode(data, type=ServeResult)
         return msgspec.json.decode(data, type=Result)
     except msgspec.DecodeError as error:
         raise InputError(_problem(error, place, data)) from error
 
 
-class _Version(msgspec.Struct):
+def read_result(name: str) -> Result:
+    """A saved result of `estimate`. Raises InputError, also for one of `serve`."""
+    answer = read_answer(name)
+    if isinstance(answer, ServeResult):
+        raise InputError(Problem("this is a result of serve, not of estimate", Location(name)))
+    return answer
+
+
+class _Job(msgspec.Struct):
+    job: str | None = None
+
+
+class _Head(msgspec.Struct):
+    """What tells results apart."""
+
     schema_version: int
+    scenario: _Job = msgspec.field(default_factory=_Job)
 
 
 def _read(name: str, place: str) -> bytes:

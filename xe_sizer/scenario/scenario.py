@@ -86,7 +86,6 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
 """Option name (without dashes in front) to scenario key, for the command line and the environment."""
 
 _ONLY_SERVE = {
-    "engine": "serve.engine",
     "request-rate": "serve.request_rate",
     "concurrency": "serve.concurrency",
     "batch": "serve.batch",
@@ -95,16 +94,17 @@ _ONLY_SERVE = {
     "input-spread": "serve.input_spread",
     "output-spread": "serve.output_spread",
     "prefix-hit-share": "serve.prefix_hit_share",
-    "draft-tokens": "serve.draft_tokens",
-    "acceptance-rate": "serve.acceptance_rate",
-    "draft-cost": "serve.draft_cost",
     "weights": "serve.weights",
     "activations": "serve.activations",
     "kv-cache": "serve.kv_cache",
     "scheme": "serve.scheme",
+    "engine": "serve.engine",
     "gpu-memory-utilization": "serve.gpu_memory_utilization",
     "max-sequences": "serve.max_sequences",
     "max-step-tokens": "serve.max_step_tokens",
+    "draft-tokens": "serve.draft_tokens",
+    "acceptance-rate": "serve.acceptance_rate",
+    "draft-cost": "serve.draft_cost",
     "ttft": "limits.max_ttft_s",
     "tpot": "limits.max_tpot_s",
     "percentile": "serve.percentile",
@@ -112,10 +112,14 @@ _ONLY_SERVE = {
     "max-cost-per-million-tokens": "limits.max_cost_per_million_tokens",
 }
 _SHARED = (
-    "model", "gpu", "server", "gpus", "nodes", "precision", "tp", "pp", "ep", "dp", "flops-efficiency",
-    "memory-efficiency", "ideal", "max-gpus", "min-headroom-gib", "price-per-gpu-hour",
+    "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", "max-gpus",
+    "min-headroom-gib", "price-per-gpu-hour",
 )  # fmt: skip
-SERVE_OPTIONS: Mapping[str, str] = MappingProxyType({name: OPTIONS[name] for name in _SHARED} | _ONLY_SERVE)
+SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {name: OPTIONS[name] for name in ("model", "gpu", "server", "gpus", "nodes")}
+    | _ONLY_SERVE
+    | {name: OPTIONS[name] for name in _SHARED}
+)
 """The same of the command that sizes inference."""
 
 _ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE

@@ -94,7 +94,9 @@ class LayoutSection(Section, frozen=True):
     vpp: Annotated[Degree | None, Meta(description="Model chunks per pipeline stage (interleaving)")] = None
     cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
-    dp: Annotated[Degree | None, Meta(description="Data parallel replicas, sharded or not")] = None
+    dp: Annotated[
+        Degree | None, Meta(description="Data parallel replicas; in serving ranks that share experts alone")
+    ] = None
     zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
     zero_group: Annotated[
         Degree | None, Meta(description="Data parallel ranks that share one copy of sharded states; default: all")

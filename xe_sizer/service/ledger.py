@@ -68,11 +68,11 @@ def shortage(served: Served, memory: ServeMemory) -> Reason:
     sizes = {part.name: part.bytes for part in memory.components}
     weights, cache, reserved = sizes["weights"], sizes[CACHE], sizes.get(RESERVED, 0.0)
     rest = memory.peak_bytes - weights - cache - reserved
-    free = f", {RESERVED} {reserved / GIB:.1f}" if reserved else ""
+    free = f", {RESERVED} {reserved / GIB:,.1f}" if reserved else ""
     message = (
-        f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {memory.usable_bytes / GIB:.1f} GiB available, "
-        f"{-memory.headroom_bytes / GIB:.1f} GiB missing (weights {weights / GIB:.1f}, "
-        f"KV cache of {_held(served)} {cache / GIB:.1f}{free}, the rest {rest / GIB:.1f} GiB)"
+        f"needs {memory.peak_bytes / GIB:,.1f} GiB per GPU, {memory.usable_bytes / GIB:,.1f} GiB available, "
+        f"{-memory.headroom_bytes / GIB:,.1f} GiB missing (weights {weights / GIB:,.1f}, "
+        f"KV cache of {_held(served)} {cache / GIB:,.1f}{free}, the rest {rest / GIB:,.1f} GiB)"
     )
     return Reason(code="out-of-memory", message=message)
 

@@ -27,7 +27,6 @@ LOWER_RATES = (0.9, 0.75, 0.5, 0.33, 0.25, 0.1, 0.05)
 WIDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 SHORTER = (2, 4, 8, 16, 32)
 SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
-OTHER_WORDS = {"int4": "int4 (AWQ, GPTQ)"}
 
 
 def memory_share(served: Served) -> Iterator[Change]:
@@ -65,7 +64,7 @@ def narrower_weights(served: Served) -> Iterator[Change]:
     peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
     for name in ("fp8" if "fp8" in peaks else "int8", "nvfp4" if "fp4" in peaks else "int4"):
         if _bits(name) / 8.0 < NARROWER * now.element_bytes:
-            words = f"{OTHER_WORDS.get(name, name)} weights instead of {now.name}"
+            words = f"{name} weights instead of {now.name}"
             yield Change(words, _formats(served, weights=name), 2 if _bits(name) == 8 else 3)
 
 
