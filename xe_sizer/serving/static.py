@@ -14,7 +14,7 @@ from xe_sizer.serving.placement import Placements
 from xe_sizer.serving.steady import Traffic
 
 # Decode steps are priced at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
-SIMPSON = ((0.0, 1.0 / 6.0), (0.5, 4.0 / 6.0), (1.0, 1.0 / 6.0))
+PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +59,22 @@ def decode_time(
     tokens_per_step: ArrayLike = 1.0,
 ) -> StepTime:  # fmt: skip
     """The mean decode step of sequences that grow from their prompt to the end of their answer."""
-    parts: dict[str, Array] = {}
-    modules: dict[str, Array] = {}
-    grown = np.maximum(as_array(outputs) - 2.0, 0.0)
-    for place, weight in SIMPSON:
-        work = Work(decodes=sequences, decode_past=as_array(inputs) + place * grown, decode_tokens=tokens_per_step)
-        found = step_time(job, placements, work)
-        for total, values in ((parts, found.parts), (modules, found.modules)):
-            for name, value in values.items():
-                total[name] = total.get(name, np.zeros(1)) + weight * value
-    return StepTime(parts, modules)
+    arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(one) for one in (sequences, inputs, outputs)))
+    _, sequences, inputs, outputs = arrays
+    grown = np.maximum(outputs - 2.0, 0.0)
+    rows = np.tile(np.arange(len(grown)) if len(placements) > 1 else np.zeros(len(grown), dtype=int), len(PLACES))
+    work = Work(
+        decodes=np.tile(sequences, len(PLACES)),
+        decode_past=np.concatenate([inputs + place * grown for place in PLACES]),
+        decode_tokens=tokens_per_step,
+    )
+    found = step_time(job, placements[rows], work)
+    return StepTime(*({name: _mean(value) for name, value in one.items()} for one in (found.parts, found.modules)))
+
+
+def _mean(values: Array) -> Array:
+    """The weighted mean over the places."""
+    return np.asarray(np.array(WEIGHTS) @ values.reshape(len(PLACES), -1))
 
 
 def static_batch(

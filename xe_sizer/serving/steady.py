@@ -81,7 +81,10 @@ class _Chunks:
 
 
 def _chunks(job: ServeJob, traffic: Traffic, decoding: Array) -> _Chunks:
-    """Prompts are cut where a step has no room for them beside the decodes; uncut ones run in steps of their own."""
+    """Prompts are cut where a step has no room for them beside the decodes; uncut ones run in steps of their own.
+
+    decoding : sequences of one group
+    """
     limit = float(job.engine.batching.max_step_tokens)
     new, cached = traffic.new_inputs, traffic.inputs - traffic.new_inputs
     room = np.maximum(limit - decoding, limit / 8.0) if job.engine.batching.chunked_prefill else np.full(1, limit)
@@ -108,38 +111,26 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
 
     Steps hold `max_step_tokens` at most: not more than limit / (1 + new inputs / outputs) sequences decode at once.
     """
-    shape = np.broadcast_shapes(np.shape(running), placements.tp.shape)
-    running = np.broadcast_to(as_array(running), shape)
+    running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
+    chunked = job.engine.batching.chunked_prefill
     steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, 1.0)
-    limit = float(job.engine.batching.max_step_tokens)
-    pieces = _chunks(job, traffic, np.minimum(running, limit)).pieces
-    decoding = running * steps / (steps + pieces)
-    if job.engine.batching.chunked_prefill:
-        most = limit * placements.dp * placements.pp / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
-        decoding = np.minimum(decoding, most)
-    cut = _chunks(job, traffic, decoding)
+    groups = as_array(placements.dp * (placements.pp if job.engine.pipelined else 1))
+    decoding = _decoding(job, traffic, running, steps, groups)
+    cut = _chunks(job, traffic, decoding / groups)
     per_step = decoding / steps * cut.pieces
-    past, each = _mean_past(traffic), traffic.draft_tokens + 1.0
-    alone = Work(decodes=decoding, decode_past=past, decode_tokens=each)
-    decode = step_time(job, placements, alone)
-    drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost
-    decode_s = decode.total_s * drafts
-    batch = np.maximum(per_step, 1.0)
-    piece = Work(prefills=batch, prefill_tokens=cut.tokens, prefill_past=cut.past)
-    if job.engine.batching.chunked_prefill:
-        piece = Work(decodes=decoding, decode_past=past, decode_tokens=each,
-                     prefills=batch, prefill_tokens=cut.tokens, prefill_past=cut.past)  # fmt: skip
-    prefill = step_time(job, placements, piece)
-    share = np.minimum(per_step, 1.0)
-    if job.engine.batching.chunked_prefill:
-        step_s = (1.0 - share) * decode_s + share * (prefill.total_s + decode_s - decode.total_s)
-        prefill_s = cut.pieces * prefill.total_s
-        added_s = (step_s - decode_s) * steps / decoding
+    # A step with a prompt in one of the replica's groups of sequences has one in each.
+    batch = np.maximum(per_step, groups)
+    decode, prefill = _both_steps(job, placements, traffic, decoding, batch, cut)
+    drafts_s = decode.total_s * traffic.draft_tokens * traffic.draft_cost
+    decode_s = decode.total_s + drafts_s
+    if chunked:
+        share = np.minimum(per_step / groups, 1.0)
+        step_s = (1.0 - share) * decode_s + share * (prefill.total_s + drafts_s)
+        prompt_s = (step_s - decode_s) * steps / decoding
     else:
         step_s = decode_s + per_step / batch * prefill.total_s
-        prefill_s = prefill.total_s * np.ones(shape)
-        added_s = prefill.total_s / batch
-    rate = decoding / (steps * step_s)
+        prompt_s = prefill.total_s / batch
+    behind_s = step_s if job.engine.batching.first_token == "decode" else 0.0
     return Steady(
         running=running,
         decoding=decoding,
@@ -147,7 +138,45 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
         prefill=prefill,
         step_s=step_s,
         tpot_s=step_s / traffic.tokens_per_step,
-        prefill_s=prefill_s + job.request_s + (step_s if job.engine.batching.first_token == "decode" else 0.0),
-        prompt_s=added_s,
-        requests_per_s=rate,
+        prefill_s=cut.pieces * prefill.total_s + job.engine.request_s + behind_s,
+        prompt_s=prompt_s,
+        requests_per_s=decoding / (steps * step_s),
     )
+
+
+def _decoding(job: ServeJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> Array:
+    """Of the requests inside those that decode: the rest is in its prefill, or waits for room in the steps [-]."""
+    limit = float(job.engine.batching.max_step_tokens)
+    pieces = _chunks(job, traffic, np.minimum(running / groups, limit)).pieces
+    decoding = running * steps / (steps + pieces)
+    if not job.engine.batching.chunked_prefill:
+        return np.asarray(decoding)
+    most = limit * groups / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
+    return np.asarray(np.minimum(decoding, most))
+
+
+def _both_steps(
+    job: ServeJob, placements: Placements, traffic: Traffic, decoding: Array, batch: Array, cut: _Chunks
+) -> tuple[StepTime, StepTime]:
+    """A step of decodes alone, and one with prompts: beside the decodes where prompts are cut, else without them."""
+    points = decoding.size
+    beside = decoding if job.engine.batching.chunked_prefill else np.zeros(points)
+    both = [np.broadcast_to(one, points) for one in (batch, cut.tokens, cut.past)]
+    rows = np.tile(np.arange(points) if len(placements) > 1 else np.zeros(points, dtype=int), 2)
+    found = step_time(
+        job,
+        placements[rows],
+        Work(
+            decodes=np.concatenate([decoding, beside]),
+            decode_past=_mean_past(traffic),
+            decode_tokens=traffic.draft_tokens + 1.0,
+            prefills=np.concatenate([np.zeros(points), both[0]]),
+            prefill_tokens=np.tile(both[1], 2),
+            prefill_past=np.tile(both[2], 2),
+        ),
+    )
+    first, second = (
+        StepTime(*({name: value[half] for name, value in one.items()} for one in (found.parts, found.modules)))
+        for half in (slice(None, points), slice(points, None))
+    )
+    return first, second
