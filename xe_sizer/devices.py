@@ -75,7 +75,7 @@ def _at_fraction(matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency)
     flops = 1.0 if chosen.ideal else chosen.flops or matmul.effective_flops_efficiency
     memory = 1.0 if chosen.ideal else chosen.memory or math.inf
     sharp = MatmulLaw(0.0, flops, memory, math.inf, source=f"fixed fractions {flops:g} and {memory:g}")
-    return sharp, AttentionLaw(0.0, flops, 0.0, memory, flops, source=sharp.source)
+    return sharp, AttentionLaw(0.0, flops, 0.0, memory, flops, source=sharp.source, sharpness=math.inf)
 
 
 def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency) -> Device:

@@ -107,7 +107,6 @@ def test_a_query_on_a_latent_reads_it_once_for_all_heads() -> None:
         assert found.forward_flops[0] == 2 * 128 * 1000 * (576 + 512)
 
 
-@pytest.mark.xfail(strict=True, reason="the latent is counted as keys and once more as values")
 def test_the_latent_is_keys_and_values_at_once() -> None:
     (found, *_) = attentions(step(REGISTRY.model("deepseek-v3"), Kernels(attention="decode", cache="paged"), 1, 1, 999))
     assert found.key_value_elements[0] == 1000 * 576

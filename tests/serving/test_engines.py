@@ -20,9 +20,6 @@ host: {step_ms: 0.25}
 narrow:
   int4: {bandwidth_share: 1.0}
 """
-# Their pool is what is left beside a prefill of as many tokens as a step may have, a million with all their logits.
-UNSIZED = pytest.mark.xfail(strict=True, reason="a pool that grows is sized beside the largest step, not the traffic's")
-SIZED = [pytest.param(name, marks=UNSIZED) if load_engine(name).kernels.all_logits else name for name in engine_names()]
 
 
 def refused(name: str) -> Problem:
@@ -66,7 +63,7 @@ def test_an_engine_serves_a_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("load", [{}, {"serve__concurrency": 8}, {"serve__request_rate": 0.05}])
-@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("name", engine_names())
 def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, object]) -> None:
     found = served(serve__engine=name, **load)
     point = found.point
@@ -77,7 +74,7 @@ def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, o
     assert 0 < point.requests_per_s <= found.top_rate
 
 
-@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("name", engine_names())
 def test_the_fixed_parts_leave_room_on_the_card(name: str) -> None:
     memory = served(serve__engine=name, serve__batch=4).memory
     fixed = sum(float(size[0]) for size in memory.fixed.values())

@@ -77,12 +77,11 @@ def test_prefill(tmp_path: Path, table: str, index: int) -> None:
     ranks, flops, memory, published_ms, _ = TABLES[table]
     found, model = answer(tmp_path, table, index), REGISTRY.model(MODELS[index])
     width = found.question.job.scheme.activations.element_bytes / 2
-    cached = found.question.job.scheme.cache.element_bytes
     scores = 2 * 2 * TOKENS**2 * model.hidden * model.layers
     logits = 2 * TOKENS * model.vocab * model.hidden
     moved = TOKENS * model.layers * (
         2 * 2 * model.hidden * 2
-        + (3 * model.ffn * 2 + 2 * model.hidden * (2 + cached)) / ranks[index]
+        + 3 * model.ffn * 2 / ranks[index]
     )  # fmt: skip
     more = (scores * (width - 1 / 2) + logits * width) / ranks[index] / (flops * A100_FLOPS)
     seconds = found.point.ttft_s - moved / (memory * A100_BYTES) + more

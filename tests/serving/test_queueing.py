@@ -83,7 +83,6 @@ def test_the_wait_grows_without_bound_towards_the_top_rate() -> None:
         assert np.all(np.isfinite(beyond.tpot_s))
 
 
-@pytest.mark.xfail(strict=True, reason="the line of prompts is priced one by one until steps take several of them")
 def test_more_load_never_shortens_the_wait_behind_uncut_prompts() -> None:
     """Short answers: prompts are most of the work, and an engine that does not cut them takes several in a step."""
     short = Traffic(inputs=100.0, outputs=5.0)

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.cost.matmul import smooth_maximum
+
 
 @dataclass(frozen=True)
 class AttentionLaw:
     """Law of one attention kernel family on one accelerator.
 
     `half_length` is the sequence at which the kernel reaches half of `flops_efficiency` (tiles and the causal
-    diagonal waste more of a short sequence).
+    diagonal waste more of a short sequence). `sharpness` of the knee between computing and moving:
+    measured kernels add.
     """
 
     floor_s: float
@@ -24,6 +27,7 @@ class AttentionLaw:
     median_error: float | None = None
     p90_error: float | None = None
     source: str = ""
+    sharpness: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def attention_time_s(
 ) -> NDArray[np.float64]:
     """Time of one fused attention kernel.
 
-    t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth)
+    t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth), or their maximum where the knee is sharp
 
     Parameters
     ----------
@@ -78,7 +82,8 @@ def attention_time_s(
     length_penalty = 1.0 + law.half_length / np.maximum(np.asarray(sequence, dtype=np.float64), 1.0)
     compute_s = flops * length_penalty / (efficiency * peak_flops_per_s)
     memory_s = np.asarray(moved_bytes) / (law.memory_efficiency * bandwidth_bytes_per_s)
-    return np.where(flops > 0, law.floor_s + compute_s + memory_s, 0.0)
+    both_s = compute_s + memory_s if law.sharpness == 1.0 else smooth_maximum(compute_s, memory_s, law.sharpness)
+    return np.where(flops > 0, law.floor_s + both_s, 0.0)
 
 
 def eager_attention_bytes(

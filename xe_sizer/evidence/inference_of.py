@@ -118,6 +118,8 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
             name = "awq"
         if published == "mxfp4" and FORMATS.get(name, FORMATS["bf16"]).element_bytes < SIXTEEN_BIT:
             flags.put("serve.weights", published, f"weights {record.weights} read as {published}, as published")
+        elif published == "fp8-block" and name == "fp8":
+            flags.put("serve.weights", published, "weights fp8 read as fp8-block, as published")
         elif name in FORMATS:
             flags.put("serve.weights", name)
         else:

@@ -254,13 +254,13 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         key=rank.keys,
         pairs=attended_positions(rank.sequence, rank.keys, window) / rank.cp,
         qk_head_dim=absorbed.kv_rank + absorbed.qk_rope_head_dim if absorbed else model.qk_head_dim,
-        # The values are the latent part of the keys, which is read once for both.
         v_head_dim=absorbed.kv_rank if absorbed else model.v_head_dim,
         kernel=kernel,
         statistics_bytes=statistics,
         score_temporary_bytes=temporary,
         cached_element_bytes=inputs.cached_element_bytes,
         loaded_keys=_loaded_keys(inputs, window),
+        values_in_keys=absorbed is not None,  # the latent part of the keys
     )
 
 

@@ -179,7 +179,12 @@ class ModelShape:
     @cached_property
     def layer_kinds(self) -> tuple[tuple[LayerKind, int], ...]:
         """The kinds of layer that the model mixes, in order of appearance, and how many there are of each."""
-        return tuple(Counter(self._kind(index) for index in range(self.layers)).items())
+        return tuple(Counter(self.layer_sequence).items())
+
+    @cached_property
+    def layer_sequence(self) -> tuple[LayerKind, ...]:
+        """The kind of every layer, first to last."""
+        return tuple(self._kind(index) for index in range(self.layers))
 
     def _kind(self, index: int) -> LayerKind:
         letter = self.layer_pattern[index] if self.layer_pattern else "*"

@@ -165,6 +165,7 @@ class Attention(Operator):
     `statistics_bytes` is the part of `saved_bytes` that recomputing the core avoids: probabilities, log-sum-exp.
     `score_temporary_bytes`: per score, what the backward of unfused attention holds beside what is saved.
     `cached_element_bytes`: size of a key's or value's element where a cache keeps it in a format of its own.
+    `values_in_keys`: the values are part of the keys and not read again.
     `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
     """
 
@@ -181,6 +182,7 @@ class Attention(Operator):
     score_temporary_bytes: float = 0.0
     cached_element_bytes: float | None = None
     loaded_keys: Array | None = None
+    values_in_keys: bool = False
 
     @property
     def forward_flops(self) -> Array:
@@ -195,7 +197,8 @@ class Attention(Operator):
     def key_value_elements(self) -> Array:
         """Elements of K and V that are read."""
         keys = self.key if self.loaded_keys is None else self.loaded_keys
-        return self.batch * self.kv_heads * keys * (self.qk_head_dim + self.v_head_dim)
+        width = self.qk_head_dim + (0 if self.values_in_keys else self.v_head_dim)
+        return self.batch * self.kv_heads * keys * width
 
     def operand_bytes(self, element_bytes: float) -> Array:
         """Q, K, V and the output, read or written once [bytes]."""

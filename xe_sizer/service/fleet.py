@@ -130,7 +130,7 @@ def pareto(question: ServeQuestion) -> tuple[ParetoPoint, ...]:
     placements = legal_placements(job, question.fixed, question.gpus or question.given.values.limits.max_gpus)
     if not len(placements):
         return ()
-    found = curve(job, placements, serving_memory(job, placements), traffic)
+    found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)
     per_user = 1.0 / found.states.tpot_s
     per_gpu = found.states.requests_per_s * traffic.outputs / placements.gpus
     usable = np.broadcast_to(found.most >= 1.0, per_user.shape)

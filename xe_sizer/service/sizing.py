@@ -118,7 +118,7 @@ def size(question: ServeQuestion) -> Served:
     placements = legal_placements(job, question.fixed, _most_gpus(question))
     if not len(placements):
         raise InputError(_no_placement(question))
-    memory = serving_memory(job, placements)
+    memory = serving_memory(job, placements, question.traffic.inputs)
     holds = _holds(question, placements, memory)
     fitting = holds >= (question.amount if question.load == "batch" and _grows(question) else 1.0)
     minimum = int(placements.gpus[fitting].min()) if np.any(fitting) else None

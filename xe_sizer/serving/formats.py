@@ -18,6 +18,7 @@ class Format:
 
     element_bytes : of an element with its share of scales and zero points [bytes]
     peak : the precision of the accelerator's peak when both operands have the format; None: it is only stored in it
+    blocked : scaled in blocks, so that products cannot hide loading behind computing
     experts_only : checkpoints in this format keep all but the experts in 16 bit
     source : where the size of the scales comes from
     """
@@ -26,6 +27,7 @@ class Format:
     element_bytes: float
     peak: str | None
     experts_only: bool = False
+    blocked: bool = False
     source: str = ""
 
 
@@ -34,7 +36,9 @@ _LIST = (
     Format("bf16", 2.0, "bf16"),
     Format("fp16", 2.0, "fp16"),
     Format("fp8", 1.0, "fp8", source="a scale per tensor"),
-    Format("fp8-block", 1.0 + 4 / 128**2, "fp8", source="a float32 scale per 128 x 128 block (DeepSeek-V3)"),
+    Format(
+        "fp8-block", 1.0 + 4 / 128**2, "fp8", blocked=True, source="a float32 scale per 128 x 128 block (DeepSeek-V3)"
+    ),
     Format("int8", 1.0, "int8", source="a scale per output channel"),
     Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ)"),
     Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own"),

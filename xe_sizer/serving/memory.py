@@ -66,18 +66,22 @@ def step_tensors(job: ServeJob, placements: Placements, tokens: ArrayLike, sampl
     }
 
 
-def serving_memory(job: ServeJob, placements: Placements) -> ServingMemory:
+def serving_memory(job: ServeJob, placements: Placements, prompt_tokens: float | None = None) -> ServingMemory:
     """What an engine that keeps a pool finds when it starts.
 
     pool = utilization x card - weights - activations - context - communicators (vLLM, SGLang: `utilization_of` total),
     or utilization x (card - all of these) (TensorRT-LLM, LMDeploy: free). Graphs are captured after the pool is sized,
-    out of the rest. Source: documentation of the engines; vllm.utils.mem_utils.
+    out of the rest. Where the pool grows with the sequences, a step is a prompt of `prompt_tokens`, not the largest
+    that the engine would take. Source: documentation of the engines; vllm.utils.mem_utils.
     """
     memory, batching = job.engine.memory, job.engine.batching
     card = job.server.accelerator.memory_bytes
     several = (placements.gpus > 1).astype(float)
     sampled = min(batching.max_sequences, SAMPLED_TOGETHER)
-    tensors = step_tensors(job, placements, batching.max_step_tokens, sampled)
+    tokens = float(batching.max_step_tokens)
+    if memory.pool == "grows" and prompt_tokens is not None:
+        tokens = min(tokens, prompt_tokens)
+    tensors = step_tensors(job, placements, tokens, sampled)
     fixed = {
         "weights": rank_weight_bytes(job.model, job.scheme, placements),
         **tensors,

@@ -142,9 +142,11 @@ def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | Non
     busy = load ** (np.sqrt(2.0 * (places + 1.0)) - 1.0)
     answer_s = places / top
     place_s = answer_s * (1.0 + traffic.output_spread**2) / 2.0 / (places * (1.0 - load))
-    prompt_s = found.at_rate(rate, found.states.prompt_s)
-    ahead = np.minimum(rate * prompt_s, HIGHEST_LOAD)
-    line_s = prompt_s * (1.0 + traffic.input_spread**2) / 2.0 / (1.0 - ahead)
+    # Steps that take several prompts make the line shorter only for those that come with more others.
+    ahead_at = np.minimum(found.rates * found.states.prompt_s, HIGHEST_LOAD)
+    line_at = found.states.prompt_s * (1.0 + traffic.input_spread**2) / 2.0 / (1.0 - ahead_at)
+    ahead, line_s = (found.at_rate(rate, np.maximum.accumulate(one, axis=0)) for one in (ahead_at, line_at))
+    ahead = ahead * np.minimum(rate / np.maximum(found.rates[0], 1e-12), 1.0)
     total = np.zeros(np.shape(rate))
     for chance, waiting_s in ((busy, place_s), (ahead, line_s)):
         if percentile is None:

@@ -138,7 +138,7 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
         prefill=prefill,
         step_s=step_s,
         tpot_s=step_s / traffic.tokens_per_step,
-        prefill_s=cut.pieces * prefill.total_s + job.engine.request_s + behind_s,
+        prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s,
         prompt_s=prompt_s,
         requests_per_s=decoding / (steps * step_s),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,11 +29,11 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
 def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: Placements) -> Array:
     """Weights on the fullest rank of each placement, shape (placements,) [bytes].
 
-    The fullest stage has ceil(layers / pp) of the layers and the embedding, or the head, whichever is larger.
+    The fullest stage has the heaviest ceil(layers / pp) layers in a row, and the embedding or the head, whichever is
+    larger.
     """
     pp = as_array(placements.pp)
-    share = np.ceil(model.layers / pp) / model.layers
-    layers = share * sum(count * _total(weights, placements, scheme) for count, weights in _layers(model))
+    layers = _fullest_stage(model, scheme, placements)
     embedding, head = (_total(part, placements, scheme) for part in _ends(model))
     if model.tied_embeddings:  # the last stage has a copy of the table
         table = tuple(weight for weight in embedding_weights(model) if weight.name == "embedding")
@@ -40,6 +41,29 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: Placements)
     else:
         head_alone = head
     return np.asarray(layers + np.where(pp > 1, np.maximum(embedding, head_alone), embedding + head))
+
+
+def _fullest_stage(model: ModelShape, scheme: Scheme, placements: Placements) -> Array:
+    """The heaviest run of ceil(layers / pp) layers that a rank may hold [bytes]."""
+    share = np.ceil(model.layers / as_array(placements.pp)) / model.layers
+    each = [(count, _total(weights, placements, scheme)) for count, weights in _layers(model)]
+    if len(each) == 1 or model.kv_layers is not None:
+        return np.asarray(share * sum(count * size for count, size in each))
+    sizes = np.stack([size for _, size in each])  # shape (kinds, placements)
+    found = np.zeros(len(placements))
+    for stages in np.unique(placements.pp):
+        of_stages = placements.pp == stages
+        runs = _runs(model, math.ceil(model.layers / int(stages)))
+        found[of_stages] = (runs @ sizes[:, of_stages]).max(axis=0)
+    return found
+
+
+def _runs(model: ModelShape, length: int) -> Array:
+    """Layers of each kind in every run of so many neighbours, shape (runs, kinds), each kind of run once."""
+    kinds = [kind for kind, _ in model.layer_kinds]
+    ones = np.array([[kind == known for known in kinds] for kind in model.layer_sequence], dtype=float)
+    sums = np.vstack([np.zeros(len(kinds)), np.cumsum(ones, axis=0)])
+    return np.unique(sums[length:] - sums[:-length], axis=0)
 
 
 def _layers(model: ModelShape) -> Iterator[tuple[float, tuple[Weight, ...]]]:
