@@ -4,12 +4,35 @@ import msgspec
 import pytest
 
 from xe_sizer.result import Result
+from xe_sizer.serve_result import ServeResult
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def saved(name: str) -> Result:
     return msgspec.json.decode((FIXTURES / f"{name}.json").read_bytes(), type=Result)
+
+
+def saved_service(name: str) -> ServeResult:
+    return msgspec.json.decode((FIXTURES / f"serve-{name}.json").read_bytes(), type=ServeResult)
+
+
+@pytest.fixture
+def chat() -> ServeResult:
+    """20 requests/s of Llama 3.1 70B within limits on latency, one spare replica, priced."""
+    return saved_service("chat")
+
+
+@pytest.fixture
+def unservable() -> ServeResult:
+    """Llama 3.1 405B in 16 bit on 8 H100: does not fit."""
+    return saved_service("too-big")
+
+
+@pytest.fixture
+def overloaded() -> ServeResult:
+    """200 requests/s on 4 H100, which take fewer: latencies that nothing bounds."""
+    return saved_service("overloaded")
 
 
 @pytest.fixture

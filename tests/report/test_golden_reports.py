@@ -10,7 +10,7 @@ import pytest
 
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
-from xe_sizer.result import Result
+from xe_sizer.serve_result import Answer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 CASES = {
@@ -25,10 +25,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("job", ["lora", "too_big"])
+@pytest.mark.parametrize("job", ["lora", "too_big", "chat", "unservable", "overloaded"])
 @pytest.mark.parametrize("case", CASES)
 def test_report(request: pytest.FixtureRequest, job: str, case: str) -> None:
-    result: Result = request.getfixturevalue(job)
+    result: Answer = request.getfixturevalue(job)
     name, options = CASES[case]
     text = render(result, name, options)
     file = GOLDEN / f"{job.replace('_', '-')}-{case}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from xe_sizer.report.plan import safe
+from xe_sizer.report.formats.csv import cell
 from xe_sizer.serve_result import ServeResult
 
 NAMES = ("model", "gpu", "server")
@@ -27,7 +27,7 @@ def serve_csv(result: ServeResult) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(row)
-    writer.writerow(map(safe, row.values()))
+    writer.writerow(map(cell, row.values()))
     return stream.getvalue()
 
 

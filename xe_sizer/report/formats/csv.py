@@ -54,7 +54,7 @@ def _rows(result: Result) -> Iterator[_Row]:
         for path, leaf in _leaves(value, ()):
             name = ".".join(path) or section
             unit = clean(currency) if path[:1] == ("price",) else _unit(leaf, section, path)
-            yield section, _safe(name), _value(leaf), unit
+            yield section, _safe(name), cell(leaf), unit
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -82,7 +82,10 @@ def _unit(value: Any, section: str, path: tuple[str, ...]) -> str:
     return ""
 
 
-def _value(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as a spreadsheet reads it; empty for what is not known."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, int | float) else _safe(str(value))

@@ -1,0 +1,177 @@
+"""The report on a service: what comes first, what a narrow terminal keeps, and what machines read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import msgspec
+import pytest
+
+from xe_sizer.report.answer import document
+from xe_sizer.report.batch import Batch, Outcome
+from xe_sizer.report.document import Notes, Steps, Table
+from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch
+from xe_sizer.report.verdict import caution, pace, verdict_word
+from xe_sizer.result import Limit, Result
+from xe_sizer.serve_result import ServeResult
+
+OPTIONS = Options(file="jobs/chat.yaml")
+
+
+def replaced(result: ServeResult, part: str, **values: Any) -> ServeResult:
+    """The result with some fields of one part changed."""
+    changed = msgspec.structs.replace(getattr(result, part), **values)
+    return msgspec.structs.replace(result, **{part: changed})
+
+
+def titles(result: ServeResult, explain: tuple[str, ...] = ()) -> list[str]:
+    return [getattr(block, "title", "") for block in document(result, Options(explain=explain)).blocks]
+
+
+def test_what_it_takes_comes_before_what_it_is_made_of(chat: ServeResult) -> None:
+    names = titles(chat)
+    assert names[:3] == ["Service", "Latency", "Limits"]
+    assert names[3].startswith("Memory of the worst GPU")
+    assert names[4] == "Time of a decode step"
+    assert names[-1] == "Advice"
+
+
+def test_what_does_not_fit_has_no_latencies(unservable: ServeResult) -> None:
+    names = titles(unservable)
+    assert "Latency" not in names
+    assert "Service" not in names
+    assert names[-1] == "Advice"
+
+
+def test_the_headline_answers_the_question(chat: ServeResult) -> None:
+    first = render(chat, "table", Options()).splitlines()[0]
+    replicas = chat.replicas.count
+    assert first.startswith(f"SERVES  20 requests/s of llama-3.1-70b on {replicas} replicas of 4 x h100-sxm-80gb")
+    assert "for 95 % of requests" in first
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("chat", "SERVES"), ("unservable", "DOES NOT FIT"), ("overloaded", "OVERLOADED")]
+)
+def test_the_word(request: pytest.FixtureRequest, name: str, word: str) -> None:
+    assert verdict_word(request.getfixturevalue(name)) == word
+
+
+def test_a_missed_limit_is_said_first(chat: ServeResult) -> None:
+    limit = Limit(name="max_tpot_s", limit=0.01, value=0.045, ok=False)
+    result = replaced(chat, "verdict", meets_limits=False, limits=(limit,))
+    assert verdict_word(result) == "MISSES LIMITS"
+    assert "misses max_tpot_s (limit 0.0100, estimate 0.0450)" in document(result, Options()).headline
+
+
+def test_a_range_beyond_the_limit_is_a_caution(chat: ServeResult) -> None:
+    at = next(at for at in chat.latency.percentiles if at.percentile == 95)
+    widest = chat.latency.tpot_s.high / chat.latency.tpot_s.expected  # type: ignore[operator]
+    for factor, said in ((1.01, True), (0.99, False)):
+        limit = Limit(name="max_tpot_s", limit=at.tpot_s * widest / factor, value=at.tpot_s, ok=True)  # type: ignore[operator]
+        assert ("close" in caution(replaced(chat, "verdict", limits=(limit,)))) is said
+
+
+def test_little_room_for_the_cache_is_tight(chat: ServeResult) -> None:
+    result = replaced(chat, "verdict", margin="tight")
+    assert verdict_word(result) == "SERVES, TIGHT"
+    assert caution(result).startswith("tight: ")
+
+
+def test_unbounded_latencies_are_words_in_a_report_and_null_in_json(overloaded: ServeResult) -> None:
+    assert render(overloaded, "table", Options()).count("unbounded") >= 2
+    answer = json.loads(render(overloaded, "json", OPTIONS))
+    assert answer["latency"]["ttft_s"] == {"low": None, "expected": None, "high": None}
+    assert answer["verdict"]["reasons"][0]["code"] == "overloaded"
+    assert pace(overloaded).endswith(" a token")
+
+
+@pytest.mark.parametrize("name", ["chat", "unservable", "overloaded"])
+def test_json_is_the_result_again(request: pytest.FixtureRequest, name: str) -> None:
+    result = request.getfixturevalue(name)
+    text = render(result, "json", OPTIONS)
+    assert text.startswith('{\n  "schema_version": 1,')
+    assert msgspec.json.decode(text, type=ServeResult) == result
+
+
+def test_csv_is_one_row_of_numbers(chat: ServeResult) -> None:
+    (row,) = csv.DictReader(io.StringIO(render(chat, "csv", OPTIONS)))
+    assert float(row["ttft_s"]) == chat.latency.ttft_s.expected
+    assert float(row["tpot_p99_s"]) == chat.latency.percentiles[-1].tpot_s
+    assert float(row["replicas"]) == chat.replicas.count
+    assert float(row["per_million_output_tokens"]) == chat.cost.per_million_output_tokens
+    assert (row["model"], row["engine"], row["concurrency"], row["meets_limits"]) == (
+        "llama-3.1-70b",
+        "vllm",
+        "",
+        "true",
+    )
+
+
+def test_csv_text_cannot_be_a_formula(chat: ServeResult) -> None:
+    scenario = {**chat.scenario, "names": {"model": "=HYPERLINK(1)"}}
+    (row,) = csv.DictReader(io.StringIO(render(msgspec.structs.replace(chat, scenario=scenario), "csv", OPTIONS)))
+    assert row["model"] == "'=HYPERLINK(1)"
+
+
+def test_junit_has_a_case_for_the_load(overloaded: ServeResult, chat: ServeResult) -> None:
+    root = ET.fromstring(render(overloaded, "junit", OPTIONS))
+    failed = [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None]
+    assert failed == ["load", "limit max_tpot_s"]
+    assert ET.fromstring(render(chat, "junit", OPTIONS)).get("failures") == "0"
+
+
+def test_every_topic_adds_a_section(chat: ServeResult) -> None:
+    plain = titles(chat)
+    for topic in EXPLAINABLE:
+        assert len(titles(chat, (topic,))) > len(plain), topic
+    text = render(chat, "table", Options(explain=EXPLAINABLE))
+    assert all(part.formula in text and part.source in text for part in chat.memory.components)
+    assert all(part.formula in text for part in chat.phases.decode.components)
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_format_takes_hostile_text(overloaded: ServeResult, name: str) -> None:
+    names = {"model": "\x1b[31m<script>alert(1)</script>\x00", "gpu": "g\nh", "server": "s|t"}
+    result = msgspec.structs.replace(
+        overloaded, scenario={**overloaded.scenario, "names": names}, warnings=("a\x1bb @all",)
+    )
+    text = render(result, name, OPTIONS)
+    assert text.endswith("\n")
+    if name != "json":
+        assert "\x1b" not in text
+        assert "\x00" not in text
+    if name == "html":
+        assert "<script>" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", ["chat", "unservable", "overloaded"])
+def test_no_line_is_wider_than_the_terminal(request: pytest.FixtureRequest, name: str, width: int) -> None:
+    text = render(request.getfixturevalue(name), "table", Options(width=width))
+    too_wide = [line for line in text.splitlines() if len(line) > width and "xe-sizer serve" not in line]
+    assert not too_wide
+
+
+def test_a_batch_of_both_kinds(lora: Result, chat: ServeResult, unservable: ServeResult) -> None:
+    batch = Batch((Outcome("train.yaml", lora), Outcome("chat.yaml", chat), Outcome("big.yaml", unservable)))
+    assert (batch.passed, batch.failed, batch.exit_code) == (2, 1, 1)
+    for name in batch_format_names():
+        assert all(file in render_batch(batch, name, Options()) for file in ("train.yaml", "chat.yaml", "big.yaml"))
+    lines = render_batch(batch, "table", Options()).splitlines()
+    assert next(line for line in lines if line.startswith("chat.yaml ")).split()[-6:-2] == ["40.7", "ms", "a", "token"]
+    answer = json.loads(render_batch(batch, "json", Options()))
+    assert ["latency" in entry["result"] for entry in answer["scenarios"]] == [False, True, True]
+
+
+def test_blocks_are_those_that_every_format_knows(chat: ServeResult) -> None:
+    blocks = document(chat, Options(explain=EXPLAINABLE)).blocks
+    tables = [block for block in blocks if isinstance(block, Table)]
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    assert [type(block) for block in blocks[-1:]] == [Steps]
+    assert not any(isinstance(block, Notes) and not block.items for block in blocks)
