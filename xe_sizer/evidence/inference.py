@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from xe_sizer.errors import InputError, Problem
@@ -39,8 +40,12 @@ class Figure:
     note: str | None = None
 
 
-def serve_record(record: Record, registry: RecordRegistry) -> ServedRecord:
+def serve_record(
+    record: Record, registry: RecordRegistry, engines: Mapping[str, str] = MappingProxyType({})
+) -> ServedRecord:
     """Answer a record by the path of a scenario.
+
+    engines : engine -> name or path of the one that is to take its place
 
     Raises
     ------
@@ -50,6 +55,7 @@ def serve_record(record: Record, registry: RecordRegistry) -> ServedRecord:
     if RATE_ONLY in words and AT_ONCE not in words and record.request_rate is None:
         raise InputError(Problem("the rate at which requests arrived is not stated"))
     flags = inference_of(record, registry)
+    flags.values["serve.engine"] = engines.get(flags.values["serve.engine"], flags.values["serve.engine"])
     question = resolve_serving(read_scenario(None, flags.values, {}), registry)
     guessed = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     return ServedRecord(record, size(question), (*flags.assumed, *_defaults(question)), guessed)

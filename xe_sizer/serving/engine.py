@@ -77,7 +77,6 @@ class EngineHost(_Part, frozen=True):
     launch_us : to start one kernel where no graph does; graphs : decode steps are replayed as one CUDA graph
     step_ms : scheduling, preparing and reading back one step; parallel_step_ms : more of it with several ranks
     sequence_us : of that for every running sequence; request_ms : to take in a request
-    admission_ms : to take in each of several requests that come together, one after the other
     """
 
     launch_us: Duration
@@ -86,7 +85,6 @@ class EngineHost(_Part, frozen=True):
     parallel_step_ms: Duration
     sequence_us: Duration
     request_ms: Duration
-    admission_ms: Duration
 
 
 class EngineEfficiency(_Part, frozen=True):
@@ -183,10 +181,6 @@ class Engine(_Part, frozen=True):
     @property
     def request_s(self) -> float:
         return self.host.request_ms * MILLI
-
-    @property
-    def admission_s(self) -> float:
-        return self.host.admission_ms * MILLI
 
     @property
     def graphs_bytes(self) -> float:

@@ -46,11 +46,6 @@ class ServeJob:
         """Time that the host takes to take in a request; fixed efficiencies price the accelerator alone [s]."""
         return 0.0 if self.efficiency.fixed else self.engine.request_s
 
-    @property
-    def admission_s(self) -> float:
-        """What each of several requests that come together takes before the next [s]."""
-        return 0.0 if self.efficiency.fixed else self.engine.admission_s
-
 
 def wide_modules(scheme: Scheme) -> frozenset[str]:
     """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts."""

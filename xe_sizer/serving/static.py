@@ -96,7 +96,7 @@ def static_batch(
     decode = decode_time(job, placements, together, inputs, outputs, traffic.draft_tokens + 1.0 if traffic else 1.0)
     drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost if traffic else 1.0
     tpot_s = decode.total_s * drafts / gained
-    prefill_s = prefill.total_s * steps + job.request_s + job.admission_s * (together - 1.0) / 2.0
+    prefill_s = prefill.total_s * steps + job.request_s
     if job.engine.batching.first_token == "decode":
         prefill_s = prefill_s + tpot_s
     wave_s = prefill_s + np.maximum(outputs - 1.0, 0.0) * tpot_s
