@@ -14,7 +14,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.scenario.change import Change
 from xe_sizer.service.ledger import grows
 from xe_sizer.service.sizing import Served, size
-from xe_sizer.service.summary import judged, overloaded
+from xe_sizer.service.summary import judged, meets, overloaded
 from xe_sizer.serving.formats import SIXTEEN_BIT, Format
 from xe_sizer.units import GIB
 
@@ -23,7 +23,8 @@ Lever = Callable[[Served], Iterator[Change]]
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes
 UNHURRIED = 0.75  # share of what replicas take at which nobody waits long, where no limit says how long
-LOWER_RATES = (0.9, 0.75, 0.5, 0.33, 0.25, 0.1, 0.05)
+MOST_HALVINGS = 12
+CLOSE = 1.01  # high over low at which a search for the highest load ends
 WIDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 SHORTER = (2, 4, 8, 16, 32)
 SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
@@ -83,28 +84,46 @@ def more_gpus(served: Served) -> Iterator[Change]:
 
 
 def less_load(served: Served) -> Iterator[Change]:
-    """The nearest load below: what the GPUs take, else smaller and smaller shares of what is asked."""
-    question = served.question
-    if question.load == "request_rate":
-        most, size_ = question.given.values.limits.max_gpus or served.gpus, int(served.placement.gpus[0])
-        working = max(min(most, served.gpus) // size_ - question.spare_replicas, 1)
-        bounded = question.given.values.limits.max_ttft_s is not None
-        top = served.top_rate * working * (1.0 if bounded else UNHURRIED)
-        rates = {top, *(share * question.amount for share in LOWER_RATES)}
-        for rate in sorted((_rounded(rate, down=True) for rate in rates if rate < question.amount), reverse=True):
-            if rate > 0:
-                words = f"{rate:,.6g} request{'' if rate == 1 else 's'}/s instead of {question.amount:,.6g}"
-                yield Change(words, {"serve.request_rate": rate}, 5)
-    elif question.load:
-        yield from _fewer(question.load, int(question.amount))
+    """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
+    load, asked = served.question.load, served.question.amount
+    if load is None:
+        return
+    most = _highest(lambda amount: _keeps(served, amount), asked, load != "request_rate")
+    if not most:
+        return
+    if load == "request_rate":
+        words = f"{most:,.6g} request{'' if most == 1 else 's'}/s instead of {asked:,.6g}"
+        yield Change(words, {"serve.request_rate": most}, 5)
+    else:
+        what = "concurrent requests" if load == "concurrency" else "requests in a batch"
+        yield Change(f"{most:,.0f} {what} instead of {asked:,.0f}", {f"serve.{load}": int(most)}, 5)
 
 
-def _fewer(load: str, asked: int) -> Iterator[Change]:
-    what = "concurrent requests" if load == "concurrency" else "requests in a batch"
-    shares = sorted({*range(asked - 1, max(asked - 4, 0), -1), *(int(asked * share) for share in LOWER_RATES), 1})
-    for fewer in reversed(shares):
-        if 0 < fewer < asked:
-            yield Change(f"{fewer:,} {what} instead of {asked:,}", {f"serve.{load}": fewer}, 5)
+def _keeps(served: Served, amount: float) -> bool:
+    """Whether the service answers yes to so much of its load, with replicas that are not full where no limit says how
+    long a request may wait."""
+    found = size(replace(served.question, amount=amount))
+    waits = served.question.load == "request_rate" and served.question.given.values.limits.max_ttft_s is None
+    return meets(found) and (not waits or found.utilisation <= UNHURRIED)
+
+
+def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float:
+    """The highest amount below `asked` that is kept, two or three digits of it; 0 where none is."""
+    high = low = asked
+    for _ in range(MOST_HALVINGS):
+        low = max(_readable(low / 2.0, whole), 1.0 if whole else 0.0)
+        if keeps(low) or low in (high, 0.0):
+            break
+        high = low
+    if not keeps(low):
+        return 0.0
+    while high > CLOSE * low and (middle := _readable((low * high) ** 0.5, whole)) > low:
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _readable(amount: float, whole: bool) -> float:
+    return float(math.floor(amount)) if whole else _rounded(amount, down=True)
 
 
 def shorter_prompts(served: Served) -> Iterator[Change]:
