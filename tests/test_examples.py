@@ -12,11 +12,13 @@ import pytest
 from xe_sizer.estimate import estimate
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result import Result
-from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.scenario.scenario import read_scenario, serves
+from xe_sizer.serve import serve
 from xe_sizer.units import GIB, MINUTE_S
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SCENARIOS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name != "questions.yaml")
+SERVICES = sorted((EXAMPLES / "serve").glob("*.yaml"))
+SCENARIOS = sorted({path for path in EXAMPLES.rglob("*.yaml") if path.name != "questions.yaml"} - set(SERVICES))
 LORA_MINUTES = {
     ("7b", 4): 102, ("7b", 8): 79, ("7b", 16): 39,
     ("13b", 4): 248, ("13b", 8): 174, ("13b", 16): 85,
@@ -37,6 +39,23 @@ def test_every_example_is_answered(path: Path) -> None:
     assert 0 < result.time.step_s.low < result.time.step_s.expected < result.time.step_s.high
     assert result.memory.peak_bytes == pytest.approx(sum(part.bytes for part in result.memory.components))
     assert result.time.step_s.expected == pytest.approx(sum(part.seconds for part in result.time.components))
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_every_service_is_answered(path: Path) -> None:
+    given = read_scenario(path, {}, {})
+    assert serves(given)
+    result = serve(given, Registry())
+    assert result.memory.peak_bytes == pytest.approx(sum(part.bytes for part in result.memory.components))
+    assert result.verdict.ok is (path.stem != "llama-3.1-405b-one-server")
+    assert not any(warning.startswith("no effect") for warning in result.warnings)
+
+
+def test_405b_in_16_bit_needs_more_than_one_server_and_fits_in_8_bit() -> None:
+    """406e9 parameters in 16 bit are 756 GiB, above the 633 GiB of eight cards."""
+    result = serve(read_scenario(EXAMPLES / "serve" / "llama-3.1-405b-one-server.yaml", {}, {}), Registry())
+    assert result.gpus.minimum_that_fits == 16
+    assert any(advice.command.endswith("--weights fp8") for advice in result.advice)
 
 
 @pytest.mark.parametrize(("size", "gpus"), LORA_MINUTES)

@@ -1,4 +1,5 @@
 import json
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,47 @@ def test_all_problems_of_a_scenario_are_told_in_one_pass(cli: Cli, tmp_path: Pat
     ran = cli("check", file)
     places = [line.split(": ")[0] for line in ran.err.splitlines() if not line.startswith("  hint")]
     assert places == [f"{file}:2:9", f"{file}:3:21", f"{file}:4:14"]
+
+
+@pytest.fixture
+def mixed(jobs: Path) -> Path:
+    """Beside the jobs of training: a service that keeps its limits, and one that misses one."""
+    head = "model: llama-3.1-8b\ngpu: h100-sxm-80gb\n"
+    (jobs / "c-chat.yaml").write_text(f"{head}serve: {{request_rate: 2}}\nlimits: {{max_ttft_s: 1}}\n")
+    (jobs / "d-slow.yaml").write_text(f"{head}job: inference\nserve: {{batch: 1}}\nlimits: {{max_tpot_s: 1e-6}}\n")
+    return jobs
+
+
+def test_services_are_checked_beside_training(cli: Cli, estimator: Estimator, mixed: Path) -> None:
+    ran = cli("check", mixed, "--format", "json")
+    answer = json.loads(ran.out)
+    assert (ran.code, ran.err) == (1, "")
+    assert answer["summary"] == {"total": 4, "passed": 2, "failed": 2, "invalid": 0}
+    found = {Path(entry["file"]).stem: entry["result"] for entry in answer["scenarios"]}
+    assert ["replicas" in found[name] for name in ("a-good", "b-big", "c-chat", "d-slow")] == [False, False, True, True]
+    assert found["c-chat"]["verdict"]["limits"][0]["ok"] is True
+    assert found["d-slow"]["verdict"]["reasons"][0]["code"] == "max_tpot_s"
+    assert len(estimator.given) == 2
+
+
+def test_services_in_the_table_and_in_junit(cli: Cli, estimator: Estimator, mixed: Path) -> None:
+    lines = cli("check", mixed).out.splitlines()
+    chat, slow = (next(line for line in lines if f"{name}.yaml " in line) for name in ("c-chat", "d-slow"))
+    assert " SERVES " in chat
+    assert chat.rstrip().endswith("a token   limits met")
+    assert slow.rstrip().endswith("misses max_tpot_s")
+    root = ET.fromstring(cli("check", mixed, "--format", "junit").out)
+    failed = [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None]
+    assert sorted(failed) == ["fits", "limit max_cost", "limit max_tpot_s"]
+
+
+def test_a_service_with_a_typo_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("model: llama-3.1-8b\ngpu: h100-sxm-80gb\nserve: {reqest_rate: 5, engine: vlm}\n")
+    ran = cli("check", file)
+    assert ran.code == 2
+    assert f"{file}:3:9: unknown key 'reqest_rate'" in ran.err
+    assert f"{file}:3:33: no engine is called 'vlm'" in ran.err
 
 
 def test_an_empty_folder_is_bad_input(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:

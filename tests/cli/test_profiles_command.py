@@ -62,6 +62,7 @@ def test_show_tells_figures_and_their_sources(cli: Cli) -> None:
         ("server", "gpu_profiles/servers/dell-xe9680-h100.yaml"),
         ("model", "model_profiles/deepseek-v3.yaml"),
         ("stack", "xe_sizer/stacks/nemo.yaml"),
+        ("engine", "xe_sizer/serving/engines/vllm.yaml"),
     ],
 )
 def test_show_says_each_source_once_and_fits_a_terminal(kind: str, file: str) -> None:
@@ -121,16 +122,17 @@ def test_validate_refuses_what_is_no_profile(cli: Cli, tmp_path: Path) -> None:
     assert "no profile of a known kind" in cli("profiles", "validate", file).err
 
 
-@pytest.mark.parametrize("kind", ["scenario", "result", "gpu", "server", "model", "stack"])
+@pytest.mark.parametrize("kind", ["scenario", "result", "gpu", "server", "model", "stack", "engine", "serve-result"])
 def test_schemas_are_json_schemas(cli: Cli, kind: str) -> None:
     schema = json.loads(cli("profiles", "schema", kind).out)
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_saved_results_keep_to_the_schema(cli: Cli) -> None:
-    schema = json.loads(cli("profiles", "schema", "result").out)
+    schemas = {kind: json.loads(cli("profiles", "schema", kind).out) for kind in ("result", "serve-result")}
     for file in FIXTURES.glob("*.json"):
-        jsonschema.validate(json.loads(file.read_text()), schema)
+        kind = "serve-result" if file.name.startswith("serve-") else "result"
+        jsonschema.validate(json.loads(file.read_text()), schemas[kind])
 
 
 def test_schema_of_nothing_known(cli: Cli) -> None:

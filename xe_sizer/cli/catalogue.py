@@ -24,6 +24,7 @@ _SHIPPED: dict[str, tuple[Path, Callable[[], tuple[str, ...]]]] = {
     "stack": (STACKS, stack_names),
     "engine": (ENGINES, engine_names),
 }
+_OF_ENGINES = {"batching", "exchanges", "narrow", "pipelined"}  # keys that no other kind of profile has
 _FIGURES: dict[str, tuple[str, ...]] = {
     "gpu": (
         "vendor",
@@ -206,18 +207,23 @@ def _text(value: Any) -> str:
 
 def kind_of(path: Path) -> str:
     """The kind of a profile file: by what it holds. Raises InputError if that is no profile."""
-    value = load_yaml(path).value
-    keys = set(value) if isinstance(value, dict) else set()
+    found = load_yaml(path).value
+    value: dict[str, Any] = found if isinstance(found, dict) else {}
+    keys = set(value)
+    if keys & _OF_ENGINES or value.get("parent") in engine_names():
+        return "engine"
     for kind, telling in (
         ("gpu", "peak_tflops"),
         ("server", "scale_up"),
         ("model", "layers"),
-        ("engine", "batching"),
         ("stack", "describes"),
     ):
         if telling in keys:
             return kind
-    hint = "an accelerator has peak_tflops, a server scale_up, a model layers, a stack describes"
+    hint = (
+        "an accelerator has peak_tflops, a server scale_up, a model layers, a stack describes, an engine batching or "
+        "an engine as its parent"
+    )
     raise InputError(Problem("this is no profile of a known kind", Location(str(path)), hint))
 
 
