@@ -15,7 +15,7 @@ from ablation import ablate
 
 from xe_sizer.accuracy import Accuracy, Prediction, Summary
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.residuals import left_out_coverage, runs_of
+from xe_sizer.evidence.residuals import left_out_coverage, runs_of, serving_runs_of
 from xe_sizer.evidence.statistics import WEIGHTED
 from xe_sizer.evidence.validate import validate
 
@@ -62,8 +62,8 @@ def verdicts(accuracy: Accuracy) -> str:
     return table(header, rows)
 
 
-def worst(accuracy: Accuracy) -> str:
-    times = [one for one in accuracy.records if one.quantity == "step_time" and one.ratio]
+def worst(accuracy: Accuracy, quantities: Sequence[str]) -> str:
+    times = [one for one in accuracy.records if one.quantity in quantities and one.ratio]
     ranked = sorted(times, key=lambda one: max(one.ratio or 1.0, 1.0 / (one.ratio or 1.0)), reverse=True)
     return table(("run", "predicted / measured", "what had to be assumed"), [_worst_row(one) for one in ranked[:WORST]])
 
@@ -72,30 +72,66 @@ def _worst_row(one: Prediction) -> tuple[str, ...]:
     return one.id, f"{one.ratio:.2f}", "; ".join(one.assumed).replace("|", "/")
 
 
-def page(records: list[Record]) -> str:
+def trained(records: list[Record]) -> list[str]:
+    """Sections on training."""
     accuracy = validate(records)
-    reasons = Counter(one.reason for one in accuracy.skipped).most_common(REASONS)
     terms = [(name, f"{middle:.1%}", f"{high:.0%}", f"{moved:.0%}") for name, middle, high, moved in ablate(records)]
-    sources = len({record.title for record in records})
     everything = ("all", WEIGHTED)
-    sections = [
-        "# Accuracy",
-        f"Written by `scripts/build_accuracy.py` from {len(records)} published runs of {sources} publications. Every "
-        "run is priced as a user's scenario would be; gaps are filled from the stack's defaults and said. The error is "
-        "predicted / measured - 1, the bias its median. No efficiency was fitted to these runs: stacks state what "
-        "their software does. Ranges are taken from the residuals, and in range counts a run's own source with them; "
-        f"without it {left_out_coverage(runs_of(records)):.0%} of the runs lie inside (80 % is the aim).",
-        "## Time of a step", errors(accuracy, "step_time", (*everything, "stack", "job")),
-        "## Time of a step by accelerator", errors(accuracy, "step_time", ("gpu",)),
-        "## Peak memory", "By what the publication measured (`metric`), by stack and by job.",
+    return [
+        "## Training",
+        f"{_counted(records)} No efficiency was fitted to these runs: stacks state what their software does. Without "
+        f"their own source {left_out_coverage(runs_of(records)):.0%} of the runs lie inside their range.",
+        "### Time of a step", errors(accuracy, "step_time", (*everything, "stack", "job")),
+        "### Time of a step by accelerator", errors(accuracy, "step_time", ("gpu",)),
+        "### Peak memory", "By what the publication measured (`metric`), by stack and by job.",
         errors(accuracy, "peak_memory", (*everything, "metric", "stack", "job")),
-        "## Does it fit?", verdicts(accuracy),
-        "## What each term of the time explains",
+        "### Does it fit?", verdicts(accuracy),
+        "### What each term of the time explains",
         "Error of the time, sources weighted alike, with one term switched off and the layout held fixed.",
         table(("without", "median error", "90 % below", "runs that move by over 2 %"), terms),
-        "## Largest errors of the time", worst(accuracy),
-        "## Not predicted", table(("reason", "runs"), [(text, str(count)) for text, count in reasons]),
+        "### Largest errors of the time", worst(accuracy, ("step_time",)),
+        "### Not predicted", reasons(accuracy),
     ]  # fmt: skip
+
+
+def served(records: list[Record]) -> list[str]:
+    """Sections on inference."""
+    accuracy = validate(records)
+    kinds = ("all", WEIGHTED, "stack", "gpu")
+    return [
+        "## Inference",
+        f"{_counted(records)} Engines are data, and part of what they state was read off these runs; "
+        "`scripts/leave_source_out.py` predicts each publication without what it gave. Without their own source "
+        f"{left_out_coverage(serving_runs_of(records)):.0%} of the figures lie inside their range.",
+        "### Time to the first token", errors(accuracy, "ttft", (*kinds, "source")),
+        "### Time per output token", errors(accuracy, "tpot", (*kinds, "source")),
+        "### Throughput", errors(accuracy, "throughput", (*kinds, "source")),
+        "### Peak memory of a batch", errors(accuracy, "peak_memory", ("all", WEIGHTED, "source")),
+        "### Does it fit?", verdicts(accuracy),
+        "### Largest errors", worst(accuracy, ("ttft", "tpot", "throughput")),
+        "### Not predicted", reasons(accuracy),
+    ]  # fmt: skip
+
+
+def _counted(records: list[Record]) -> str:
+    sources = len({record.title for record in records})
+    return f"{len(records):,} published records of {sources} publications."
+
+
+def reasons(accuracy: Accuracy) -> str:
+    found = Counter(one.reason for one in accuracy.skipped).most_common(REASONS)
+    return table(("reason", "runs"), [(text, str(count)) for text, count in found])
+
+
+def page(records: list[Record]) -> str:
+    sections = [
+        "# Accuracy",
+        "Written by `scripts/build_accuracy.py`. Every record is priced as a user's scenario would be; gaps are filled "
+        "from the defaults of its stack or engine and said. The error is predicted / measured - 1, the bias its median. Ranges are taken from the residuals, and "
+        "in range counts a run's own source with them; 80 % is the aim where it has no part.",
+        *trained([record for record in records if not record.serves]),
+        *served([record for record in records if record.serves]),
+    ]
     return "\n\n".join(sections) + "\n"
 
 
