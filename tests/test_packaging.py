@@ -13,6 +13,7 @@ from xe_sizer import __version__
 from xe_sizer.estimate import estimate
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result import Result
+from xe_sizer.serve_result import ServeResult
 from xe_sizer.scenario.methods import METHODS
 from xe_sizer.scenario.scenario import read_scenario
 
@@ -37,10 +38,11 @@ def msgspec_structs(type_: object) -> list[object]:
     return [found for inner in getattr(type_, "__args__", ()) for found in msgspec_structs(inner)]
 
 
-def test_every_field_of_the_result_is_documented() -> None:
+@pytest.mark.parametrize("result", [Result, ServeResult])
+def test_every_field_of_the_result_is_documented(result: type) -> None:
     text = (ROOT / "docs/result.md").read_text(encoding="utf-8")
     words = set(re.findall(r"[a-z][a-z0-9_]*", " ".join(re.findall(r"`([^`]+)`", text))))
-    assert result_fields(Result) - words == set()
+    assert result_fields(result) - words == set()
 
 
 def test_changelog_begins_with_this_version() -> None:

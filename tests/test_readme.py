@@ -1,9 +1,13 @@
-"""The README shows what the command prints. `XE_GOLDEN=write pytest tests/test_readme.py` writes it anew."""
+"""The README shows what the command prints. `XE_GOLDEN=write pytest tests/test_readme.py` writes it anew.
+
+A block follows `<!-- output: COMMAND -->` or, for the first lines of a long answer, `<!-- output: COMMAND | head -N -->`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,17 +15,30 @@ import pytest
 from xe_sizer.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-SHOWN = re.compile(r"(<!-- output -->\n)(.*?)(<!-- /output -->)", re.DOTALL)
+SHOWN = re.compile(r"(<!-- output: xe-sizer (.*?)(?: \| head -(\d+))? -->\n)(.*?)(<!-- /output -->)", re.DOTALL)
+FIRST_LINES = {"estimate": "FITS  LoRA of llama-2-70b", "serve": "SERVES  20 requests/s of llama-3.1-70b"}
 
 
 def test_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert main(["estimate", "examples/lora-llama-2-70b.yaml"]) == 0
-    block = f"```\n{capsys.readouterr().out.rstrip()}\n```\n"
+
+    def block(match: re.Match[str]) -> str:
+        start, command, most, _, end = match.groups()
+        assert main(shlex.split(command)) == 0
+        lines = capsys.readouterr().out.rstrip().splitlines()
+        shown = "\n".join(lines[: int(most)] if most else lines).rstrip()
+        return f"{start}```\n{shown}\n```\n{end}"
+
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
+    written = SHOWN.sub(block, text)
     if os.environ.get("XE_GOLDEN") == "write":
-        readme.write_text(SHOWN.sub(lambda match: match[1] + block + match[3], text), encoding="utf-8")
-    shown = SHOWN.search(readme.read_text(encoding="utf-8"))
-    assert shown is not None
-    assert shown[2] == block
+        readme.write_text(written, encoding="utf-8")
+    assert written == readme.read_text(encoding="utf-8")
+
+
+def test_readme_shows_an_answer_of_each_kind() -> None:
+    shown = [match[4] for match in SHOWN.finditer((ROOT / "README.md").read_text(encoding="utf-8"))]
+    assert len(shown) == len(FIRST_LINES)
+    for block, first in zip(shown, FIRST_LINES.values(), strict=True):
+        assert block.startswith(f"```\n{first}")
