@@ -1,6 +1,6 @@
 """The README shows what the command prints. `XE_GOLDEN=write pytest tests/test_readme.py` writes it anew.
 
-A block follows `<!-- output: COMMAND -->` or, for the first lines of a long answer, `<!-- output: COMMAND | head -N -->`.
+A block follows `<!-- output: COMMAND -->`; with `COMMAND | head -N` it has the first lines of a long answer.
 """
 
 from __future__ import annotations

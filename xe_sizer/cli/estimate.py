@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from xe_sizer.cli.asked import Asked
 from xe_sizer.cli.options import (
+    TRAINING,
     ColorOption,
     ExitZeroOption,
     ExplainOption,
     FileOption,
     FormatOption,
     ProfilesOption,
-    given_scenario,
-    profile_folders,
     with_scenario_options,
 )
-from xe_sizer.cli.output import check_topics, gate, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.registry import known_format, render
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.serve_result import Answer
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, what is it made of?
@@ -46,14 +44,11 @@ def estimate_command(
     explain: ExplainOption = None,
     exit_zero: ExitZeroOption = False,
 ) -> int:
-    target = output_from(format_, output, color)
-    known_format(target.format)
-    topics = check_topics(tuple(explain or ()))
-    registry = Registry(profile_folders(profiles, os.environ))
-    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry)
+    asked = Asked(scenario, flags, profiles, format_, output, color, explain, exit_zero)
+    return asked.answered(TRAINING, _answer)
 
+
+def _answer(given: Given, registry: Registry) -> Answer:
     from xe_sizer.estimate import estimate
 
-    result = estimate(given, registry)
-    target.write(render(result, target.format, target.options(topics, about=scenario)))
-    return gate(result.verdict.ok, exit_zero)
+    return estimate(given, registry)

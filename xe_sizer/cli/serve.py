@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from xe_sizer.cli.asked import Asked
 from xe_sizer.cli.options import (
     SERVING,
     ColorOption,
@@ -17,14 +16,12 @@ from xe_sizer.cli.options import (
     FileOption,
     FormatOption,
     ProfilesOption,
-    given_scenario,
-    profile_folders,
     with_options_of,
 )
-from xe_sizer.cli.output import check_topics, gate, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.registry import known_format, render
+from xe_sizer.scenario.scenario import Given
+from xe_sizer.serve_result import Answer
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size inference: does the model fit, how many replicas take the load, how fast, at what cost?
@@ -48,14 +45,11 @@ def serve_command(
     explain: ExplainOption = None,
     exit_zero: ExitZeroOption = False,
 ) -> int:
-    target = output_from(format_, output, color)
-    known_format(target.format)
-    topics = check_topics(tuple(explain or ()))
-    registry = Registry(profile_folders(profiles, os.environ))
-    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry, SERVING)
+    asked = Asked(scenario, flags, profiles, format_, output, color, explain, exit_zero)
+    return asked.answered(SERVING, _answer)
 
+
+def _answer(given: Given, registry: Registry) -> Answer:
     from xe_sizer.serve import serve
 
-    result = serve(given, registry)
-    target.write(render(result, target.format, target.options(topics, about=scenario)))
-    return gate(result.verdict.ok, exit_zero)
+    return serve(given, registry)

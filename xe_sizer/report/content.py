@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xe_sizer.report.document import (
@@ -48,12 +48,17 @@ _SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "lim
 
 def document(result: Result, options: Options) -> Document:
     """The whole report on `result`; `options.explain` adds sections."""
+    return framed(result, _blocks(result, options))
+
+
+def framed(result: Answer, blocks: Iterable[Block]) -> Document:
+    """Blocks under the verdict, the headline and the reasons of an answer."""
     return Document(
         verdict=verdict_word(result),
         ok=result.verdict.ok,
         headline=headline(result),
         reasons=reasons_beyond(result),
-        blocks=tuple(_blocks(result, options)),
+        blocks=tuple(blocks),
         caution=caution(result),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from xe_sizer.report import serve_words
 from xe_sizer.report.content import (
+    framed,
     limits_table,
     memory_table,
     parts_table,
@@ -19,7 +20,6 @@ from xe_sizer.report.explain import formulas, ledger, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
 from xe_sizer.report.options import Options
 from xe_sizer.report.serve_words import latency, replica_gpus
-from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
 from xe_sizer.result import Range
 from xe_sizer.serve_result import LatencyAt, ServeResult, Span
 
@@ -42,14 +42,7 @@ TRAFFIC = {
 
 def serve_document(result: ServeResult, options: Options) -> Document:
     """The whole report on `result`; `options.explain` adds sections."""
-    return Document(
-        verdict=verdict_word(result),
-        ok=result.verdict.ok,
-        headline=headline(result),
-        reasons=reasons_beyond(result),
-        blocks=tuple(_blocks(result, options)),
-        caution=caution(result),
-    )
+    return framed(result, _blocks(result, options))
 
 
 def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
