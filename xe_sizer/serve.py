@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from xe_sizer.choices import collect, with_further
 from xe_sizer.errors import Problem
@@ -11,20 +13,31 @@ from xe_sizer.result import with_advice
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.serve_result import ServeResult
 from xe_sizer.service.advice import advise
+from xe_sizer.service.fleet import fleet, option, pareto
 from xe_sizer.service.question import resolve_serving
-from xe_sizer.service.sizing import size
 from xe_sizer.service.summary import summarise
 
 
-def serve(given: Given, registry: Registry) -> ServeResult:
-    """Size one service.
+def serve(
+    given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]] = ({},), front: bool = False
+) -> ServeResult:
+    """Size one service, on the best of the kinds of hardware.
+
+    hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
+    front : with the ways to run a replica that nothing beats
 
     Raises
     ------
     InputError : what the user can mend, all at once
     """
-    served = size(resolve_serving(given, registry))
+    found = fleet(given, registry, hardware)
+    served = found.chosen
     result = summarise(served)
+    if len(hardware) > 1:
+        compared = tuple(option(one) for one in found.answers)
+        result = msgspec.structs.replace(result, fleet=compared, left_out=found.left_out)
+    if front:
+        result = msgspec.structs.replace(result, pareto=pareto(served.question))
     return with_advice(result, result.verdict, advise(served, registry))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption, all_hardware
 from xe_sizer.cli.options import (
     ColorOption,
     ExitZeroOption,
@@ -36,7 +37,7 @@ With --gpus the number is fixed, else --max-gpus (default 1024) bounds it; --max
 cheapest plan that meets them (of one price: the one with the fewest GPU-hours), or the nearest.
 Ctrl-C ends the search with the best found so far (exit code 130).
 """
-SEARCH, SWEEP = "Search", "Sweep"
+SWEEP = "Sweep"
 
 
 @app.command("plan", cls=TextCommand, help=_HELP)
@@ -47,15 +48,8 @@ def plan_command(
         list[str] | None, typer.Argument(metavar="SCENARIO.yaml...", help="The scenario file; several are a sweep.")
     ] = None,
     flags: Mapping[str, object],
-    among: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--among", metavar="NAME", help="This GPU or server too; may be repeated.", rich_help_panel=SEARCH
-        ),
-    ] = None,
-    any_gpu: Annotated[
-        bool, typer.Option("--any-gpu", help="Every GPU of the catalogue.", rich_help_panel=SEARCH)
-    ] = False,
+    among: AmongOption = None,
+    any_gpu: AnyGpuOption = False,
     objective: Annotated[
         str | None,
         typer.Option(
@@ -120,12 +114,9 @@ def plan_command(
 
     from xe_sizer.planning import plan
 
-    own = ({"gpu": given.values.gpu}, {"server": given.values.server})
-    hardware = [keys for keys in hardware_named(among or (), any_gpu, registry) if keys not in own]
-    if "gpu" in given.origin or "server" in given.origin:
-        hardware = [{}, *hardware]
+    hardware = all_hardware(given, among, any_gpu, registry)
     with Progress() as progress:
-        result = plan(given, registry, hardware or [{}], objective_of(objective, given), explain, progress.layouts)
+        result = plan(given, registry, hardware, objective_of(objective, given), explain, progress.layouts)
     target.write(render_plan(result, target.format, target.options()))
     return gate(result.verdict.ok, exit_zero) if result.search.complete else EXIT_INTERRUPTED
 
@@ -150,17 +141,3 @@ def _alone(option: str, others: Mapping[str, object]) -> None:
     if given:
         hint = "run the command once for each"
         raise InputError([Problem(f"{name} cannot go with {option}", Location(option), hint) for name in given])
-
-
-def hardware_named(names: list[str] | tuple[str, ...], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:
-    """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for."""
-    servers, gpus = registry.names("server"), registry.names("gpu")
-    found: list[dict[str, object]] = []
-    for name in dict.fromkeys(names):
-        if name not in servers and name not in gpus:
-            hint = "'xe-sizer profiles list gpu' and 'xe-sizer profiles list server' print all"
-            raise InputError(Problem(f"no GPU or server is called '{name}'", Location("--among"), hint))
-        found.append({"server": name} if name in servers else {"gpu": name})
-    named = {entry.get("gpu") for entry in found}
-    every: list[dict[str, object]] = [{"gpu": name} for name in gpus if any_gpu and name not in named]
-    return [*found, *every]

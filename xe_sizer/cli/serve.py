@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from xe_sizer.cli.asked import Asked
+from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption, all_hardware
 from xe_sizer.cli.options import (
     SERVING,
     ColorOption,
@@ -38,6 +40,14 @@ def serve_command(
     *,
     scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")] = None,
     flags: Mapping[str, object],
+    among: AmongOption = None,
+    any_gpu: AnyGpuOption = False,
+    pareto: Annotated[
+        bool,
+        typer.Option(
+            "--pareto", help="Ways to run a replica: fast for a user, or much for a GPU.", rich_help_panel=SEARCH
+        ),
+    ] = False,
     profiles: ProfilesOption = None,
     format_: FormatOption = None,
     output: FileOption = None,
@@ -46,10 +56,12 @@ def serve_command(
     exit_zero: ExitZeroOption = False,
 ) -> int:
     asked = Asked(scenario, flags, profiles, format_, output, color, explain, exit_zero)
-    return asked.answered(SERVING, _answer)
+    return asked.answered(SERVING, partial(_answer, among=among, any_gpu=any_gpu, front=pareto))
 
 
-def _answer(given: Given, registry: Registry) -> Answer:
+def _answer(given: Given, registry: Registry, among: list[str] | None, any_gpu: bool, front: bool) -> Answer:
+    hardware = all_hardware(given, among, any_gpu, registry)
+
     from xe_sizer.serve import serve
 
-    return serve(given, registry)
+    return serve(given, registry, hardware, front)

@@ -10,13 +10,15 @@ from xe_sizer.report.document import Figure
 COLUMNS, ROWS = 60, 12
 BEST, OTHER = "●", "·"
 LEAST_POINTS = 4
+AXES = "GPUs to the right, both axes logarithmic"
 
 Point = tuple[float, float, bool]  # across, up, whether nothing beats it
 
 
 def chart(
-    title: str, points: Sequence[Point], across: Callable[[float], str], up: Callable[[float], str]
-) -> Figure | None:
+    title: str, points: Sequence[Point], across: Callable[[float], str], up: Callable[[float], str],
+    axes: str = AXES,
+) -> Figure | None:  # fmt: skip
     """None where there are too few different points to see anything."""
     if len({point[0] for point in points}) < LEAST_POINTS:
         return None
@@ -31,7 +33,7 @@ def chart(
     lines.append(" " * (width + 1) + "└" + "─" * COLUMNS)
     first, last = across(math.exp(min(xs))), across(math.exp(max(xs)))
     lines.append(" " * (width + 2) + first + last.rjust(COLUMNS - len(first)))
-    return Figure(title, tuple(lines), f"GPUs to the right, both axes logarithmic; {BEST} what nothing beats")
+    return Figure(title, tuple(lines), f"{axes}; {BEST} what nothing beats")
 
 
 def _cell(value: float, values: Sequence[float], cells: int) -> int:

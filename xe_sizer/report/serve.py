@@ -19,6 +19,7 @@ from xe_sizer.report.document import Block, Column, Document, Table
 from xe_sizer.report.explain import formulas, ledger, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
 from xe_sizer.report.options import Options
+from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_words import latency, replica_gpus
 from xe_sizer.result import Range
 from xe_sizer.serve_result import LatencyAt, ServeResult, Span
@@ -51,6 +52,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
         yield latency_table(result)
     if result.verdict.limits:
         yield limits_table(result)
+    yield from fleet_blocks(result)
     yield memory_table(result)
     if result.verdict.fits:
         yield from phase_tables(result)

@@ -1,0 +1,99 @@
+"""The service on several kinds of hardware, and the ways to run a replica that nothing beats, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xe_sizer.report.chart import chart
+from xe_sizer.report.document import Block, Column, Figure, Notes, Table
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, number, percent
+from xe_sizer.serve_result import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
+
+SHOWN = 16  # kinds of hardware in the table; JSON has all
+WATT_PER_KW = 1000.0
+BARE = "generic-"  # servers made up around a GPU that was named alone
+
+
+def fleet_blocks(result: ServeResult) -> Iterator[Block]:
+    """The comparison, the front and its figure, and what was left out; nothing where none was asked for."""
+    if result.fleet:
+        yield _fleet(result.fleet)
+    if result.left_out:
+        yield Notes("Left out", tuple(f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out))
+    if result.pareto:
+        yield _front(result.pareto)
+        yield from _figure(result.pareto)
+
+
+def _fleet(options: Sequence[FleetOption]) -> Table:
+    shown = options[:SHOWN]
+    priced = any(one.cost_per_hour is not None for one in shown)
+    price = (Column("per hour", True), Column("per million", True)) if priced else ()
+    columns = (
+        Column("hardware"), Column("GPUs", True), Column("replicas"), Column("first token", True),
+        Column("per token", True), Column("tokens/s and GPU", True), Column("load", True),
+        Column("design power", True), *price, Column("outcome"),
+    )  # fmt: skip
+    rows = tuple((*_option_cells(one), *(_price_cells(one) if priced else ()), _outcome(one)) for one in shown)
+    more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
+    order = "price an hour, or by design power where prices are not known"
+    note = f"{more}best first: those that keep the limits, by {order}; per million: output tokens"
+    return Table("On other hardware", columns, rows, note=note)
+
+
+def _option_cells(one: FleetOption) -> tuple[str, ...]:
+    power = NOT_A_NUMBER if one.power_w is None else f"{number(one.power_w / WATT_PER_KW)} kW"
+    latencies = [NOT_A_NUMBER if value is None else duration(value) for value in (one.ttft_s, one.tpot_s)]
+    return (
+        clean(_hardware(one)), count(one.gpus), f"{one.replicas} x {_sizes(one.layout)}", *latencies,
+        number(one.output_tokens_per_s_per_gpu), percent(one.utilisation), power,
+    )  # fmt: skip
+
+
+def _hardware(one: FleetOption) -> str:
+    """The server where one was named, else the GPU."""
+    return one.gpu if one.server.startswith(BARE) else one.server
+
+
+def _price_cells(one: FleetOption) -> tuple[str, str]:
+    values = (one.cost_per_hour, one.cost_per_million_output_tokens)
+    hour, million = (NOT_A_NUMBER if value is None else f"{amount(value)} {one.currency}" for value in values)
+    return hour, million
+
+
+def _outcome(one: FleetOption) -> str:
+    if not one.fits:
+        return "DOES NOT FIT"
+    return "met" if one.meets_limits else "MISSED"
+
+
+def _sizes(layout: ReplicaLayout) -> str:
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
+    return ", ".join(sizes) or "1 GPU"
+
+
+def _front(points: Sequence[ParetoPoint]) -> Table:
+    columns = (
+        Column("replica"), Column("requests inside", True), Column("tokens/s for a user", True),
+        Column("tokens/s and GPU", True), Column("first token", True),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            _sizes(point.layout),
+            number(point.running_requests),
+            number(point.tokens_per_s_per_user),
+            number(point.output_tokens_per_s_per_gpu),
+            NOT_A_NUMBER if point.ttft_s is None else duration(point.ttft_s),
+        )
+        for point in points
+    )
+    note = "no other way to run a replica gives a user and a GPU as many tokens; the mean, without waiting"
+    return Table("Fast for a user, or much for a GPU", columns, rows, note=note)
+
+
+def _figure(points: Sequence[ParetoPoint]) -> Iterator[Figure]:
+    pairs = [(point.tokens_per_s_per_user, point.output_tokens_per_s_per_gpu, True) for point in points]
+    label = "tokens/s for a user to the right, both axes logarithmic"
+    figure = chart("Tokens per second of a GPU against those of a user", pairs, number, number, label)
+    if figure:
+        yield figure
