@@ -130,8 +130,18 @@ def _cache(block: Block, tokens: Array) -> Iterator[Operator]:
     if kind == "paged":
         moved, launches = tokens * width * (size + inputs.element_bytes), 1.0
     else:
-        moved, launches = 2.0 * rank.batch * rank.keys * width * size, 2.0
+        repeated = _repeated_width(inputs)
+        moved = rank.batch * rank.keys * (2.0 * width * size + repeated * inputs.element_bytes)
+        launches = 2.0 + 2.0 * float(np.any(repeated > 0))
     yield memory_bound(block, "cache write", "attention", moved, (1.0, 0.0), (launches, 0.0))
+
+
+def _repeated_width(inputs: GraphInputs) -> Array:
+    """Elements moved per cached token where keys and values are copied to all query heads before they are used [-]."""
+    model, tp = inputs.model, inputs.rank.tp
+    heads, kv_heads = model.heads / tp, kv_heads_per_rank(model, tp)
+    copied = (heads > kv_heads) * float(inputs.kernels.repeats_kv)
+    return np.asarray(copied * (heads + kv_heads) * (model.qk_head_dim + model.v_head_dim))
 
 
 def _core(block: Block) -> Iterator[Operator]:
@@ -241,7 +251,8 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
     # On a cache the up-projections move into the queries and the output: attention over the latent itself.
     absorbed = model.latent_attention if kernel == "decode" else None
-    repeated = kernel == "decode" and inputs.kernels.repeats_kv
+    copies = kernel == "decode" or inputs.kernels.cache == "concatenated"
+    repeated = copies and inputs.kernels.repeats_kv
     return Attention(
         name=name,
         module="attention",

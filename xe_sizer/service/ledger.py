@@ -25,12 +25,12 @@ def serve_memory(served: Served) -> ServeMemory:
     parts = _parts(served)
     peak = sum(parts.values())
     usable = served.memory.usable_bytes
-    pp = int(served.placement.pp[0])
+    pp, room = int(served.placement.pp[0]), usable - peak
     return ServeMemory(
         peak_bytes=peak,
         usable_bytes=usable,
-        headroom_bytes=usable - peak,
-        phase="the batch at its peak" if grows(served) else "the cache as allocated" if served.fits else "one request",
+        headroom_bytes=room if abs(room) >= 1.0 else 0.0,
+        phase=f"{_held(served)} at their peak" if grows(served) else "as allocated" if served.fits else "one request",
         gpu="fullest pipeline stage" if pp > 1 else "all alike",
         components=tuple(
             MemoryComponent(name=name, bytes=size, formula=LEDGER[name][0], source=LEDGER[name][1])
@@ -60,7 +60,8 @@ def request_bytes(served: Served) -> float:
     """Cache of one request at its full length on one GPU [bytes]."""
     job, traffic = served.question.job, served.question.traffic
     tokens, block = traffic.inputs + traffic.outputs, job.engine.memory.block_tokens
-    return float(sequence_bytes(job.model, job.scheme.cache, tokens, served.placement, block)[0])
+    windows = job.engine.kernels.windows
+    return float(sequence_bytes(job.model, job.scheme.cache, tokens, served.placement, block, windows)[0])
 
 
 def shortage(served: Served, memory: ServeMemory) -> Reason:
@@ -85,11 +86,14 @@ def _held(served: Served) -> str:
     if not grows(served):
         return "one request"
     sequences = _sequences(served)
-    return "one request" if sequences == 1 else f"{sequences:,.0f} requests"
+    return "one request" if sequences < 1.5 else f"{sequences:,.0f} requests"
 
 
 def _sequences(served: Served) -> float:
-    return served.question.amount if served.question.load == "batch" else max(served.point.running, 1.0)
+    """Requests inside a replica whose cache grows: the batch, or as many as run, of those that fit to their end."""
+    if served.question.load == "batch":
+        return served.question.amount
+    return max(min(served.point.running, float(int(served.holds))), 1.0)
 
 
 def _pool_bytes(served: Served) -> float:

@@ -32,15 +32,17 @@ SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user
 
 def memory_share(served: Served) -> Iterator[Change]:
     """More of the card for the engine, or less where free memory was asked for."""
-    engine, limits = served.question.job.engine.memory, served.question.given.values.limits
+    engine, asked = served.question.job.engine.memory, served.question.given.values.limits.min_headroom_gib
     if grows(served):
         return
     now, card = engine.utilization, served.memory.usable_bytes
     if not served.fits and now < HIGHEST_UTILIZATION:
         yield _share(now, HIGHEST_UTILIZATION)
-    if served.fits and limits.min_headroom_gib:
-        graphs = float(served.memory.fixed["CUDA graphs"][0])
-        lower = math.floor(100.0 * (1.0 - (limits.min_headroom_gib * GIB + graphs) / card)) / 100.0
+    if served.fits and asked:
+        pool = float(served.memory.pool_bytes[0])
+        room = card - pool - sum(float(value[0]) for value in served.memory.fixed.values())
+        base = pool / now if engine.utilization_of == "free" else card
+        lower = math.floor(100.0 * (now - (asked * GIB - room) / base)) / 100.0
         if 0.0 < lower < now:
             yield _share(now, lower)
 

@@ -248,8 +248,8 @@ def _reasons(served: Served, memory: ServeMemory, limits: tuple[Limit, ...]) -> 
 def _overload(served: Served) -> Reason:
     asked, replicas, gpus = served.question.amount, served.working_replicas, int(served.placement.gpus[0])
     if not served.top_rate:
-        message = f"{served.question.job.engine.name} starts requests together and takes none that arrive by chance"
-        return Reason(code=OVERLOADED, message=message, fix="give --batch, or an engine that batches continuously")
+        message = "the cache of a replica holds less than one request, as long as they vary to be"
+        return Reason(code=OVERLOADED, message=message)
     shape = f"{gpus} GPU{'s' if gpus > 1 else ''}"
     words = f"{replicas} replicas of {shape} take" if replicas > 1 else f"one replica of {shape} takes"
     message = f"{asked:,.6g} requests/s are more than the {served.top_rate * replicas:.3g} that {words}"
