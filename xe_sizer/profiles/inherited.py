@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
 
 
+@cache
 def shipped_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 

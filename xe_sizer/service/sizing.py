@@ -272,7 +272,7 @@ def _rate_of_replica(
         return np.asarray(question.amount / replicas)
     if question.load == "concurrency":
         running = np.minimum(question.amount, np.maximum(found.most, 1.0))
-        return found.at_running(running, found.rates)
+        return found.at_running(running, found.rates)[0]
     return np.asarray(np.minimum(top, FULL * found.top_rate))
 
 
@@ -290,7 +290,7 @@ def _point(question: ServeQuestion, placement: Placements, found: Curve, rate: f
         running = min(question.amount, max(float(found.most[0]), 1.0))
         queued = max(question.amount - running, 0.0)
     else:
-        running = float(found.at_rate(np.array([min(rate, float(found.top_rate[0]))]), found.states.running)[0])
+        running = float(found.at_rate(np.array([min(rate, float(found.top_rate[0]))]), found.states.running)[0][0])
         queued = 0.0
     state = steady(question.job, placement, traffic, max(running, 1.0))
     if question.load == "concurrency":

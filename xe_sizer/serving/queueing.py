@@ -43,27 +43,27 @@ class Curve:
         """The rate that a replica cannot exceed, shape (placements,) [1/s]; none where no request fits."""
         return np.where(self.most >= 1.0, self.rates[-1], 0.0)
 
-    def at_rate(self, rate: ArrayLike, values: Array) -> Array:
-        """Values of the states at a rate per replica, linear between states, shape (..., placements)."""
+    def at_rate(self, rate: ArrayLike, *values: Array) -> tuple[Array, ...]:
+        """Values of the states at a rate per replica, linear between states, each of shape (..., placements)."""
         return _interpolated(as_array(rate), self.rates, values)
 
-    def at_running(self, running: Array, values: Array) -> Array:
-        """Values of the states with so many requests inside, linear between states, shape (..., placements)."""
+    def at_running(self, running: Array, *values: Array) -> tuple[Array, ...]:
+        """Values of the states with so many requests inside, linear between states, each of shape (..., placements)."""
         return _interpolated(running, self.states.running, values)
 
 
-def _interpolated(x: Array, known: Array, values: Array) -> Array:
+def _interpolated(x: Array, known: Array, values: tuple[Array, ...]) -> tuple[Array, ...]:
     """Linear interpolation in every column at once; beyond the ends the nearest value.
 
-    x : shape (..., columns); known : ascending along the first axis, shape (points, columns), as `values`
+    x : shape (..., columns); known : ascending along the first axis, shape (points, columns), as each of `values`
     """
-    last = known.shape[0] - 1
-    above = np.clip((x[..., None, :] >= known).sum(axis=-2), 1, last)
+    above = np.minimum(np.maximum((x[..., None, :] >= known).sum(axis=-2), 1), known.shape[0] - 1)
     columns = np.arange(known.shape[1])
     left, right = known[above - 1, columns], known[above, columns]
     share = np.divide(x - left, right - left, out=np.zeros(np.shape(x)), where=right > left)
-    low, high = values[above - 1, columns], values[above, columns]
-    return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low))
+    share = np.minimum(np.maximum(share, 0.0), 1.0)
+    lows = (one[above - 1, columns] for one in values)
+    return tuple(np.asarray(low + share * (one[above, columns] - low)) for low, one in zip(lows, values, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +115,11 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
     rate = np.broadcast_to(as_array(rate), np.broadcast_shapes(np.shape(rate), found.most.shape))
     deviations = 0.0 if percentile is None else NormalDist().inv_cdf(percentile / 100.0)
     served = np.minimum(rate, HIGHEST_LOAD * found.top_rate)
-    inside = found.at_rate(served, found.states.running)
+    (inside,) = found.at_rate(served, found.states.running)
     spread = deviations * np.sqrt(np.maximum(inside, 1.0))
     crowded = np.clip(inside + spread, 1.0, np.maximum(found.most, 1.0))
-    tpot_s = found.at_running(crowded, found.states.tpot_s)
-    step_s = found.at_running(crowded, found.states.step_s)
-    prefill_s = found.at_running(crowded, found.states.prefill_s)
+    states = found.states
+    tpot_s, step_s, prefill_s = found.at_running(crowded, states.tpot_s, states.step_s, states.prefill_s)
     prompts = _lengths_share(traffic.inputs, traffic.input_spread, deviations, traffic)
     answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations) if deviations else traffic.outputs
     wait_s = _wait_s(found, traffic, served, percentile)
@@ -145,7 +144,7 @@ def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | Non
     # Steps that take several prompts make the line shorter only for those that come with more others.
     ahead_at = np.minimum(found.rates * found.states.prompt_s, HIGHEST_LOAD)
     line_at = found.states.prompt_s * (1.0 + traffic.input_spread**2) / 2.0 / (1.0 - ahead_at)
-    ahead, line_s = (found.at_rate(rate, np.maximum.accumulate(one, axis=0)) for one in (ahead_at, line_at))
+    ahead, line_s = found.at_rate(rate, *(np.maximum.accumulate(one, axis=0) for one in (ahead_at, line_at)))
     ahead = ahead * np.minimum(rate / np.maximum(found.rates[0], 1e-12), 1.0)
     total = np.zeros(np.shape(rate))
     for chance, waiting_s in ((busy, place_s), (ahead, line_s)):

@@ -1,0 +1,68 @@
+"""Time of serving answers: python benchmarks/serve.py
+
+One placement, the choice among all placements, the Pareto front, and limits on latency over every GPU of the catalogue,
+each beside the time that numpy needs for a fixed piece of work, because machines differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.scenario import Given, read_scenario
+from xe_sizer.serve import serve
+from xe_sizer.service.fleet import fleet, pareto
+from xe_sizer.service.question import resolve_serving
+from xe_sizer.service.sizing import size
+from xe_sizer.service.summary import summarise
+
+CHAT = {
+    "model": "llama-3.1-70b",
+    "gpu": "h100-sxm-80gb",
+    "serve.request_rate": 20,
+    "limits.max_ttft_s": 1.0,
+    "limits.max_tpot_s": 0.05,
+}
+
+
+def asked(**more: object) -> Given:
+    return read_scenario(None, CHAT | {key.replace("__", "."): value for key, value in more.items()}, {})
+
+
+def cpu_s(work: Callable[[], object], repeats: int) -> float:
+    """Processor time of one run, the first (cold) one left out [s]."""
+    work()
+    started = time.process_time()
+    for _ in range(repeats):
+        work()
+    return (time.process_time() - started) / repeats
+
+
+def yardstick() -> None:
+    values = np.linspace(0.0, 1.0, 200)
+    for _ in range(1000):
+        values = np.sqrt(values * values + 1e-9)
+
+
+def main() -> None:
+    registry = Registry()
+    one, any_tp = asked(layout__tp=4, layout__pp=1), asked()
+    every = [{"gpu": name} for name in registry.names("gpu")]
+    runs: tuple[tuple[str, Callable[[], object], int], ...] = (
+        ("one estimate, placement given", lambda: summarise(size(resolve_serving(one, registry))), 50),
+        ("one estimate, placement chosen", lambda: summarise(size(resolve_serving(any_tp, registry))), 50),
+        ("the same with advice", lambda: serve(any_tp, registry), 10),
+        ("front of a replica", lambda: pareto(resolve_serving(any_tp, registry)), 20),
+        (f"limits over {len(every)} GPUs", lambda: fleet(any_tp, registry, every), 3),
+    )
+    unit = cpu_s(yardstick, 50)
+    for name, work, repeats in runs:
+        seconds = cpu_s(work, repeats)
+        print(f"{name:32} {seconds * 1e3:9.2f} ms CPU  {seconds / unit:9.1f} x the yardstick")
+
+
+if __name__ == "__main__":
+    main()
