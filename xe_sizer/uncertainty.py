@@ -103,11 +103,13 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed))
 
 
-def from_residuals(table: Table, name: str, kind: str, assumed: bool, borrowed: bool) -> Uncertainty:
-    """The range of a quantity of one kind under one stack; wider where the accelerator's laws are borrowed."""
+def from_residuals(
+    table: Table, name: str, kind: str, assumed: bool, borrowed: bool, what: str = "stack"
+) -> Uncertainty:
+    """The range of a quantity of one kind under one stack (or `what` else); wider where the laws are borrowed."""
     low, high = blended(table, name, kind, assumed)
     widened = math.log(BORROWED) if borrowed else 0.0
-    text, calibrated = _evidence(table, name, kind)
+    text, calibrated = _evidence(table, name, kind, what)
     return Uncertainty(math.exp(low - widened), math.exp(high + widened), text, calibrated)
 
 
@@ -116,17 +118,17 @@ def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
     return Uncertainty(1.0 / (1.0 + error), 1.0 + error, evidence, calibrated)
 
 
-def _evidence(table: Table, stack: str, kind: str) -> tuple[str, bool]:
+def _evidence(table: Table, stack: str, kind: str, what: str) -> tuple[str, bool]:
     """What the range rests on in words, and whether the stack has been measured at all."""
     both, alone, everything = (
         table.get(group) for group in ((stack, kind, False), (stack, ANY, False), (ANY, ANY, False))
     )
     if both is not None:
-        return f"{_count(both)} of {kind} with the stack {stack}", True
+        return f"{_count(both)} of {kind} with the {what} {stack}", True
     if alone is not None:
-        return f"{_count(alone)} of other jobs with the stack {stack}", True
+        return f"{_count(alone)} of other kinds with the {what} {stack}", True
     assert everything is not None
-    return f"{_count(everything)} with other stacks; none with {stack}", False
+    return f"{_count(everything)} with other {what}s; none with {stack}", False
 
 
 def _count(group: Residuals) -> str:

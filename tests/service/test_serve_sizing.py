@@ -10,6 +10,7 @@ from serving_cases import asked, job, served
 
 from xe_sizer.errors import InputError
 from xe_sizer.service.placing import legal_placements
+from xe_sizer.service.sizing import TARGET_LOAD
 from xe_sizer.serving.weights import rank_weight_bytes
 
 GIB = 2**30
@@ -157,7 +158,29 @@ def test_replicas_take_the_load(rate: float) -> None:
     assert 0 < found.utilisation <= 1
     assert found.replicas * found.top_rate >= rate
     if found.replicas > 1:
-        assert (found.replicas - 1) * found.top_rate < rate
+        assert (
+            (found.replicas - 1) * found.top_rate * TARGET_LOAD < rate <= found.replicas * found.top_rate * TARGET_LOAD
+        )
+
+
+def test_without_a_limit_on_latency_replicas_are_not_run_to_their_end() -> None:
+    found = served(serve__request_rate=500.0)
+    assert found.utilisation <= TARGET_LOAD
+    assert found.point.percentiles[99.0][0] < 10 * found.point.ttft_s
+
+
+def test_spare_replicas_come_out_of_the_gpus_that_are_given() -> None:
+    found = served(serve__request_rate=4.0, gpus=8, layout__tp=2, serve__spare_replicas=1)
+    assert (found.gpus, found.replicas, found.working_replicas) == (8, 4, 3)
+    assert found.point.requests_per_s == pytest.approx(4.0 / 3)
+
+
+def test_ranks_that_each_hold_part_of_a_request_hold_none() -> None:
+    """Attention ranks do not share a cache: eight of them with room for a third of a request each cannot serve it."""
+    long = served("deepseek-v3", gpu="h200-sxm-141gb", layout__dp=8, layout__tp=1, layout__ep=8, gpus=8,
+                  serve__weights="fp8-block", serve__input_tokens=4_000_000, serve__output_tokens=1)  # fmt: skip
+    assert long.holds < 1
+    assert not long.fits
 
 
 @pytest.mark.parametrize("engine", ["vllm", "tgi", "tensorrt-llm"])

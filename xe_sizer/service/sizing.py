@@ -23,6 +23,9 @@ from xe_sizer.units import HOUR_S
 PERCENTILES = (50.0, 95.0, 99.0)
 Flags = NDArray[np.bool_]
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
+TARGET_LOAD = (
+    0.85  # the same where a request rate comes without a limit on latency, which would say how full is too full
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,7 @@ class Point:
     """One replica at work; seconds and rates of it.
 
     percentiles : percentile -> latencies, where requests arrive by chance; else the mean alone stands for all
+    prompt_s, answer_s : of the replica's time what one request takes for its prompt and for its answer
     """
 
     running: float
@@ -40,6 +44,8 @@ class Point:
     percentiles: dict[float, tuple[float, float, float]]
     prefill: StepTime
     decode: StepTime
+    prompt_s: float
+    answer_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +107,8 @@ class Served:
     @cached_property
     def prefill_share(self) -> float:
         """Share of a replica's time that prompts take."""
-        point, traffic = self.point, self.question.traffic
-        prompts = float(point.prefill.total_s[0])
-        answers = float(point.decode.total_s[0]) * traffic.outputs / max(point.running, 1.0)
-        return prompts / (prompts + answers) if prompts + answers else 0.0
+        both_s = self.point.prompt_s + self.point.answer_s
+        return self.point.prompt_s / both_s if both_s else 0.0
 
 
 def size(question: ServeQuestion) -> Served:
@@ -164,10 +168,10 @@ def _at(memory: ServingMemory, index: int) -> ServingMemory:
 
 
 def _replicas_of(question: ServeQuestion, placements: Placements) -> Array:
-    """Replicas that the GPUs asked for hold; one where the number is open."""
+    """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
     if question.gpus is None:
         return np.ones(len(placements))
-    return np.maximum(question.gpus // placements.gpus, 1).astype(float)
+    return np.maximum(question.gpus // placements.gpus - question.spare_replicas, 1).astype(float)
 
 
 def _static(
@@ -199,6 +203,8 @@ def _static(
         percentiles={},
         prefill=_step(found, best, "prefill"),
         decode=_step(found, best, "decode"),
+        prompt_s=values[0] / question.amount,
+        answer_s=(values[2] - values[0]) / question.amount,
     )
     one = slice(best, best + 1)
     return Served(
@@ -260,7 +266,9 @@ def _fleet(question: ServeQuestion, placements: Placements, top: Array) -> Array
     """Replicas of each placement: those that the GPUs asked for hold, else as many as the request rate needs."""
     if question.gpus is not None or question.load != "request_rate":
         return _replicas_of(question, placements)
-    needed = np.ceil(question.amount / np.maximum(top, 1e-12) - 1e-9)
+    limits = question.given.values.limits
+    bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
+    needed = np.ceil(question.amount / np.maximum(top * (1.0 if bounded else TARGET_LOAD), 1e-12) - 1e-9)
     return np.asarray(np.where(top > 0, np.maximum(needed, 1.0), 1.0))
 
 
@@ -302,7 +310,9 @@ def _point(question: ServeQuestion, placement: Placements, found: Curve, rate: f
         mean = _values(latencies(found, traffic, np.array([rate])))
         wanted = sorted({*PERCENTILES, question.percentile})
         percentiles = {one: _values(latencies(found, traffic, np.array([rate]), one)) for one in wanted}
-    return Point(running, rate, *mean, percentiles, state.prefill, state.decode)
+    share_s = traffic.outputs / traffic.tokens_per_step * state.step_s / state.decoding
+    prompt_s, answer_s = float(state.prompt_s[0]), float((share_s - state.prompt_s)[0])
+    return Point(running, rate, *mean, percentiles, state.prefill, state.decode, prompt_s, answer_s)
 
 
 def _values(found: Latencies) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from xe_sizer.service.question import ServeQuestion
-from xe_sizer.uncertainty import SPEED_OF_LIGHT, Uncertainty, from_residuals, published, symmetric
+from xe_sizer.uncertainty import ANY, SPEED_OF_LIGHT, Uncertainty, from_residuals, published, symmetric
 
 TABLE = Path(__file__).parent / "residuals.json"
 Quantity = Literal["ttft", "tpot", "request", "throughput"]
@@ -27,6 +27,7 @@ def span(question: ServeQuestion, quantity: Quantity, assumed: bool = False) -> 
         text = f"the efficiency that was given and the engine {engine.name}'s assumed {engine.uncertainty:.0%}"
         return symmetric(engine.uncertainty, text, False)
     table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
-    known = (engine.name, engine.parent or "")
-    name = next((one for one in known if (one, kind, assumed) in table), engine.name)
-    return from_residuals(table, name, kind, assumed, bool(question.job.server.accelerator.laws.assumed))
+    known = (engine.name, engine.measured_as or "", engine.parent or "")
+    name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)
+    borrowed = bool(question.job.server.accelerator.laws.assumed)
+    return from_residuals(table, name, kind, assumed, borrowed, "engine")

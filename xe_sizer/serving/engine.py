@@ -146,7 +146,7 @@ class EngineBatching(_Part, frozen=True):
 
 
 class Engine(_Part, frozen=True):
-    """One engine, complete."""
+    """One engine, complete. `measured_as`: the release of it that most published measurements were made with."""
 
     name: str
     describes: str
@@ -161,6 +161,7 @@ class Engine(_Part, frozen=True):
     pipelined: bool
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     parent: str | None = None
+    measured_as: str | None = None
 
     @property
     def launch_s(self) -> float:

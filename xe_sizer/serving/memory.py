@@ -109,7 +109,8 @@ def max_sequences(job: ServeJob, placements: Placements, memory: ServingMemory, 
     Each attention rank has a pool of its own; pipeline stages hold all sequences, each its layers of them.
     """
     each = _sequence_bytes(job, placements, tokens)
-    return np.asarray(memory.pool_bytes / each * placements.dp)
+    per_rank = memory.pool_bytes / each
+    return np.asarray(np.where(per_rank < 1.0, per_rank, per_rank * placements.dp))
 
 
 def _sequence_bytes(job: ServeJob, placements: Placements, tokens: ArrayLike) -> Array:
