@@ -7,7 +7,8 @@ import pytest
 
 from xe_sizer.cost.collectives import collective_time_s
 from xe_sizer.hardware import Accelerator, Server
-from xe_sizer.profiles.gpu import OPERATIONS, load_gpu_profile
+from xe_sizer.profiles.gpu import load_gpu_profile
+from xe_sizer.profiles.gpu_schema import OPERATIONS
 from xe_sizer.profiles.registry import Registry, built_in_folder, donors_of
 from xe_sizer.profiles.server import bare_server, load_server_profile, network
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.gpu import GpuProfile, Pcie, accelerator, load_gpu_profile, pcie_bytes_per_s
+from xe_sizer.profiles.gpu import accelerator, load_gpu_profile, pcie_bytes_per_s
+from xe_sizer.profiles.gpu_schema import GpuProfile, Pcie
 
 GOOD = """\
 name: new-gpu

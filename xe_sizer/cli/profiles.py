@@ -154,7 +154,7 @@ def schema_command(
 
 def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.plan_result import Comparison, PlanResult, Scaling, Sensitivity, SweepResult
-    from xe_sizer.profiles.gpu import GpuProfile
+    from xe_sizer.profiles.gpu_schema import GpuProfile
     from xe_sizer.profiles.model_schema import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.result import Result

@@ -251,8 +251,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
     # On a cache the up-projections move into the queries and the output: attention over the latent itself.
     absorbed = model.latent_attention if kernel == "decode" else None
-    copies = kernel == "decode" or inputs.kernels.cache == "concatenated"
-    repeated = copies and inputs.kernels.repeats_kv
+    repeated = inputs.kernels.repeats_kv and (kernel == "decode" or inputs.kernels.cache == "concatenated")
     return Attention(
         name=name,
         module="attention",

@@ -17,7 +17,8 @@ from xe_sizer.cost.collectives import (
 from xe_sizer.cost.collectives import CollectiveLaw as Law
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.hardware import Accelerator, Server
-from xe_sizer.profiles.gpu import GbPerS, Pcie, Positive, Source, name_problems, pcie_bytes_per_s
+from xe_sizer.profiles.gpu import name_problems, pcie_bytes_per_s
+from xe_sizer.profiles.gpu_schema import GbPerS, Pcie, Positive, Source
 from xe_sizer.profiles.source import Document, convert, load_yaml
 from xe_sizer.units import BITS_PER_BYTE, GIGA
 

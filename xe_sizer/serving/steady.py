@@ -109,10 +109,9 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
         t = t(decodes and n pieces)                              cut, n >= 1
         t = t(decodes) + n t(one prompt)                         not cut
 
-    Steps hold `max_step_tokens` at most: not more than limit / (1 + new inputs / outputs) sequences decode at once.
+    Steps hold `max_step_tokens` at most: no more than limit / (1 + new inputs / outputs) sequences decode at once.
     """
     running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
-    chunked = job.engine.batching.chunked_prefill
     steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, 1.0)
     groups = as_array(placements.dp * (placements.pp if job.engine.pipelined else 1))
     decoding = _decoding(job, traffic, running, steps, groups)
@@ -121,15 +120,12 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
     # A step with a prompt in one of the replica's groups of sequences has one in each.
     batch = np.maximum(per_step, groups)
     decode, prefill = _both_steps(job, placements, traffic, decoding, batch, cut)
-    drafts_s = decode.total_s * traffic.draft_tokens * traffic.draft_cost
-    decode_s = decode.total_s + drafts_s
-    if chunked:
+    decode_s = decode.total_s * (1.0 + traffic.draft_tokens * traffic.draft_cost)
+    if job.engine.batching.chunked_prefill:
         share = np.minimum(per_step / groups, 1.0)
-        step_s = (1.0 - share) * decode_s + share * (prefill.total_s + drafts_s)
-        prompt_s = (step_s - decode_s) * steps / decoding
+        step_s = (1.0 - share) * decode_s + share * (prefill.total_s + decode_s - decode.total_s)
     else:
         step_s = decode_s + per_step / batch * prefill.total_s
-        prompt_s = prefill.total_s / batch
     behind_s = step_s if job.engine.batching.first_token == "decode" else 0.0
     return Steady(
         running=running,
@@ -139,7 +135,7 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
         step_s=step_s,
         tpot_s=step_s / traffic.tokens_per_step,
         prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s,
-        prompt_s=prompt_s,
+        prompt_s=(step_s - decode_s) * steps / decoding,
         requests_per_s=decoding / (steps * step_s),
     )
 
