@@ -21,6 +21,8 @@ WIDE_MODULES = frozenset({"head", "router", "embedding"})
 OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0  # a kernel that reads 16-bit activations and writes 8-bit ones
 # 21,296 products in fp8 with scales of blocks, timed by aiconfigurator (TensorRT-LLM 1.3, H100), fit at 1.01.
 BLOCKED_SHARPNESS = 1.01
+# Published runs of mixtures: 342 figures, median ratio 0.96 with 1.5 where the 1.1 of unpadded rows leaves 0.93.
+TILED_SHARPNESS = 1.5
 LINKED = ("nvswitch", "nvlink-mesh", "xgmi-mesh")  # fabrics that an engine's own all-reduce works on
 
 
@@ -77,11 +79,16 @@ def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency
         made = replace(
             made,
             matmul=_product_law(made.matmul, wide, scheme, engine, narrow),
-            expert_matmul=_product_law(made.expert_matmul, wide, scheme, engine, narrow),
+            expert_matmul=_product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, narrow),
             scan_matmul=wide,
             decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
         )
     return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
+
+
+def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:
+    """The law of grouped products whose padded rows are counted: its knee held their waste."""
+    return replace(law, sharpness=max(law.sharpness, TILED_SHARPNESS)) if engine.kernels.expert_tile else law
 
 
 def _streaming(law: MatmulLaw, share: float) -> MatmulLaw:
