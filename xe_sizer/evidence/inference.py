@@ -70,28 +70,35 @@ def _defaults(question: ServeQuestion) -> Iterator[str]:
 
 def figures(found: ServedRecord) -> Iterator[Figure]:
     """Every latency and rate that the record measured beside the predicted one; times in seconds, tokens per second."""
-    measured, point, served = found.record.measured, found.served.point, found.served
-    traffic = served.question.traffic
+    measured, point = found.record.measured, found.served.point
     first_ms = measured.ttft_ms or measured.prefill_ms
     # Latencies of a full replica, or of a queue that starts full, depend on how many requests wait.
-    bounded = served.question.load is not None and AT_ONCE not in conditions(found.record)
+    bounded = found.served.question.load is not None and AT_ONCE not in conditions(found.record)
     if first_ms and bounded:
         yield Figure("ttft", first_ms * MILLI, point.ttft_s)
     step_ms = measured.tpot_ms or measured.tpot_ms_p50
     if step_ms and bounded:
         yield Figure("tpot", step_ms * MILLI, point.tpot_s)
-    rate = served.requests_per_s
-    if measured.output_tokens_per_s and found.record.output_len is None and found.record.sequences:
-        replicas = served.working_replicas
-        tokens = found.record.sequences / point.tpot_s * replicas
-        yield Figure("throughput", measured.output_tokens_per_s, tokens, "rate of decoding: lengths not stated")
-    elif measured.output_tokens_per_s:
-        yield Figure("throughput", measured.output_tokens_per_s, rate * traffic.outputs)
-    elif measured.total_tokens_per_s:
-        yield Figure("throughput", measured.total_tokens_per_s, rate * (traffic.inputs + traffic.outputs))
-    elif measured.requests_per_s:
-        tokens = traffic.inputs + traffic.outputs
-        yield Figure("throughput", measured.requests_per_s * tokens, rate * tokens)
+    first = next((one for one in _throughputs(found) if one.measured > 0), None)
+    if first:
+        yield first
+
+
+def _throughputs(found: ServedRecord) -> Iterator[Figure]:
+    """What the record may count, the most telling first, zero where it does not; per second of all replicas."""
+    record, measured, served = found.record, found.record.measured, found.served
+    traffic, rate, sequences = served.question.traffic, served.requests_per_s, record.sequences or 0
+    both = traffic.inputs + traffic.outputs
+    output = measured.output_tokens_per_s or (measured.output_tokens_per_s_per_gpu or 0.0) * served.gpus
+    if record.output_len is None and sequences:
+        decoded = sequences / served.point.tpot_s * served.working_replicas
+        yield Figure("throughput", output, decoded, "rate of decoding: lengths not stated")
+    yield Figure("throughput", output, rate * traffic.outputs)
+    yield Figure("throughput", measured.total_tokens_per_s or 0.0, rate * both)
+    yield Figure("throughput", (measured.requests_per_s or 0.0) * both, rate * both)
+    if measured.request_latency_s and not measured.ttft_ms:
+        tokens, note = sequences * traffic.outputs, "tokens of the batch over its latency"
+        yield Figure("throughput", tokens / measured.request_latency_s, tokens / served.point.request_s, note)
 
 
 @dataclass(frozen=True)

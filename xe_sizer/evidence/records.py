@@ -92,6 +92,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_per_s: float | None = None
     total_tokens_per_s: float | None = None
     requests_per_s: float | None = None
+    output_tokens_per_s_per_gpu: float | None = None
+    request_latency_s: float | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,134 @@
+"""Records of inference as scenarios, and what is compared with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.inference import figures, peak, serve_record
+from xe_sizer.evidence.inference_of import engine_of, inference_of
+from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.evidence.scenario_of import RecordRegistry
+from xe_sizer.evidence.validate import validate
+
+REGISTRY = RecordRegistry()
+PLAIN = Record(
+    id="one", job="inference", stack="vllm", framework="vllm 0.9.1", model="llama-3.1-8b", gpu="h100-sxm-80gb", gpus=1,
+    precision="bf16", weights="bf16", tp=1, sequences=8, input_len=512, output_len=128,
+)  # fmt: skip
+
+
+def record(**more: Any) -> Record:
+    return msgspec.structs.replace(PLAIN, **more)
+
+
+def flags(**more: Any) -> dict[str, Any]:
+    return dict(inference_of(record(**more), REGISTRY).values)
+
+
+@pytest.mark.parametrize(
+    ("stack", "framework", "vendor", "engine"),
+    [
+        ("vllm", "vllm 0.9.1", "NVIDIA", "vllm"),
+        ("vllm", "vllm 0.6.3", "NVIDIA", "vllm-v0"),
+        ("vllm", "vllm", "NVIDIA", "vllm-v0"),
+        ("vllm", "vllm", "AMD", "vllm-v0-rocm"),
+        ("vllm", "vllm 0.9.1", "AMD", "vllm"),
+        ("tensorrt-llm", "trtllm-0.17", "NVIDIA", "tensorrt-llm-cpp"),
+        ("tensorrt-llm", "trtllm-0.6.1", "NVIDIA", "tensorrt-llm-2023"),
+        ("tensorrt-llm", "trtllm-1.0", "NVIDIA", "tensorrt-llm"),
+        ("hf-transformers", "hf-transformers (fp16) torch 2.1.1+cu118", "NVIDIA", "hf-transformers-2023"),
+        ("hf-transformers", "hf-transformers torch 2.6", "NVIDIA", "hf-transformers"),
+        ("sglang", "sglang 0.5", "NVIDIA", "sglang"),
+        ("text-generation-inference", "text-generation-inference 3.0", "NVIDIA", "tgi"),
+        ("nobody-knows", None, "NVIDIA", "vllm"),
+    ],
+)
+def test_engines_by_name_and_release(stack: str, framework: str | None, vendor: str, engine: str) -> None:
+    assert engine_of(record(stack=stack, framework=framework), vendor)[0] == engine
+
+
+def test_what_was_measured_changes_nothing_that_is_asked() -> None:
+    measured = Measured(ttft_ms=1.0, tpot_ms=99.0, output_tokens_per_s=3.0, requests_per_s=7.0, oom=True)
+    assert flags(measured=measured, id="other", source={"title": "x", "date": "2031"}) == flags()
+
+
+def test_loads_are_those_that_are_stated() -> None:
+    assert flags()["serve.batch"] == 8
+    assert flags(sequences=None, concurrency=32)["serve.concurrency"] == 32
+    assert flags(sequences=None, request_rate=2.5)["serve.request_rate"] == 2.5
+    assert not {"serve.batch", "serve.concurrency", "serve.request_rate"} & set(flags(sequences=None))
+    burst = flags(sequences=None, notes="open loop, 500 requests, infinite request rate")
+    assert burst["serve.batch"] == 500
+
+
+def test_an_open_loop_without_its_rate_is_refused() -> None:
+    with pytest.raises(InputError, match="rate at which requests arrived"):
+        serve_record(record(sequences=None, notes="open loop, mean TTFT"), REGISTRY)
+
+
+def test_formats_follow_the_record() -> None:
+    narrow = flags(precision="fp8", weights="fp8", kv_cache="fp8")
+    assert (narrow["serve.weights"], narrow["serve.kv_cache"]) == ("fp8", "fp8")
+    assert "serve.activations" not in narrow
+    packed = flags(precision="fp16", weights="int4", framework="vllm 0.9 (awq)")
+    assert (packed["serve.weights"], packed["serve.activations"]) == ("awq", "fp16")
+    assert flags(model="gpt-oss-20b", precision="fp4", weights="fp4")["serve.weights"] == "mxfp4"
+
+
+def test_layers_are_spread_where_the_framework_spreads_them() -> None:
+    spread = flags(stack="hf-transformers", framework="hf-transformers torch 2.6", gpus=4, tp=None)
+    assert (spread["layout.tp"], spread["layout.pp"]) == (1, 4)
+    assert flags(gpus=4, tp=None)["layout.tp"] == 4
+
+
+def compared(**measured: Any) -> dict[str, tuple[float, float]]:
+    found = serve_record(record(measured=Measured(**measured)), REGISTRY)
+    return {one.quantity: (one.measured, one.predicted) for one in figures(found)}
+
+
+def test_every_figure_has_its_counterpart_in_the_same_unit() -> None:
+    served = serve_record(PLAIN, REGISTRY).served
+    both = compared(ttft_ms=40.0, tpot_ms=9.0, output_tokens_per_s=800.0)
+    assert both["ttft"] == (pytest.approx(0.04), served.point.ttft_s)
+    assert both["tpot"] == (pytest.approx(0.009), served.point.tpot_s)
+    assert both["throughput"] == (800.0, pytest.approx(8 * 128 / served.point.request_s))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "tokens"),
+    [("total_tokens_per_s", 4000.0, 640), ("requests_per_s", 6.25, 640), ("request_latency_s", 1.28, 128)],
+)
+def test_rates_of_other_things_are_compared_as_such(key: str, value: float, tokens: int) -> None:
+    measured, predicted = compared(**{key: value})["throughput"]
+    request_s = serve_record(PLAIN, REGISTRY).served.point.request_s
+    assert predicted == pytest.approx(8 * tokens / request_s)
+    assert measured == pytest.approx({"total_tokens_per_s": 4000.0, "requests_per_s": 4000.0}.get(key, 800.0))
+
+
+def test_a_full_replica_has_no_latency_to_compare() -> None:
+    full = record(sequences=None, measured=Measured(ttft_ms=900.0, tpot_ms=50.0, output_tokens_per_s=9000.0))
+    assert [one.quantity for one in figures(serve_record(full, REGISTRY))] == ["throughput"]
+
+
+def test_peaks_are_of_batches_whose_cache_grows() -> None:
+    measured = Measured(peak_memory_gib=20.0, memory_metric="allocated")
+    assert peak(serve_record(record(measured=measured), REGISTRY)) is None
+    grown = record(stack="hf-transformers", framework="hf-transformers torch 2.6", measured=measured)
+    found = peak(serve_record(grown, REGISTRY))
+    assert found is not None
+    assert 15 * 2**30 < found.predicted < 20 * 2**30
+
+
+def test_validate_answers_both_kinds() -> None:
+    records = [record(measured=Measured(tpot_ms=9.0)), record(id="two", job="dpo", input_len=None, output_len=None)]
+    found = validate(records)
+    assert [one.quantity for one in found.records] == ["tpot", "oom"]
+    assert [one.id for one in found.skipped] == ["two"]
+    one = found.records[0]
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low < one.predicted < one.high
