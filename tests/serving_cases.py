@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from cases import REGISTRY
 
+from xe_sizer.errors import InputError
 from xe_sizer.scenario.scenario import read_scenario
 from xe_sizer.service.question import ServeQuestion, resolve_serving
 from xe_sizer.service.sizing import Served, size
@@ -26,6 +28,13 @@ def asked(model: object = "llama-3.1-8b", **flags: object) -> ServeQuestion:
 
 def served(model: object = "llama-3.1-8b", **flags: object) -> Served:
     return size(asked(model, **flags))
+
+
+def problems(**flags: object) -> list[str]:
+    """What is said against a question that is refused."""
+    with pytest.raises(InputError) as caught:
+        served(**flags)
+    return [str(problem) for problem in caught.value.problems]
 
 
 def job(model: object = "llama-3.1-8b", **flags: object) -> ServeJob:

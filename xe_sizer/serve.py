@@ -13,7 +13,7 @@ from xe_sizer.result import with_advice
 from xe_sizer.scenario.scenario import Given
 from xe_sizer.serve_result import ServeResult
 from xe_sizer.service.advice import advise
-from xe_sizer.service.fleet import fleet, option, pareto
+from xe_sizer.service.fleet import fleet, one_price, option, pareto
 from xe_sizer.service.question import resolve_serving
 from xe_sizer.service.summary import summarise
 
@@ -35,7 +35,8 @@ def serve(
     result = summarise(served)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
-        result = msgspec.structs.replace(result, fleet=compared, left_out=found.left_out)
+        warnings = (*result.warnings, *one_price(given))
+        result = msgspec.structs.replace(result, fleet=compared, left_out=found.left_out, warnings=warnings)
     if front:
         result = msgspec.structs.replace(result, pareto=pareto(served.question))
     return with_advice(result, result.verdict, advise(served, registry))

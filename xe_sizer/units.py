@@ -5,6 +5,8 @@ Inside xe-sizer everything is bytes, seconds, FLOP, FLOP/s, bytes/s and watts; n
 
 from __future__ import annotations
 
+import math
+
 KIB = 1024.0
 MIB = 1024.0**2
 GIB = 1024.0**3
@@ -17,3 +19,12 @@ MINUTE_S = 60.0
 HOUR_S = 3600.0
 DAY_S = 86400.0
 BITS_PER_BYTE = 8.0
+
+
+def rounded(value: float, down: bool) -> float:
+    """To two digits upwards or to three downwards, so that what is read and typed is still kept."""
+    if value <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - (2 if down else 1))
+    whole = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)
+    return float(f"{whole * unit:.6g}")

@@ -6,21 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from serving_cases import asked, job, served
+from serving_cases import asked, job, problems, served
 
-from xe_sizer.errors import InputError
 from xe_sizer.service.placing import legal_placements
 from xe_sizer.service.sizing import TARGET_LOAD
+from xe_sizer.service.summary import cost_of, meets, summarise
 from xe_sizer.serving.weights import rank_weight_bytes
 
 GIB = 2**30
 H100S = "dell-xe9680-h100"
-
-
-def problems(**flags: object) -> list[str]:
-    with pytest.raises(InputError) as caught:
-        served(**flags)
-    return [str(problem) for problem in caught.value.problems]
+PRICED: dict[str, object] = {"cost__price_per_gpu_hour": 3.0}
 
 
 # Questions
@@ -93,6 +88,105 @@ def test_fixed_sizes_are_kept() -> None:
     assert set(found.ep) == {2}
     chosen = served("mixtral-8x7b", server=H100S, layout__tp=4, layout__pp=2, serve__batch=1).placement
     assert (chosen.tp[0], chosen.pp[0]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "shape"),
+    [
+        ("llama-3.1-405b", {"gpu": "l4", "gpus": 48}, (8, 6)),
+        ("llama-3.1-405b", {"gpu": "a100-sxm-80gb", "gpus": 12}, (4, 3)),
+        ("llama-3.1-405b", {"gpu": "a100-sxm-40gb", "serve__batch": 1}, (8, 3)),
+        ("deepseek-v3", {"gpu": "rtx-4090", "serve__batch": 1}, (8, 5)),
+        ("llama-3.1-405b", {"server": H100S, "serve__weights": "fp8", "serve__batch": 1}, (8, 1)),
+    ],
+)
+def test_as_many_stages_as_it_takes(name: str, flags: dict[str, object], shape: tuple[int, int]) -> None:
+    """16-bit weights of 405 B take 17 GB of 48 cards of 24 GB, 68 GB of 12 of 80, 34 GB of 24 of 40."""
+    found = served(name, **flags)
+    assert found.fits
+    assert (found.placement.tp[0], found.placement.pp[0]) == shape
+
+
+def test_what_does_not_fit_is_judged_where_least_is_missing() -> None:
+    found = served("llama-3.1-405b", server=H100S, gpus=8, serve__concurrency=16)
+    assert not found.fits
+    assert found.placement.gpus[0] == 8
+
+
+def test_limits_that_are_missed_are_missed_by_least() -> None:
+    flags: dict[str, object] = {"server": H100S, "gpus": 8, "serve__request_rate": 25.0, "limits__max_tpot_s": 0.02}
+    missed = [
+        served("llama-3.1-70b", layout__tp=tp, layout__pp=1, **flags).point.percentiles[95.0][1] for tp in (2, 4, 8)
+    ]
+    chosen = served("llama-3.1-70b", **flags)
+    assert not meets(chosen)
+    assert chosen.point.percentiles[95.0][1] <= min(missed) * (1 + 1e-9)
+
+
+def test_gpus_that_are_there_are_used() -> None:
+    found = served(server=H100S, gpus=8, serve__request_rate=1.0)
+    assert found.gpus == 8
+
+
+@pytest.mark.parametrize("load", [{"serve__request_rate": 1.0}, {"serve__batch": 4}, {"serve__concurrency": 4}])
+@pytest.mark.parametrize(("gpus", "spare"), [(2, 1), (4, 1), (4, 3), (7, 2)])
+def test_spare_replicas_come_out_of_the_gpus_asked_for(load: dict[str, object], gpus: int, spare: int) -> None:
+    found = served(server=H100S, gpus=gpus, serve__spare_replicas=spare, **load)
+    assert found.replicas > spare
+    assert found.gpus <= gpus
+
+
+def test_more_spare_replicas_than_gpus() -> None:
+    found = problems(server=H100S, gpus=2, serve__spare_replicas=2, serve__request_rate=1.0)
+    assert any("spare" in problem for problem in found)
+
+
+@pytest.mark.parametrize("load", [{"serve__request_rate": 2.0}, {"serve__batch": 2}, {"serve__concurrency": 2}])
+def test_an_answer_of_one_token_has_no_time_per_further_token(load: dict[str, object]) -> None:
+    found = served(serve__output_tokens=1, limits__max_tpot_s=1e-3, **load)
+    assert found.gpus == 1
+    assert found.point.tpot_s == 0
+    assert summarise(found).verdict.ok
+
+
+def test_requests_that_always_are_inside_obey_littles_law() -> None:
+    for amount in (1, 10, 1000, 5000):
+        point = served(serve__concurrency=amount, serve__output_tokens=64).point
+        assert point.requests_per_s * point.request_s == pytest.approx(amount)
+        assert point.request_s == pytest.approx(point.ttft_s + 63 * point.tpot_s)
+        assert point.ttft_s > 0
+
+
+def test_concurrency_alone_asks_for_no_more_gpus() -> None:
+    assert {served(gpus=None, serve__concurrency=n).gpus for n in (8, 512, 2048, 10**6)} == {1}
+
+
+def test_hardly_any_load_is_hardly_inside() -> None:
+    found = served(serve__request_rate=0.001)
+    assert found.point.running == pytest.approx(0.001 * found.point.request_s, rel=0.1)
+
+
+def test_half_of_skewed_answers_are_shorter_than_the_mean() -> None:
+    """The median of a log-normal is its mean over sqrt(1 + spread squared)."""
+    found = served(serve__request_rate=0.5, serve__output_tokens=400, serve__output_spread=2.0).point
+    half = found.percentiles[50.0]
+    assert half[2] - half[0] == pytest.approx((400 / 5**0.5 - 1) * half[1], rel=1e-6)
+    assert half[2] < 0.6 * found.request_s
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"serve__weights": "mxfp4"}, "experts alone"),
+        ({"model": "gpt-oss-20b", "serve__weights": "mxfp4"}, None),
+        ({"serve__draft_tokens": 3}, "acceptance_rate"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(flags: dict[str, object], words: str | None) -> None:
+    if words is None:
+        assert served(**flags).fits
+    else:
+        assert any(words in problem for problem in problems(**flags))
 
 
 def test_no_placement_says_what_stands_in_the_way() -> None:
@@ -222,10 +316,20 @@ def test_spare_replicas_share_no_load_but_cost() -> None:
 
 
 def test_a_token_costs_what_the_hour_makes() -> None:
-    found = served(serve__request_rate=10.0, serve__output_tokens=100, cost__price_per_gpu_hour=3.0)
+    found = served(serve__request_rate=10.0, serve__input_tokens=300, serve__output_tokens=100, **PRICED)
     assert found.cost_per_hour == 3.0 * found.gpus
-    assert found.cost_per_output_token == pytest.approx(3.0 * found.gpus / (10 * 100 * 3600))
+    cost = cost_of(found)
+    assert cost.per_million_input_tokens is not None
+    assert cost.per_million_output_tokens is not None
+    hourly = 3600 * 10 * (300 * cost.per_million_input_tokens + 100 * cost.per_million_output_tokens) / 1e6
+    assert hourly == pytest.approx(found.cost_per_hour)
     assert served().cost_per_hour is None
+
+
+def test_idle_gpus_are_paid_for() -> None:
+    found = served("llama-3.1-70b", serve__request_rate=1.0, gpus=7, **PRICED)
+    assert found.gpus < 7
+    assert found.cost_per_hour == 21.0
 
 
 def test_a_replica_that_is_kept_at_a_concurrency() -> None:

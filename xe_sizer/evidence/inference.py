@@ -120,5 +120,5 @@ def peak(found: ServedRecord) -> Peak | None:
     traffic = question.traffic
     parts = static_peak(question.job, served.placement, question.amount, traffic.inputs, traffic.outputs)
     live = float(sum(value[0] for value in parts.values()))
-    beside = sum(float(served.memory.fixed[name][0]) for name in ("CUDA context", "communicators", "workspaces"))
+    beside = float(served.memory.beside_tensors[0])
     return Peak(conversion.value, live if metric == "allocated" else live + beside, conversion.assumed)

@@ -89,6 +89,9 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from linear(block, "latent up", ("latent_up",), tokens / rank.tp, latent_bytes)
     yield from _shared(block, experts, tokens)
     yield leave_parallel(block, "experts", "experts", in_region)
+    # Whole experts gave each tensor rank its own tokens back; without sequence parallelism all ranks need all of them.
+    apart = (1.0 - in_region) * (1.0 - rank.sequence_parallel) * tokens * model.hidden * e
+    yield exchange(block, "expert output", "experts", "tp", (("all_gather", apart),), (("reduce_scatter", apart),))
     yield residual(block, "mlp residual")
 
 

@@ -23,6 +23,7 @@ from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_words import latency, replica_gpus
 from xe_sizer.result import Range
 from xe_sizer.serve_result import LatencyAt, ServeResult, Span
+from xe_sizer.units import rounded
 
 Row = tuple[str, str, str]
 LATENCIES = (("first token", "ttft_s"), ("per token", "tpot_s"), ("whole request", "request_s"))
@@ -100,7 +101,8 @@ def _taken(result: ServeResult) -> str:
         return f"of {number(asked)} /s: more than it takes"
     limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
     within = " within the limits" if limits and result.verdict.meets_limits else ""
-    return f"{percent(replicas.utilisation)} of the {number(replicas.max_requests_per_s)} /s that it takes{within}"
+    most = number(rounded(replicas.max_requests_per_s, down=True))
+    return f"{percent(replicas.utilisation)} of the {most} /s that it takes{within}"
 
 
 def _rate(value: float) -> str:

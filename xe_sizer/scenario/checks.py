@@ -84,6 +84,12 @@ def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
     for name in ("acceptance_rate", "draft_cost"):
         if scenario.raw(f"serve.{name}") is not None and not scenario("serve.draft_tokens"):
             yield f"serve.{name}", f"'{name}' needs 'draft_tokens'", "say how many tokens speculation proposes a step"
+    if scenario("serve.draft_tokens") and scenario.raw("serve.acceptance_rate") is None:
+        yield (
+            "serve.draft_tokens",
+            "'draft_tokens' needs 'acceptance_rate'",
+            "the share of proposals that are kept",
+        )
 
 
 def _lengths(scenario: _Numbers) -> Iterator[_Contradiction]:

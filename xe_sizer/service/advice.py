@@ -23,6 +23,7 @@ from xe_sizer.service.levers import (
 from xe_sizer.service.question import resolve_serving
 from xe_sizer.service.sizing import Served, size
 from xe_sizer.service.summary import judged, meets, summarise
+from xe_sizer.units import rounded
 
 MOST_ADVICE = 5
 MOST_GAINS = 2
@@ -129,8 +130,8 @@ def _effect(before: Served, option: Option, gains: bool) -> str:
     ttft_s, tpot_s, _ = judged(after)
     words += f", {_time(ttft_s)} to the first token, {_time(tpot_s)} per token"
     if after.question.load == "request_rate":
-        words += f", up to {result.replicas.max_requests_per_s:.3g} requests/s"
-        words += f" instead of {before.top_rate * before.working_replicas:.3g}" if gains else ""
+        words += f", up to {rounded(result.replicas.max_requests_per_s, down=True):g} requests/s"
+        words += f" instead of {rounded(before.top_rate * before.working_replicas, down=True):g}" if gains else ""
     else:
         words += f", {result.throughput.output_tokens_per_s:,.0f} tokens/s"
         words += f" instead of {before.requests_per_s * before.question.traffic.outputs:,.0f}" if gains else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,8 @@ from xe_sizer.scenario.scenario import Given
 from xe_sizer.serve_result import FleetOption, LeftOut, ParetoPoint, ReplicaLayout
 from xe_sizer.service.placing import legal_placements
 from xe_sizer.service.question import ServeQuestion, resolve_serving
-from xe_sizer.service.sizing import Served, size
-from xe_sizer.service.summary import judged, meets
+from xe_sizer.service.sizing import Served, most_gpus, size
+from xe_sizer.service.summary import cost_of, judged, meets, throughput_of
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 
@@ -79,6 +79,13 @@ def _one_currency(answers: Sequence[Served]) -> bool:
     return bool(answers) and known and len({one.question.currency for one in answers}) == 1
 
 
+def one_price(given: Given) -> Iterator[str]:
+    """A warning where every kind of hardware is charged what the user gave for one."""
+    price = given.values.cost.price_per_gpu_hour
+    if price is not None:
+        yield f"every kind of hardware is charged the same {price:g} per GPU-hour: without it, power decides"
+
+
 def _expense(served: Served, priced: bool) -> float:
     """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
     found = served.cost_per_hour if priced else power_w(served)
@@ -94,8 +101,7 @@ def power_w(served: Served) -> float | None:
 def option(served: Served) -> FleetOption:
     """One answer as a line of the comparison."""
     ttft_s, tpot_s, _ = judged(served)
-    server, cost = served.question.job.server, served.cost_per_output_token
-    tokens = served.requests_per_s * served.question.traffic.outputs
+    server, cost = served.question.job.server, cost_of(served)
     return FleetOption(
         gpu=server.accelerator.name,
         server=server.name,
@@ -108,10 +114,10 @@ def option(served: Served) -> FleetOption:
         meets_limits=meets(served),
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
         tpot_s=tpot_s if math.isfinite(tpot_s) else None,
-        output_tokens_per_s_per_gpu=tokens / served.gpus,
+        output_tokens_per_s_per_gpu=throughput_of(served).output_tokens_per_s_per_gpu,
         utilisation=served.utilisation,
-        cost_per_hour=served.cost_per_hour,
-        cost_per_million_output_tokens=None if cost is None else cost * 1e6,
+        cost_per_hour=cost.per_hour,
+        cost_per_million_output_tokens=cost.per_million_output_tokens,
         currency=served.question.currency,
         power_w=power_w(served),
     )
@@ -127,7 +133,7 @@ def pareto(question: ServeQuestion) -> tuple[ParetoPoint, ...]:
     Every placement with every number of requests inside, from one to as many as fit.
     """
     job, traffic = question.job, question.traffic
-    placements = legal_placements(job, question.fixed, question.gpus or question.given.values.limits.max_gpus)
+    placements = legal_placements(job, question.fixed, most_gpus(question))
     if not len(placements):
         return ()
     found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)
@@ -151,5 +157,5 @@ def pareto(question: ServeQuestion) -> tuple[ParetoPoint, ...]:
             output_tokens_per_s_per_gpu=float(per_gpu[r, c]),
             ttft_s=float(found.states.step_s[r, c] / 2.0 + found.states.prefill_s[r, c]),
         )
-        for r, c in kept[::step]
+        for r, c in kept[:-1:step] + kept[-1:]
     )

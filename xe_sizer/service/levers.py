@@ -16,7 +16,7 @@ from xe_sizer.service.ledger import grows
 from xe_sizer.service.sizing import Served, size
 from xe_sizer.service.summary import judged, meets, overloaded
 from xe_sizer.serving.formats import SIXTEEN_BIT, Format
-from xe_sizer.units import GIB
+from xe_sizer.units import GIB, rounded
 
 Lever = Callable[[Served], Iterator[Change]]
 
@@ -125,7 +125,7 @@ def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float
 
 
 def _readable(amount: float, whole: bool) -> float:
-    return float(math.floor(amount)) if whole else _rounded(amount, down=True)
+    return float(math.floor(amount)) if whole else rounded(amount, down=True)
 
 
 def shorter_prompts(served: Served) -> Iterator[Change]:
@@ -147,7 +147,7 @@ def wider_limits(served: Served) -> Iterator[Change]:
         return
     reached = max(value / limit for limit, value in broken.values())
     for factor in sorted({*WIDER, *({reached} if math.isfinite(reached) else ())}):
-        wider = {name: _rounded(limit * factor, down=False) for name, (limit, _) in broken.items()}
+        wider = {name: rounded(limit * factor, down=False) for name, (limit, _) in broken.items()}
         words = " and ".join(f"{name} {value:g} instead of {broken[name][0]:g}" for name, value in wider.items())
         yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
 
@@ -186,12 +186,3 @@ def _bits(one: Format | str) -> int:
     if isinstance(one, Format):
         return int(2 ** math.floor(math.log2(8.0 * one.element_bytes)))
     return {"fp8": 8, "int8": 8}.get(one, 4)
-
-
-def _rounded(value: float, down: bool) -> float:
-    """To two or three digits, so that a limit can be read and typed."""
-    if value <= 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(value)) - (2 if down else 1))
-    whole = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)
-    return float(f"{whole * unit:.6g}")

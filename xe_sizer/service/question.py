@@ -77,8 +77,10 @@ def resolve_serving(given: Given, registry: Registry) -> ServeQuestion:
     server = collect(problems, server_of, given, registry, choices)
     engine = collect(problems, _engine, given, choices)
     gpus = gpu_count(choices, server)
-    found = server and engine and collect(problems, _scheme, given, choices, server.accelerator, model, engine)
-    problems += _conflicts(given, model, server, gpus)
+    found = None
+    if server and engine:
+        found = collect(problems, _scheme, given, choices, server.accelerator, model, engine)
+    problems += (*_conflicts(given, model, server, gpus), *_impossible(given, model, engine, found))
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
     return _question(given, choices, model, server, engine, found, gpus)
@@ -87,17 +89,17 @@ def resolve_serving(given: Given, registry: Registry) -> ServeQuestion:
 def _question(
     given: Given, choices: Choices, model: ModelShape, server: Server, engine: Engine, found: Scheme, gpus: int | None
 ) -> ServeQuestion:
-    values, serve, chosen = given.values, given.values.serve, given.values.efficiency
+    values, chosen = given.values, given.values.efficiency
     engine = _with_settings(engine, choices)
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
-    load = next((name for name in LOADS if getattr(serve, name) is not None), None)
+    load = _load(given, engine)
     traffic = _traffic(choices)
     question = ServeQuestion(
         given=given,
         job=serve_job(model, engine, found, server, efficiency),
         traffic=traffic,
         load=load,
-        amount=float(choices.settle(f"serve.{load}", None)) if load else 0.0,
+        amount=float(choices.settle(f"serve.{load}", 1.0)) if load else 0.0,
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         gpus=gpus,
         percentile=choices.settle("serve.percentile", DEFAULT_PERCENTILE),
@@ -119,6 +121,12 @@ def _engine(given: Given, choices: Choices) -> Engine:
     default = stack if stack in engine_names() else DEFAULT_ENGINE
     name = choices.settle("serve.engine", default)
     return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")))
+
+
+def _load(given: Given, engine: Engine) -> str | None:
+    """The load that is given; where an engine runs one batch after the other there is none but a batch."""
+    asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
+    return asked or ("batch" if engine.batching.batching == "static" else None)
 
 
 def _with_settings(engine: Engine, choices: Choices) -> Engine:
@@ -202,6 +210,22 @@ def _conflicts(given: Given, model: ModelShape | None, server: Server | None, gp
     replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
     if gpus and gpus < replica:
         yield Problem(f"{gpus} GPUs are fewer than tp x pp x dp ({replica})", given.locate(("gpus",)), None)
+
+
+def _impossible(
+    given: Given, model: ModelShape | None, engine: Engine | None, found: Scheme | None
+) -> Iterator[Problem]:
+    """Loads that the engine does not take, and formats that the model's checkpoints cannot have."""
+    serve = given.values.serve
+    if engine and engine.batching.batching == "static":
+        for load in ("request_rate", "concurrency"):
+            if getattr(serve, load) is not None:
+                message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
+                hint = "give a batch, or an engine that batches continuously, such as vllm"
+                yield Problem(message, given.locate(("serve", load)), hint)
+    if model and found and found.weights.experts_only and not model.experts:
+        message = f"{found.weights.name} narrows experts alone, and {model.name} has none"
+        yield Problem(message, given.locate(("serve", "weights")), "nvfp4, int4 or awq narrow every linear layer")
 
 
 def _record(given: Given, choices: Choices) -> None:

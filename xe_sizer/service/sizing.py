@@ -9,17 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.operators import Array
-from xe_sizer.service.placing import legal_placements
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.service.placing import legal_placements, worthwhile
 from xe_sizer.service.question import ServeQuestion
+from xe_sizer.serving.kv_cache import sequence_bytes
 from xe_sizer.serving.memory import ServingMemory, max_sequences, serving_memory, static_peak
 from xe_sizer.serving.phases import StepTime
 from xe_sizer.serving.placement import Placements
 from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latencies, rate_within
 from xe_sizer.serving.static import StaticBatch, static_batch
 from xe_sizer.serving.steady import steady
-from xe_sizer.units import HOUR_S
 
+ALIKE = 1.02  # rates closer than this are as good as equal
 PERCENTILES = (50.0, 95.0, 99.0)
 Flags = NDArray[np.bool_]
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
@@ -54,7 +55,8 @@ class Served:
 
     minimum : fewest GPUs on which a replica fits; None where none of the tried placements does
     holds : requests of this length that a replica's cache holds at once; fits : at least the one, or the batch
-    top_rate : requests per second of a replica within the limits on latency
+    full_rate : requests per second that a replica cannot exceed
+    top_rate : the same within the limits on latency, where they can be kept
     """
 
     question: ServeQuestion
@@ -63,10 +65,10 @@ class Served:
     minimum: int | None
     holds: float
     fits: bool
+    full_rate: float
     top_rate: float
     replicas: int
     point: Point
-    candidates: int
 
     @property
     def gpus(self) -> int:
@@ -84,31 +86,50 @@ class Served:
 
     @property
     def utilisation(self) -> float:
-        """Load over what the working replicas could take within the limits."""
-        return self.point.requests_per_s / self.top_rate if self.top_rate else 0.0
+        """Load over what the working replicas could take: within the limits, where a rate is to be kept."""
+        most = self.full_rate if self.question.load == "concurrency" else self.top_rate
+        return self.point.requests_per_s / most if most else 0.0
 
     @property
     def billed_gpus(self) -> int:
-        node = self.question.job.server.accelerators
-        return -(-self.gpus // node) * node if self.question.whole_nodes else self.gpus
+        """Those asked for are paid for, and servers of which a part is used."""
+        paid, node = max(self.gpus, self.question.gpus or 0), self.question.job.server.accelerators
+        return -(-paid // node) * node if self.question.whole_nodes else paid
 
     @property
     def cost_per_hour(self) -> float | None:
         rate = self.question.price_per_gpu_hour
         return None if rate is None else self.billed_gpus * rate
 
-    @property
-    def cost_per_output_token(self) -> float | None:
-        """Price of all GPUs over the tokens that they make; nothing is charged to prompts."""
-        tokens_per_s = self.requests_per_s * self.question.traffic.outputs
-        hourly = self.cost_per_hour
-        return None if hourly is None or not tokens_per_s else hourly / (tokens_per_s * HOUR_S)
-
     @cached_property
     def prefill_share(self) -> float:
         """Share of a replica's time that prompts take."""
         both_s = self.point.prompt_s + self.point.answer_s
         return self.point.prompt_s / both_s if both_s else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Cases:
+    """Placements to choose from with their memory; arrays of shape (placements,).
+
+    holds : requests at their full length that fit at once; fitting : whether that is enough
+    need_bytes : of a GPU for everything beside the cache, and for the cache of the least that serves
+    """
+
+    placements: Placements
+    memory: ServingMemory
+    holds: Array
+    fitting: Flags
+    need_bytes: Array
+
+    def __getitem__(self, index: Flags | slice) -> _Cases:
+        arrays = (self.holds[index], self.fitting[index], self.need_bytes[index])
+        return _Cases(self.placements[index], self.memory[index], *arrays)
+
+    def order(self, *keys: Array | Flags) -> int:
+        """The first by these keys, of those that fit; where none does, the one that misses least."""
+        missing = np.where(self.fitting, 0.0, self.need_bytes)
+        return int(np.lexsort((*reversed(keys), missing, ~self.fitting))[0])
 
 
 def size(question: ServeQuestion) -> Served:
@@ -118,25 +139,38 @@ def size(question: ServeQuestion) -> Served:
     ------
     InputError : no placement is legal on the GPUs asked for
     """
-    job = question.job
-    placements = legal_placements(job, question.fixed, _most_gpus(question))
+    placements = legal_placements(question.job, question.fixed, most_gpus(question))
     if not len(placements):
         raise InputError(_no_placement(question))
-    memory = serving_memory(job, placements, question.traffic.inputs)
-    holds = _holds(question, placements, memory)
-    fitting = holds >= (question.amount if question.load == "batch" and _grows(question) else 1.0)
-    minimum = int(placements.gpus[fitting].min()) if np.any(fitting) else None
-    if question.load == "batch":
-        return _static(question, placements, memory, holds, fitting, minimum)
-    return _online(question, placements, memory, holds, fitting, minimum)
+    cases = _cases(question, placements)
+    minimum = int(placements.gpus[cases.fitting].min()) if np.any(cases.fitting) else None
+    cases = cases[worthwhile(placements, cases.fitting)]
+    return _static(question, cases, minimum) if question.load == "batch" else _online(question, cases, minimum)
+
+
+def _cases(question: ServeQuestion, placements: Placements) -> _Cases:
+    job, traffic = question.job, question.traffic
+    memory = serving_memory(job, placements, traffic.inputs)
+    holds = np.broadcast_to(_holds(question, placements, memory), len(placements))
+    least = question.amount if question.load == "batch" and _grows(question) else 1.0
+    if _grows(question):
+        live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
+        need_bytes = memory.beside_tensors + live
+    else:
+        tokens, block = traffic.inputs + traffic.outputs, job.engine.memory.block_tokens
+        cache = sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, job.engine.kernels.windows)
+        need_bytes = sum(memory.fixed.values()) + cache
+    return _Cases(placements, memory, holds, holds >= least, np.broadcast_to(need_bytes, len(placements)))
 
 
 def _grows(question: ServeQuestion) -> bool:
     return question.job.engine.memory.pool == "grows"
 
 
-def _most_gpus(question: ServeQuestion) -> int | None:
-    return question.gpus or question.given.values.limits.max_gpus
+def most_gpus(question: ServeQuestion) -> int | None:
+    """GPUs that a replica may have: those asked for hold the spare ones too."""
+    most = question.gpus or question.given.values.limits.max_gpus
+    return None if most is None else most // (1 + question.spare_replicas)
 
 
 def _holds(question: ServeQuestion, placements: Placements, memory: ServingMemory) -> Array:
@@ -148,23 +182,12 @@ def _holds(question: ServeQuestion, placements: Placements, memory: ServingMemor
     one, two = (
         sum(static_peak(job, placements, batch, traffic.inputs, traffic.outputs).values()) for batch in (1.0, 2.0)
     )
-    beside = sum(memory.fixed[name] for name in ("CUDA context", "communicators", "workspaces"))
-    room = memory.usable_bytes - beside - np.asarray(one)
+    room = memory.usable_bytes - memory.beside_tensors - np.asarray(one)
     return np.asarray(np.maximum(1.0 + room / np.maximum(np.asarray(two) - np.asarray(one), 1.0), 0.0))
 
 
 def _pick(array: Array, index: int) -> float:
     return float(np.broadcast_to(array, max(index + 1, np.size(array)))[index])
-
-
-def _at(memory: ServingMemory, index: int) -> ServingMemory:
-    one = slice(index, index + 1)
-    return ServingMemory(
-        {name: value[one] for name, value in memory.fixed.items()},
-        memory.pool_bytes[one],
-        memory.usable_bytes,
-        memory.over_bytes[one],
-    )
 
 
 def _replicas_of(question: ServeQuestion, placements: Placements) -> Array:
@@ -174,23 +197,14 @@ def _replicas_of(question: ServeQuestion, placements: Placements) -> Array:
     return np.maximum(question.gpus // placements.gpus - question.spare_replicas, 1).astype(float)
 
 
-def _static(
-    question: ServeQuestion,
-    placements: Placements,
-    memory: ServingMemory,
-    holds: Array,
-    fitting: Flags,
-    minimum: int | None,
-) -> Served:
+def _static(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Served:
     """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
-    job, traffic, limits = question.job, question.traffic, question.given.values.limits
-    most = np.full(len(placements), np.inf) if _grows(question) else capacity(job, placements, memory, traffic)
+    job, traffic, placements = question.job, question.traffic, cases.placements
+    most = np.full(len(placements), np.inf) if _grows(question) else capacity(job, placements, cases.memory, traffic)
     found = static_batch(job, placements, question.amount, traffic.inputs, traffic.outputs, most, traffic)
-    kept = fitting & _within(limits.max_ttft_s, found.ttft_s) & _within(limits.max_tpot_s, found.tpot_s)
-    order = np.lexsort(
-        (found.request_s, placements.gpus if question.gpus is None else -placements.gpus, ~kept, ~fitting)
-    )
-    best = int(order[0])
+    missed = _missed(question, found.ttft_s, found.tpot_s)
+    gpus = as_array(placements.gpus if question.gpus is None else -placements.gpus)
+    best = cases.order(missed, gpus, found.request_s)
     replicas = int(_replicas_of(question, placements)[best])
     rate = question.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
@@ -206,15 +220,23 @@ def _static(
         prompt_s=values[0] / question.amount,
         answer_s=(values[2] - values[0]) / question.amount,
     )
-    one = slice(best, best + 1)
+    one = cases[best : best + 1]
     return Served(
-        question, placements[one], _at(memory, best), minimum, _pick(holds, best), bool(fitting[best]),
-        rate, replicas + question.spare_replicas, point, len(placements),
+        question, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
+        rate, rate, replicas + question.spare_replicas, point,
     )  # fmt: skip
 
 
-def _within(limit: float | None, values: Array) -> Flags:
-    return np.ones(np.shape(values), dtype=bool) if limit is None else np.asarray(values <= limit)
+def _missed(question: ServeQuestion, ttft_s: Array, tpot_s: Array) -> Array:
+    """How far the limits on latency are missed: the worse of value over limit, 0 where both are kept [-]."""
+    limits = question.given.values.limits
+    shares = [
+        np.asarray(values) / limit
+        for limit, values in ((limits.max_ttft_s, ttft_s), (limits.max_tpot_s, tpot_s))
+        if limit is not None
+    ]
+    worst = np.asarray(np.maximum.reduce(shares)) if shares else np.zeros(np.shape(ttft_s))
+    return np.asarray(np.where(worst > 1.0, worst, 0.0))
 
 
 def _step(found: StaticBatch, index: int, name: str) -> StepTime:
@@ -225,41 +247,37 @@ def _step(found: StaticBatch, index: int, name: str) -> StepTime:
     )
 
 
-def _online(
-    question: ServeQuestion,
-    placements: Placements,
-    memory: ServingMemory,
-    holds: Array,
-    fitting: Flags,
-    minimum: int | None,
-) -> Served:
-    """Requests that come and go: the cheapest placement that takes the load within the limits, then the fastest."""
-    limits = question.given.values.limits
-    found = curve(question.job, placements, memory, question.traffic)
+def _online(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Served:
+    """Requests that come and go: the cheapest placement that takes the load within the limits, then the fastest.
+
+    GPUs that are there anyway are used for the most requests.
+    """
+    limits, placements = question.given.values.limits, cases.placements
+    found = curve(question.job, placements, cases.memory, question.traffic)
     inside = rate_within(found, question.traffic, limits.max_ttft_s, limits.max_tpot_s, question.percentile)
-    inside = np.where(fitting, inside, 0.0)
-    top = np.where(inside > 0, inside, found.top_rate * fitting)
+    inside = np.where(cases.fitting, inside, 0.0)
+    top = np.where(inside > 0, inside, found.top_rate * cases.fitting)
     replicas = _fleet(question, placements, top)
-    per_replica = _rate_of_replica(question, placements, found, replicas, top)
-    at = latencies(found, question.traffic, per_replica)
-    gpus = replicas * placements.gpus
-    per_gpu = per_replica / placements.gpus
-    cheapest = gpus if question.load == "request_rate" else np.zeros(len(placements))
-    keeps = _keeps(question, found, per_replica, inside)
-    least = placements.gpus if question.load != "request_rate" and question.gpus is None else 0 * placements.gpus
-    order = np.lexsort((at.tpot_s, -per_gpu, least, cheapest, ~keeps, ~fitting))
-    best = int(order[0])
-    one = slice(best, best + 1)
-    point = _point(question, placements[one], _curve_at(found, best), float(per_replica[best]))
+    rate = _rate_of_replica(question, found, replicas, top)
+    at = _latencies(question, found, rate)
+    missed = _missed(question, at.ttft_s, at.tpot_s)
+    overloaded = ~np.isfinite(at.ttft_s)
+    asked = question.load == "request_rate"
+    gpus = (replicas if asked else 1.0) * placements.gpus * (question.gpus is None)
+    taken = np.where(overloaded, found.top_rate, top if asked else rate) * replicas
+    preferred = taken * (overloaded | (question.gpus is not None) | (not asked))
+    best = cases.order(overloaded, missed, as_array(gpus), -_alike(preferred), at.tpot_s)
+    one = cases[best : best + 1]
+    point = _point(question, one.placements, _curve_at(found, best), float(rate[best]))
     return Served(
-        question, placements[one], _at(memory, best), minimum, _pick(holds, best), bool(fitting[best]),
-        float(top[best]), int(replicas[best]) + question.spare_replicas, point, len(placements),
+        question, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
+        float(found.top_rate[best]), float(top[best]), int(replicas[best]) + question.spare_replicas, point,
     )  # fmt: skip
 
 
-def _keeps(question: ServeQuestion, found: Curve, rate: Array, inside: Array) -> Flags:
-    """Whether each placement serves its share of the load within the limits."""
-    return np.asarray((inside > 0) & (rate <= inside * (1.0 + 1e-9)))
+def _alike(rates: Array) -> Array:
+    """Rates in steps of 2 %, so that what is as good as equal counts as equal."""
+    return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 
 
 def _fleet(question: ServeQuestion, placements: Placements, top: Array) -> Array:
@@ -272,16 +290,31 @@ def _fleet(question: ServeQuestion, placements: Placements, top: Array) -> Array
     return np.asarray(np.where(top > 0, np.maximum(needed, 1.0), 1.0))
 
 
-def _rate_of_replica(
-    question: ServeQuestion, placements: Placements, found: Curve, replicas: Array, top: Array
-) -> Array:
+def _rate_of_replica(question: ServeQuestion, found: Curve, replicas: Array, top: Array) -> Array:
     """Requests per second that each replica gets: its share of the load, what keeps it so full, or all it can take."""
     if question.load == "request_rate":
         return np.asarray(question.amount / replicas)
     if question.load == "concurrency":
-        running = np.minimum(question.amount, np.maximum(found.most, 1.0))
-        return found.at_running(running, found.rates)[0]
+        return found.at_running(_running(question, found), found.rates)[0]
     return np.asarray(np.minimum(top, FULL * found.top_rate))
+
+
+def _running(question: ServeQuestion, found: Curve) -> Array:
+    """Of the requests that a replica always has, those that run; the others wait for a place."""
+    return np.asarray(np.minimum(question.amount, np.maximum(found.most, 1.0)))
+
+
+def _latencies(question: ServeQuestion, found: Curve, rate: Array) -> Latencies:
+    """What limits are compared with: the percentile of arrivals by chance, the mean of a load that is kept.
+
+    With so many requests always inside, each takes amount / rate (Little's law), and what its tokens leave of that it
+    waits for the first one.
+    """
+    if question.load != "concurrency":
+        return latencies(found, question.traffic, rate, question.percentile)
+    (tpot_s,) = found.at_running(_running(question, found), found.states.tpot_s)
+    request_s = question.amount / rate
+    return Latencies(request_s - max(question.traffic.outputs - 1.0, 0.0) * tpot_s, tpot_s, request_s)
 
 
 def _curve_at(found: Curve, index: int) -> Curve:
@@ -293,25 +326,20 @@ def _curve_at(found: Curve, index: int) -> Curve:
 
 def _point(question: ServeQuestion, placement: Placements, found: Curve, rate: float) -> Point:
     """The replica at its rate: latencies in the mean and at the percentiles, and the steps that it runs."""
-    traffic = question.traffic
+    traffic, at = question.traffic, np.array([rate])
     if question.load == "concurrency":
-        running = min(question.amount, max(float(found.most[0]), 1.0))
-        queued = max(question.amount - running, 0.0)
+        running = float(_running(question, found)[0])
+        mean, percentiles = _values(_latencies(question, found, at)), {}
     else:
-        running = float(found.at_rate(np.array([min(rate, float(found.top_rate[0]))]), found.states.running)[0][0])
-        queued = 0.0
-    state = steady(question.job, placement, traffic, max(running, 1.0))
-    if question.load == "concurrency":
-        ttft_s = float(state.step_s[0] / 2.0 + state.prefill_s[0]) + queued / rate
-        tpot_s = float(state.tpot_s[0])
-        mean = (ttft_s, tpot_s, ttft_s + max(traffic.outputs - 1.0, 0.0) * tpot_s)
-        percentiles = {}
-    else:
-        mean = _values(latencies(found, traffic, np.array([rate])))
+        lightest = float(found.rates[0, 0])
+        (inside,) = found.at_rate(np.minimum(at, found.top_rate), found.states.running)
+        running = float(inside[0]) * min(rate / lightest, 1.0)
+        mean = _values(latencies(found, traffic, at))
         wanted = sorted({*PERCENTILES, question.percentile})
-        percentiles = {one: _values(latencies(found, traffic, np.array([rate]), one)) for one in wanted}
-    share_s = traffic.outputs / traffic.tokens_per_step * state.step_s / state.decoding
-    prompt_s, answer_s = float(state.prompt_s[0]), float((share_s - state.prompt_s)[0])
+        percentiles = {one: _values(latencies(found, traffic, at, one)) for one in wanted}
+    state = steady(question.job, placement, traffic, max(running, 1.0))
+    prompt_s = float(state.prompt_s[0])
+    answer_s = 1.0 / float(state.requests_per_s[0]) - prompt_s
     return Point(running, rate, *mean, percentiles, state.prefill, state.decode, prompt_s, answer_s)
 
 
@@ -323,5 +351,6 @@ def _no_placement(question: ServeQuestion) -> Problem:
     fixed = ", ".join(f"{name} {value}" for name, value in question.fixed.items())
     message = "no placement is possible" + (f" with {fixed}" if fixed else "")
     message += f" on {question.gpus} GPUs" if question.gpus else ""
-    hint = "tp divides heads and stays inside a node, pp divides layers, ep divides experts and tp x dp"
+    message += f" with {question.spare_replicas} replicas of them spare" if question.spare_replicas else ""
+    hint = "tp divides heads and stays inside a node, pp is at most the layers, ep divides experts and is tp x dp"
     return Problem(message, question.given.locate(("gpus",)), hint)

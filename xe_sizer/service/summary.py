@@ -37,7 +37,8 @@ from xe_sizer.service.uncertainty import Quantity, span
 from xe_sizer.service.warnings import warnings_of
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.phases import StepTime
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.serving.queueing import HIGHEST_LOAD
+from xe_sizer.units import GIB, HOUR_S, rounded
 
 MILLION = 1e6
 # Share of the thermal design power that an accelerator draws in serving, assumed: prompts come near all of it, decoding
@@ -48,8 +49,7 @@ INFERENCE_POWER_SHARE = 0.7
 def summarise(served: Served) -> ServeResult:
     """Everything about a sized service but the advice."""
     question = served.question
-    memory, throughput = serve_memory(served), _throughput(served)
-    cost = _cost(served, throughput)
+    memory, throughput, cost = serve_memory(served), throughput_of(served), cost_of(served)
     limits = _limits(served, memory, cost)
     reasons = tuple(_reasons(served, memory, limits))
     placement, node = served.placement, question.job.server.accelerators
@@ -166,11 +166,11 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _throughput(served: Served) -> Throughput:
+def throughput_of(served: Served) -> Throughput:
     traffic = served.question.traffic
     rate = served.requests_per_s if served.fits else 0.0
     if overloaded(served):
-        rate = min(rate, served.top_rate * served.working_replicas)
+        rate = min(rate, HIGHEST_LOAD * served.full_rate * served.working_replicas)
     return Throughput(
         output_tokens_per_s=rate * traffic.outputs,
         total_tokens_per_s=rate * (traffic.inputs + traffic.outputs),
@@ -203,9 +203,9 @@ def _replicas(served: Served, nodes: int) -> Replicas:
     )
 
 
-def _cost(served: Served, throughput: Throughput) -> ServeCost:
+def cost_of(served: Served) -> ServeCost:
     """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
-    question, hourly = served.question, served.cost_per_hour
+    question, hourly, throughput = served.question, served.cost_per_hour, throughput_of(served)
     traffic, requests = question.traffic, throughput.requests_per_s * HOUR_S
     shares = (served.prefill_share, traffic.inputs), (1.0 - served.prefill_share, traffic.outputs)
     prices = [
@@ -247,12 +247,13 @@ def _reasons(served: Served, memory: ServeMemory, limits: tuple[Limit, ...]) -> 
 
 def _overload(served: Served) -> Reason:
     asked, replicas, gpus = served.question.amount, served.working_replicas, int(served.placement.gpus[0])
-    if not served.top_rate:
+    if not served.full_rate:
         message = "the cache of a replica holds less than one request, as long as they vary to be"
         return Reason(code=OVERLOADED, message=message)
     shape = f"{gpus} GPU{'s' if gpus > 1 else ''}"
     words = f"{replicas} replicas of {shape} take" if replicas > 1 else f"one replica of {shape} takes"
-    message = f"{asked:,.6g} requests/s are more than the {served.top_rate * replicas:.3g} that {words}"
+    most = rounded(HIGHEST_LOAD * served.full_rate * replicas, down=True)
+    message = f"{asked:,.6g} requests/s are more than the {most:g} that {words}"
     return Reason(code=OVERLOADED, message=message)
 
 

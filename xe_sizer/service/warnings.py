@@ -17,12 +17,19 @@ PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve")
 def warnings_of(served: Served) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
     question, traffic = served.question, served.question.traffic
-    if "default" in (question.origin.get("serve.input_tokens"), question.origin.get("serve.output_tokens")):
-        lengths = f"{traffic.inputs:,.0f} + {traffic.outputs:,.0f} tokens"
-        yield f"requests of {lengths} are assumed where the scenario gives no input_tokens and output_tokens"
+    lengths = {
+        "input_tokens": f"prompts of {traffic.inputs:,.0f}",
+        "output_tokens": f"answers of {traffic.outputs:,.0f}",
+    }
+    assumed = [name for name in lengths if question.origin.get(f"serve.{name}") == "default"]
+    if assumed:
+        words = " and ".join(lengths[name] for name in assumed)
+        yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
     if question.load is None:
         yield f"no load is given: a replica runs at {FULL:.0%} of what it takes (request_rate, concurrency or batch)"
     yield from _saturated(served)
+    if traffic.draft_tokens:
+        yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
     yield from _formats(served)
     if question.gpus is not None and served.fits and question.gpus > served.gpus:
         left, size = question.gpus - served.gpus, int(served.placement.gpus[0])
@@ -35,7 +42,10 @@ def warnings_of(served: Served) -> Iterator[str]:
 
 
 def _saturated(served: Served) -> Iterator[str]:
-    limits, load = served.question.given.values.limits, served.question.load
+    limits, load, point = served.question.given.values.limits, served.question.load, served.point
+    if load == "concurrency" and served.fits and round(served.question.amount - point.running) > 0:
+        inside = f"{point.running:,.0f} of the {served.question.amount:,.0f} requests run at once"
+        yield f"{inside}: the others wait for a place (more GPUs, narrower formats, or a limit on --ttft)"
     bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
     if load == "request_rate" and served.fits and not bounded and SATURATED < served.utilisation <= 1.0:
         used = f"{min(served.utilisation, 0.999):.1%}"

@@ -13,7 +13,7 @@ from xe_sizer.errors import Location
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.units import GIB, MICRO, MILLI
+from xe_sizer.units import MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
@@ -29,7 +29,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class EngineKernels(_Part, frozen=True):
     """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache:
-    split over the keys, per-head (the same, reading keys and values for every query head), or eager.
+    split over the keys, or per-head: the same, reading keys and values for every query head.
 
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
     `windows` where layers with a sliding window keep no more than it.
@@ -43,7 +43,7 @@ class EngineKernels(_Part, frozen=True):
     residual: Literal["apart", "in-norm"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
-    decode: Literal["split", "per-head", "eager"]
+    decode: Literal["split", "per-head"]
     cache: Literal["paged", "concatenated", "in-attention"]
     fused_qkv: bool
     fused_gate_up: bool
@@ -182,10 +182,6 @@ class Engine(_Part, frozen=True):
     @property
     def request_s(self) -> float:
         return self.host.request_ms * MILLI
-
-    @property
-    def graphs_bytes(self) -> float:
-        return self.memory.graphs_gib * GIB
 
     def narrow_kernel(self, format_name: str) -> NarrowKernel:
         """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing."""

@@ -50,7 +50,6 @@ _LIST = (
 )
 FORMATS: Mapping[str, Format] = {one.name: one for one in _LIST}
 ALIASES = {"fp4": "nvfp4", "gptq": "int4", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
-CACHE_FORMATS = ("bf16", "fp16", "fp8", "int8", "int4-plain", "fp32")
 
 
 @dataclass(frozen=True)

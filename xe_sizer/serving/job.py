@@ -10,11 +10,13 @@ from xe_sizer.cost.collectives import ALL_REDUCE, Network
 from xe_sizer.cost.matmul import MatmulLaw
 from xe_sizer.devices import Efficiency, device
 from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.hardware import Accelerator, Server
 from xe_sizer.pricing import Device
 from xe_sizer.profiles.server import network
 from xe_sizer.serving.engine import Engine, NarrowKernel
 from xe_sizer.serving.formats import SIXTEEN_BIT, Scheme
+from xe_sizer.serving.placement import Placements
 from xe_sizer.units import MICRO
 
 WIDE_MODULES = frozenset({"head", "router", "embedding"})
@@ -38,10 +40,14 @@ class ServeJob:
     network: Network
     efficiency: Efficiency
 
+    def groups(self, placements: Placements) -> Array:
+        """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""
+        return as_array(placements.dp * (placements.pp if self.engine.pipelined else 1))
+
     @property
     def element_bytes(self) -> float:
         """Size of an activation element between the products."""
-        return min(self.device.element_bytes, 4.0)
+        return self.device.element_bytes
 
     @property
     def request_s(self) -> float:
@@ -97,9 +103,7 @@ def _streaming(law: MatmulLaw, share: float) -> MatmulLaw:
 
 def _narrow_share(scheme: Scheme, engine: Engine) -> NarrowKernel:
     """What the kernels of narrow weights reach; products of narrow operands both follow the fitted law."""
-    if scheme.weights.element_bytes >= SIXTEEN_BIT:
-        return NarrowKernel()
-    return engine.narrow_kernel(scheme.weights.name)
+    return engine.narrow_kernel(scheme.weights.name) if scheme.weight_only else NarrowKernel()
 
 
 def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:
@@ -109,7 +113,7 @@ def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine
     """
     blocked = scheme.activations.blocked
     own_cast = scheme.activations.element_bytes < SIXTEEN_BIT and (blocked or not engine.kernels.fused_casts)
-    compute = narrow.compute_share if scheme.weight_only else 1.0
+    compute = narrow.compute_share
     sustained = law.sustained_flops_efficiency
     return replace(
         law,

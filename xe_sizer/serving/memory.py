@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServeJob
@@ -18,6 +18,7 @@ FLOAT32 = 4.0
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output.
 HIDDEN_TENSORS = 3.0
 SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
+BESIDE = ("CUDA context", "communicators", "workspaces")
 FORMULAS: dict[str, tuple[str, str]] = {
     "weights": ("elements of the rank's shards x bytes of the format", "checkpoints of the format"),
     "KV cache": (
@@ -37,13 +38,21 @@ class ServingMemory:
     """Bytes of the fullest GPU; arrays of shape (placements,).
 
     fixed : component -> bytes, all but the cache; pool_bytes : what is left for the cache, not below zero
-    usable_bytes : of the card; over_bytes : what the fixed parts exceed their budget by
+    usable_bytes : of the card
     """
 
     fixed: dict[str, Array]
     pool_bytes: Array
     usable_bytes: float
-    over_bytes: Array
+
+    def __getitem__(self, index: NDArray[np.bool_] | slice) -> ServingMemory:
+        fixed = {name: value[index] for name, value in self.fixed.items()}
+        return ServingMemory(fixed, self.pool_bytes[index], self.usable_bytes)
+
+    @property
+    def beside_tensors(self) -> Array:
+        """What software takes beside the live tensors [bytes]."""
+        return np.asarray(sum(self.fixed[name] for name in BESIDE))
 
 
 def step_tensors(job: ServeJob, placements: Placements, tokens: ArrayLike, sampled: ArrayLike) -> dict[str, Array]:
@@ -71,16 +80,19 @@ def serving_memory(job: ServeJob, placements: Placements, prompt_tokens: float |
 
     pool = utilization x card - weights - activations - context - communicators (vLLM, SGLang: `utilization_of` total),
     or utilization x (card - all of these) (TensorRT-LLM, LMDeploy: free). Graphs are captured after the pool is sized,
-    out of the rest. Where the pool grows with the sequences, a step is a prompt of `prompt_tokens`, not the largest
-    that the engine would take. Source: documentation of the engines; vllm.utils.mem_utils.
+    out of the rest. A step is the largest that the engine takes, and at least a prompt of `prompt_tokens` where prompts
+    are not cut; where the pool grows with the sequences it is that prompt. Source: documentation of the engines;
+    vllm.utils.mem_utils.
     """
     memory, batching = job.engine.memory, job.engine.batching
     card = job.server.accelerator.memory_bytes
     several = (placements.gpus > 1).astype(float)
     sampled = min(batching.max_sequences, SAMPLED_TOGETHER)
     tokens = float(batching.max_step_tokens)
-    if memory.pool == "grows" and prompt_tokens is not None:
+    if prompt_tokens is not None and memory.pool == "grows":
         tokens = min(tokens, prompt_tokens)
+    elif prompt_tokens is not None and not batching.chunked_prefill:
+        tokens = max(tokens, prompt_tokens)
     tensors = step_tensors(job, placements, tokens, sampled)
     fixed = {
         "weights": rank_weight_bytes(job.model, job.scheme, placements),
@@ -94,7 +106,7 @@ def serving_memory(job: ServeJob, placements: Placements, prompt_tokens: float |
     left = share * (card - taken) if memory.utilization_of == "free" else share * card - taken
     graphs = np.full(len(placements), memory.graphs_gib * GIB)
     left = np.minimum(left, card - taken - graphs)
-    return ServingMemory({**fixed, "CUDA graphs": graphs}, np.maximum(left, 0.0), card, np.maximum(-left, 0.0))
+    return ServingMemory({**fixed, "CUDA graphs": graphs}, np.maximum(left, 0.0), card)
 
 
 def held_tokens(job: ServeJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:

@@ -85,14 +85,16 @@ def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
     StepTime, arrays of the shape that placements and work broadcast to, seconds [s]; zero where there is no work
     """
     step = _step(job, placements, work)
-    priced = price((*step.layers, *step.ends), job.device, backward=False)
+    fullest = _fullest_stage(job, placements)
+    priced = [(time, fullest) for time in price(step.layers, job.device, backward=False)]
+    priced += [(time, np.ones(1)) for time in price(step.ends, job.device, backward=False)]
     shape = step.rank.tp.shape
     parts = {name: np.zeros(shape) for name in PARTS}
     modules: dict[str, Array] = {}
-    for time in priced:
-        part = _part_of(time.operator)
-        parts[part] = parts[part] + time.forward_s
-        modules[time.operator.module] = modules.get(time.operator.module, np.zeros(shape)) + time.forward_s
+    for time, share in priced:
+        part, module, seconds = _part_of(time.operator), time.operator.module, share * time.forward_s
+        parts[part] = parts[part] + seconds
+        modules[module] = modules.get(module, np.zeros(shape)) + seconds
     efficiency = job.engine.efficiency.collectives
     exchanged = exchange_times((*step.layers, *step.ends), step.rank, job.network, efficiency, backward=False)
     if not job.efficiency.hides_exchanges:
@@ -103,6 +105,12 @@ def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
         parts["host"] = _host_s(job, placements, step, np.asarray(sum(parts.values())))
     busy = step.rank.batch > 0
     return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, modules)
+
+
+def _fullest_stage(job: ServeJob, placements: Placements) -> Array:
+    """How much longer the layers take where stages differ: all groups go at the pace of ceil(layers / pp) [-]."""
+    stages = as_array(placements.pp if job.engine.pipelined else np.ones_like(placements.pp))
+    return np.asarray(np.ceil(job.model.layers / stages) * stages / job.model.layers)
 
 
 def _part_of(operator: Operator) -> str:
@@ -118,14 +126,14 @@ def _step(job: ServeJob, placements: Placements, work: Work) -> _Step:
     arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(getattr(work, name)) for name in names))
     tp, decodes, past, each, prefills, tokens, before = arrays
     # Attention ranks share the sequences; the stages of a pipeline work on a group of them each.
-    groups = placements.dp * (placements.pp if job.engine.pipelined else 1.0)
+    groups = job.groups(placements)
     # A sequence is not cut: with fewer than groups some of them are idle, and the fullest decides.
     decodes, prefills = (np.maximum(count / groups, np.minimum(count, 1.0)) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
     decoding = replace(
         _kernels(job),
-        attention=kernels.attention if kernels.decode == "eager" else "decode",
+        attention="decode",
         repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
     )
     flat = _inputs(job, placements, tp, together, 1.0, 0.0, _kernels(job))

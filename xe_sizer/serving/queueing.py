@@ -77,9 +77,8 @@ class Latencies:
 
 def capacity(job: ServeJob, placements: Placements, memory: ServingMemory, traffic: Traffic) -> Array:
     """Requests that a replica holds at once [-]: what the pool takes, and the engine's own limit."""
-    weighted = traffic.outputs * (1.0 + traffic.output_spread**2)
-    tokens = held_tokens(job, traffic.inputs, weighted)
-    limit = job.engine.batching.max_sequences * placements.dp * (placements.pp if job.engine.pipelined else 1)
+    tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
+    limit = job.engine.batching.max_sequences * job.groups(placements)
     return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
 
 
@@ -120,18 +119,15 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
     crowded = np.clip(inside + spread, 1.0, np.maximum(found.most, 1.0))
     states = found.states
     tpot_s, step_s, prefill_s = found.at_running(crowded, states.tpot_s, states.step_s, states.prefill_s)
-    prompts = _lengths_share(traffic.inputs, traffic.input_spread, deviations, traffic)
-    answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations) if deviations else traffic.outputs
+    prompts, answers = 1.0, traffic.outputs
+    if percentile is not None:
+        prompts = traffic.lengths_at(traffic.inputs, traffic.input_spread, deviations) / traffic.inputs
+        answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations)
     wait_s = _wait_s(found, traffic, served, percentile)
     ttft_s = step_s / 2.0 + wait_s + prefill_s * prompts
     request_s = ttft_s + max(answers - 1.0, 0.0) * tpot_s
     unbounded = np.where(rate <= served, 0.0, np.inf)
     return Latencies(ttft_s + unbounded, tpot_s, request_s + unbounded)
-
-
-def _lengths_share(mean: float, spread: float, deviations: float, traffic: Traffic) -> float:
-    """A prompt at that many deviations over the mean one."""
-    return traffic.lengths_at(mean, spread, deviations) / mean if deviations and spread else 1.0
 
 
 def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | None) -> Array:

@@ -39,7 +39,7 @@ def prefill_time(
     Steps take at most `max_step_tokens`; where prompts are not cut, at least one whole prompt.
     """
     sequences, inputs, past = np.broadcast_arrays(as_array(sequences), as_array(inputs), as_array(past))
-    limit = float(job.engine.batching.max_step_tokens)
+    limit = job.engine.batching.max_step_tokens * job.groups(placements)
     new = np.maximum(inputs - past, 1.0)
     steps = np.maximum(np.ceil(sequences * new / limit), 1.0)
     if not job.engine.batching.chunked_prefill:
@@ -95,10 +95,11 @@ def static_batch(
     prefill, steps = prefill_time(job, placements, together, inputs, past)
     decode = decode_time(job, placements, together, inputs, outputs, traffic.draft_tokens + 1.0 if traffic else 1.0)
     drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost if traffic else 1.0
-    tpot_s = decode.total_s * drafts / gained
+    step_s = decode.total_s * drafts / gained
     prefill_s = prefill.total_s * steps + job.request_s
     if job.engine.batching.first_token == "decode":
-        prefill_s = prefill_s + tpot_s
+        prefill_s = prefill_s + step_s
+    tpot_s = step_s * (outputs > 1.0)
     wave_s = prefill_s + np.maximum(outputs - 1.0, 0.0) * tpot_s
     ttft_s = prefill_s + _waves_before(waves) * wave_s
     return StaticBatch(prefill, decode, ttft_s, tpot_s, wave_s * waves)

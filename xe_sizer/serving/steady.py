@@ -12,6 +12,8 @@ from xe_sizer.serving.job import ServeJob
 from xe_sizer.serving.phases import StepTime, Work, step_time
 from xe_sizer.serving.placement import Placements
 
+LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill makes
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -40,6 +42,11 @@ class Traffic:
         return proposed + 1.0 if a >= 1.0 else (1.0 - a ** (proposed + 1)) / (1.0 - a)
 
     @property
+    def outputs_in_time(self) -> float:
+        """Length of the answers that are being written at some time: long ones are there longer [tokens]."""
+        return self.outputs * (1.0 + self.output_spread**2)
+
+    @property
     def new_inputs(self) -> float:
         """Prompt tokens that a prefill has to process."""
         return max(self.inputs * (1.0 - self.prefix_hit_share), 1.0)
@@ -55,7 +62,8 @@ class Steady:
     """A replica in a steady state with so many requests inside; arrays of shape (points,).
 
     running : requests inside; decoding : of them those that get a token in every step
-    decode : the step of decodes alone; step_s : the mean time from one token of a sequence to the next
+    decode : the step of decodes alone; step_s : the mean time from one token of a sequence to the next, slowed by the
+    prompts of others
     prefill_s : from the start of a prompt to its first token, once nothing is before it
     prompt_s : time that a prompt adds to the steps of all others; requests_per_s : finished [1/s]
     """
@@ -94,8 +102,7 @@ def _chunks(job: ServeJob, traffic: Traffic, decoding: Array) -> _Chunks:
 
 def _mean_past(traffic: Traffic) -> float:
     """Tokens before the one that a decode makes, averaged over time: long answers are there longer [-]."""
-    weighted = traffic.outputs * (1.0 + traffic.output_spread**2)
-    return traffic.inputs + weighted / 2.0
+    return traffic.inputs + traffic.outputs_in_time / 2.0
 
 
 def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: ArrayLike) -> Steady:
@@ -112,13 +119,15 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
     Steps hold `max_step_tokens` at most: no more than limit / (1 + new inputs / outputs) sequences decode at once.
     """
     running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
-    steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, 1.0)
-    groups = as_array(placements.dp * (placements.pp if job.engine.pipelined else 1))
+    steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, LEAST_STEPS)
+    groups = job.groups(placements)
     decoding = _decoding(job, traffic, running, steps, groups)
     cut = _chunks(job, traffic, decoding / groups)
     per_step = decoding / steps * cut.pieces
     # A step with a prompt in one of the replica's groups of sequences has one in each.
     batch = np.maximum(per_step, groups)
+    if not job.engine.batching.chunked_prefill:
+        batch = np.minimum(batch, groups * np.maximum(job.engine.batching.max_step_tokens // cut.tokens, 1.0))
     decode, prefill = _both_steps(job, placements, traffic, decoding, batch, cut)
     decode_s = decode.total_s * (1.0 + traffic.draft_tokens * traffic.draft_cost)
     if job.engine.batching.chunked_prefill:
@@ -126,14 +135,16 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
         step_s = (1.0 - share) * decode_s + share * (prefill.total_s + decode_s - decode.total_s)
     else:
         step_s = decode_s + per_step / batch * prefill.total_s
-    behind_s = step_s if job.engine.batching.first_token == "decode" else 0.0
+    # Nobody is slowed by a prompt of their own.
+    felt_s = decode_s + (step_s - decode_s) * np.maximum(running - 1.0, 0.0) / running
+    behind_s = felt_s if job.engine.batching.first_token == "decode" else 0.0
     return Steady(
         running=running,
         decoding=decoding,
         decode=decode,
         prefill=prefill,
-        step_s=step_s,
-        tpot_s=step_s / traffic.tokens_per_step,
+        step_s=felt_s,
+        tpot_s=felt_s / traffic.tokens_per_step * (traffic.outputs > 1.0),
         prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s,
         prompt_s=(step_s - decode_s) * steps / decoding,
         requests_per_s=decoding / (steps * step_s),
