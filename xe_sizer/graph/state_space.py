@@ -31,6 +31,7 @@ CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
 GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
 # Mamba-1: values, step size, gate and output pass once; the backward recomputes the states, in float32
 # (arXiv:2312.00752, section 3.3.2: memory-bound at 16 state rows).
+UPDATE_PASSES = (2.0, 0.0)
 WALK_PASSES, WALK_LAUNCHES = (8.0, 20.0), (1.0, 2.0)
 
 
@@ -70,12 +71,22 @@ def _boundary_states(inputs: GraphInputs, space: StateSpace) -> Array:
 
 
 def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
-    """What passes from token to token: a walk in one kernel (Mamba-1), or chunks."""
+    """What passes from token to token: a walk in one kernel (Mamba-1), or chunks; decoding updates the state."""
+    if block.inputs.kernels.attention == "decode":
+        return _update(block, space)
     if space.kind == "mamba-1":
         rank = block.inputs.rank
         inner_bytes = rank.tokens * space.inner / rank.tp * block.inputs.element_bytes
         return memory_bound(block, "scan", MODULE, inner_bytes, WALK_PASSES, WALK_LAUNCHES, inner_bytes)
     return _chunked(block, space)
+
+
+def _update(block: Block, space: StateSpace) -> MemoryBound:
+    """A step of the recurrence: one kernel reads and writes the states of all sequences, in float32."""
+    rank = block.inputs.rank
+    rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
+    states = rank.batch * space.inner / rank.tp * rows * FLOAT32
+    return memory_bound(block, "scan", MODULE, states, UPDATE_PASSES, (1.0, 0.0), 0.0 * states)
 
 
 def _chunked(block: Block, space: StateSpace) -> Scan:

@@ -141,7 +141,11 @@ def _note(result: Answer) -> str:
     missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
     if missed:
         return f"misses {', '.join(missed)}"
-    return "limits met" if result.verdict.limits else "no limits set"
+    judged = {limit.name for limit in result.verdict.limits}
+    unread = [name for name in result.scenario.get("limits", {}) if name not in judged]
+    if unread:
+        return f"not judged: {', '.join(map(clean, unread))}"
+    return "limits met" if judged else "no limits set"
 
 
 def worst_reason(outcome: Outcome) -> str:

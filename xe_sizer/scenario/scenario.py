@@ -122,6 +122,7 @@ SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
 )
 """The same of the command that sizes inference."""
 
+SERVE_LIMITS = frozenset(key for key in _ONLY_SERVE.values() if key.startswith("limits."))
 _ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
 OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in _ALL_OPTIONS.items()})
 """The option of every key that has one."""

@@ -50,24 +50,25 @@ def sequence_bytes(
     """Cache of one sequence on one rank [bytes], tokens rounded up to whole blocks.
 
     Windowed layers keep at most their window (and the block that it ends in); state-space layers a state of fixed
-    size. Pipeline stages share the layers.
+    size. Of each kind of layer the fullest pipeline stage has ceil(layers / pp).
     """
     held = np.ceil(as_array(tokens) / block) * block
-    full, windowed = attention_layers(model, windows)
+    pp = as_array(placements.pp)
+    full, windowed = (np.ceil(layers / pp) for layers in attention_layers(model, windows))
     layer = layer_token_bytes(model, cache, placements.tp)
     size = full * layer * held
-    if windowed and model.sliding_window:
+    if model.sliding_window:
         size = size + windowed * layer * np.minimum(held, model.sliding_window + block)
-    return np.asarray((size + state_bytes(model, placements)) / as_array(placements.pp))
+    return np.asarray(size + state_bytes(model, placements))
 
 
 def state_bytes(model: ModelShape, placements: Placements) -> Array:
-    """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, all layers [bytes]."""
+    """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, of a stage [bytes]."""
     space = model.state_space
     if space is None:
         return np.zeros(len(placements))
     layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
-    return np.asarray(layers * _state_elements(space) / as_array(placements.tp))
+    return np.asarray(np.ceil(layers / as_array(placements.pp)) * _state_elements(space) / as_array(placements.tp))
 
 
 def _state_elements(space: StateSpace) -> float:

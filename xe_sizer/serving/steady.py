@@ -124,15 +124,13 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
     decoding = _decoding(job, traffic, running, steps, groups)
     cut = _chunks(job, traffic, decoding / groups)
     per_step = decoding / steps * cut.pieces
-    # A step with a prompt in one of the replica's groups of sequences has one in each.
-    batch = np.maximum(per_step, groups)
-    if not job.engine.batching.chunked_prefill:
-        batch = np.minimum(batch, groups * np.maximum(job.engine.batching.max_step_tokens // cut.tokens, 1.0))
+    batch = _prompts_of_a_step(job, per_step, cut, groups)
     decode, prefill = _both_steps(job, placements, traffic, decoding, batch, cut)
-    decode_s = decode.total_s * (1.0 + traffic.draft_tokens * traffic.draft_cost)
+    drafts_s = decode.total_s * traffic.draft_tokens * traffic.draft_cost
+    decode_s = decode.total_s + drafts_s
     if job.engine.batching.chunked_prefill:
         share = np.minimum(per_step / groups, 1.0)
-        step_s = (1.0 - share) * decode_s + share * (prefill.total_s + decode_s - decode.total_s)
+        step_s = decode_s + share * (prefill.total_s - decode.total_s)
     else:
         step_s = decode_s + per_step / batch * prefill.total_s
     # Nobody is slowed by a prompt of their own.
@@ -160,6 +158,14 @@ def _decoding(job: ServeJob, traffic: Traffic, running: Array, steps: float, gro
         return np.asarray(decoding)
     most = limit * groups / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
     return np.asarray(np.minimum(decoding, most))
+
+
+def _prompts_of_a_step(job: ServeJob, per_step: Array, cut: _Chunks, groups: Array) -> Array:
+    """Pieces in a step that has any [-]: with one in one of the replica's groups of sequences there is one in each."""
+    batch = np.maximum(per_step, groups)
+    if job.engine.batching.chunked_prefill:
+        return np.asarray(batch)
+    return np.asarray(np.minimum(batch, groups * np.maximum(job.engine.batching.max_step_tokens // cut.tokens, 1.0)))
 
 
 def _both_steps(
