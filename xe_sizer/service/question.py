@@ -99,7 +99,7 @@ def _question(
         job=serve_job(model, engine, found, server, efficiency),
         traffic=traffic,
         load=load,
-        amount=float(choices.settle(f"serve.{load}", 1.0)) if load else 0.0,
+        amount=float(choices.settle(f"serve.{load}", 1)) if load else 0.0,
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         gpus=gpus,
         percentile=choices.settle("serve.percentile", DEFAULT_PERCENTILE),

@@ -20,7 +20,7 @@ from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latenci
 from xe_sizer.serving.static import StaticBatch, static_batch
 from xe_sizer.serving.steady import steady
 
-ALIKE = 1.02  # rates closer than this are as good as equal
+ALIKE = 1.1  # what is closer than this is as good as equal: placements are not told apart more finely
 PERCENTILES = (50.0, 95.0, 99.0)
 Flags = NDArray[np.bool_]
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
@@ -228,7 +228,7 @@ def _static(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Serv
 
 
 def _missed(question: ServeQuestion, ttft_s: Array, tpot_s: Array) -> Array:
-    """How far the limits on latency are missed: the worse of value over limit, 0 where both are kept [-]."""
+    """How far the limits on latency are missed: steps of 10 % of the worse one, 0 where both are kept [-]."""
     limits = question.given.values.limits
     shares = [
         np.asarray(values) / limit
@@ -236,7 +236,7 @@ def _missed(question: ServeQuestion, ttft_s: Array, tpot_s: Array) -> Array:
         if limit is not None
     ]
     worst = np.asarray(np.maximum.reduce(shares)) if shares else np.zeros(np.shape(ttft_s))
-    return np.asarray(np.where(worst > 1.0, worst, 0.0))
+    return np.asarray(np.where(worst > 1.0, np.ceil(np.log(np.maximum(worst, 1.0)) / np.log(ALIKE)), 0.0))
 
 
 def _step(found: StaticBatch, index: int, name: str) -> StepTime:
@@ -276,7 +276,7 @@ def _online(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Serv
 
 
 def _alike(rates: Array) -> Array:
-    """Rates in steps of 2 %, so that what is as good as equal counts as equal."""
+    """Rates in steps of 10 %."""
     return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 
 
