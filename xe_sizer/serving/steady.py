@@ -126,13 +126,10 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
     per_step = decoding / steps * cut.pieces
     batch = _prompts_of_a_step(job, per_step, cut, groups)
     decode, prefill = _both_steps(job, placements, traffic, decoding, batch, cut)
-    drafts_s = decode.total_s * traffic.draft_tokens * traffic.draft_cost
-    decode_s = decode.total_s + drafts_s
-    if job.engine.batching.chunked_prefill:
-        share = np.minimum(per_step / groups, 1.0)
-        step_s = decode_s + share * (prefill.total_s - decode.total_s)
-    else:
-        step_s = decode_s + per_step / batch * prefill.total_s
+    decode_s = decode.total_s * (1.0 + traffic.draft_tokens * traffic.draft_cost)
+    beside_s = np.minimum(per_step / groups, 1.0) * (prefill.total_s - decode.total_s)
+    apart_s = per_step / batch * prefill.total_s
+    step_s = decode_s + (beside_s if job.engine.batching.chunked_prefill else apart_s)
     # Nobody is slowed by a prompt of their own.
     felt_s = decode_s + (step_s - decode_s) * np.maximum(running - 1.0, 0.0) / running
     behind_s = felt_s if job.engine.batching.first_token == "decode" else 0.0
