@@ -52,6 +52,14 @@ def test_parents_lead_to_the_root(name: str) -> None:
     assert seen[-1] == "generic-engine"
 
 
+@pytest.mark.parametrize("name", ["tensorrt-llm", "tensorrt-llm-2023", "nemo-export", "lmdeploy"])
+def test_an_engine_of_one_vendor_warns_on_another(name: str) -> None:
+    words = f"{name} runs on accelerators of NVIDIA"
+    for gpu, warned in (("mi300x", True), ("h200-sxm-141gb", False)):
+        said = asked(gpu=gpu, serve__engine=name).warnings
+        assert any(words in warning for warning in said) is warned
+
+
 @pytest.mark.parametrize("name", engine_names())
 def test_an_engine_serves_a_batch(name: str) -> None:
     found = served(serve__engine=name, serve__batch=4)

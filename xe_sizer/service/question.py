@@ -245,5 +245,7 @@ def _warnings(
         yield f"{text} that {model.name} was trained for"
     yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
     yield from (f"{server.name}: {assumption}" for assumption in server.assumptions)
+    if engine.vendors and server.accelerator.vendor not in engine.vendors:
+        yield f"{engine.name} runs on accelerators of {', '.join(engine.vendors)}, not on {server.accelerator.name}"
     if server.accelerator.laws.assumed and not efficiency.fixed:
         yield f"{server.accelerator.name}: operator laws borrowed from {server.accelerator.laws.assumed}"

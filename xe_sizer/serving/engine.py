@@ -146,7 +146,11 @@ class EngineBatching(_Part, frozen=True):
 
 
 class Engine(_Part, frozen=True):
-    """One engine, complete. `measured_as`: the release of it that most published measurements were made with."""
+    """One engine, complete.
+
+    measured_as : the release of it that most published measurements were made with
+    vendors : of the accelerators that it runs on; empty: those of any
+    """
 
     name: str
     describes: str
@@ -162,6 +166,7 @@ class Engine(_Part, frozen=True):
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     parent: str | None = None
     measured_as: str | None = None
+    vendors: tuple[str, ...] = ()
 
     @property
     def launch_s(self) -> float:
