@@ -123,6 +123,13 @@ def test_limits_that_are_missed_are_missed_by_least() -> None:
     assert chosen.point.percentiles[95.0][1] <= 1.1 * min(missed)
 
 
+def test_a_limit_that_nothing_keeps_overloads_nobody() -> None:
+    found = served(serve__request_rate=1000.0, limits__max_ttft_s=1e-4)
+    assert not meets(found)
+    assert found.utilisation <= TARGET_LOAD
+    assert np.isfinite(found.point.ttft_s)
+
+
 def test_gpus_that_are_there_are_used() -> None:
     found = served(server=H100S, gpus=8, serve__request_rate=1.0)
     assert found.gpus == 8

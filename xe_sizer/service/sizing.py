@@ -257,7 +257,7 @@ def _online(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Serv
     inside = rate_within(found, question.traffic, limits.max_ttft_s, limits.max_tpot_s, question.percentile)
     inside = np.where(cases.fitting, inside, 0.0)
     top = np.where(inside > 0, inside, found.top_rate * cases.fitting)
-    replicas = _fleet(question, placements, top)
+    replicas = _fleet(question, placements, top, inside > 0)
     rate = _rate_of_replica(question, found, replicas, top)
     at = _latencies(question, found, rate)
     missed = _missed(question, at.ttft_s, at.tpot_s)
@@ -280,13 +280,17 @@ def _alike(rates: Array) -> Array:
     return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 
 
-def _fleet(question: ServeQuestion, placements: Placements, top: Array) -> Array:
-    """Replicas of each placement: those that the GPUs asked for hold, else as many as the request rate needs."""
+def _fleet(question: ServeQuestion, placements: Placements, top: Array, keeps: Flags) -> Array:
+    """Replicas of each placement: those that the GPUs asked for hold, else as many as the request rate needs.
+
+    keeps : whether `top` keeps limits on latency, if there are any
+    """
     if question.gpus is not None or question.load != "request_rate":
         return _replicas_of(question, placements)
     limits = question.given.values.limits
     bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
-    needed = np.ceil(question.amount / np.maximum(top * (1.0 if bounded else TARGET_LOAD), 1e-12) - 1e-9)
+    loaded = np.where(keeps & bounded, 1.0, TARGET_LOAD)
+    needed = np.ceil(question.amount / np.maximum(top * loaded, 1e-12) - 1e-9)
     return np.asarray(np.where(top > 0, np.maximum(needed, 1.0), 1.0))
 
 
