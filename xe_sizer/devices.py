@@ -70,7 +70,7 @@ def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLa
     return laws[family]
 
 
-def _at_fraction(matmul: MatmulLaw, attention: AttentionLaw, chosen: Efficiency) -> tuple[MatmulLaw, AttentionLaw]:
+def _at_fraction(matmul: MatmulLaw, chosen: Efficiency) -> tuple[MatmulLaw, AttentionLaw]:
     """The laws of a plain roofline at fixed fractions: no floors, a sharp knee."""
     flops = 1.0 if chosen.ideal else chosen.flops or matmul.effective_flops_efficiency
     memory = 1.0 if chosen.ideal else chosen.memory or math.inf
@@ -101,7 +101,7 @@ def device(
     attention, decode = _attention_law(gpu.laws.attention, attention_family), gpu.laws.decode
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:
-        matmul, attention = _at_fraction(matmul, attention, chosen)
+        matmul, attention = _at_fraction(matmul, chosen)
         experts = adapter = scan = matmul
         memory_bound, floor_s = matmul.memory_efficiency, 0.0
         decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)

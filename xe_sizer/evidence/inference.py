@@ -114,7 +114,7 @@ def peak(found: ServedRecord) -> Peak | None:
     """Peak memory of a batch whose cache grows, in the metric of the record [bytes]."""
     measured = measured_peak_bytes(found.record.measured)
     served, question = found.served, found.served.question
-    if measured is None or question.load != "batch" or question.job.engine.memory.pool != "grows":
+    if measured is None or question.load != "batch" or not question.job.engine.memory.grows:
         return None
     conversion, metric = measured
     traffic = question.traffic

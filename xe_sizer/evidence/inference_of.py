@@ -31,13 +31,11 @@ NARROW_PRECISIONS = ("fp8", "fp4", "nvfp4", "int8")
 
 
 class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of `engine_names.yaml`; `unversioned`: the framework names no release;
-    `vendor` of the accelerator."""
+    """One rule of `engine_names.yaml`; `unversioned`: the framework names no release; `vendor`: of the accelerator."""
 
     stack: str
     engine: str
     because: str
-    framework: tuple[str, ...] = ()
     library: str | None = None
     before: tuple[int, int] | None = None
     unversioned: bool = False
@@ -89,8 +87,7 @@ def engine_of(record: Record, vendor: str) -> tuple[str, str | None]:
     """The engine that stands for the record's, and why where the record does not name it."""
     stack, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
     for rule in _rules().rules:
-        known = rule.stack == stack and all(word in framework for word in rule.framework)
-        if known and rule.vendor in (None, vendor) and _released(rule, framework):
+        if rule.stack == stack and rule.vendor in (None, vendor) and _released(rule, framework):
             return rule.engine, rule.because
     if stack in engine_names():
         return stack, None

@@ -6,11 +6,9 @@ from xe_sizer.result import MemoryComponent, Reason
 from xe_sizer.serve_result import ServeMemory
 from xe_sizer.service.sizing import Served
 from xe_sizer.service.uncertainty import MEMORY_ERROR_SHARE
-from xe_sizer.serving.kv_cache import sequence_bytes
-from xe_sizer.serving.memory import FORMULAS, static_peak
+from xe_sizer.serving.memory import BESIDE, FORMULAS, request_bytes, static_peak
 from xe_sizer.units import GIB
 
-BESIDE = ("CUDA context", "communicators", "workspaces")
 CACHE = "KV cache"
 RESERVED = "left free by the engine"
 LEDGER = {**FORMULAS, RESERVED: ("card - share of the engine - CUDA graphs", "gpu_memory_utilization")}
@@ -44,7 +42,7 @@ def margin(served: Served, memory: ServeMemory) -> str:
     """How close: over, tight (the room beside one request is inside the error of the model) or headroom."""
     if not served.fits:
         return "over"
-    room = memory.headroom_bytes if grows(served) else _pool_bytes(served) - request_bytes(served)
+    room = memory.headroom_bytes if grows(served) else _pool_bytes(served) - _request_bytes(served)
     return "tight" if room < memory.error_share * memory.usable_bytes else "headroom"
 
 
@@ -56,12 +54,10 @@ def cache_bytes(served: Served, memory: ServeMemory) -> float:
     return max(memory.headroom_bytes + held, 0.0)
 
 
-def request_bytes(served: Served) -> float:
+def _request_bytes(served: Served) -> float:
     """Cache of one request at its full length on one GPU [bytes]."""
-    job, traffic = served.question.job, served.question.traffic
-    tokens, block = traffic.inputs + traffic.outputs, job.engine.memory.block_tokens
-    windows = job.engine.kernels.windows
-    return float(sequence_bytes(job.model, job.scheme.cache, tokens, served.placement, block, windows)[0])
+    traffic = served.question.traffic
+    return float(request_bytes(served.question.job, served.placement, traffic.inputs + traffic.outputs)[0])
 
 
 def shortage(served: Served, memory: ServeMemory) -> Reason:
@@ -79,7 +75,7 @@ def shortage(served: Served, memory: ServeMemory) -> Reason:
 
 
 def grows(served: Served) -> bool:
-    return served.question.job.engine.memory.pool == "grows"
+    return served.question.job.engine.memory.grows
 
 
 def _held(served: Served) -> str:
@@ -107,7 +103,7 @@ def _parts(served: Served) -> dict[str, float]:
         if served.fits:
             return {**weights, CACHE: _pool_bytes(served), **fixed}
         reserved = {RESERVED: served.memory.usable_bytes - _available_bytes(served, fixed)}
-        return {**weights, CACHE: request_bytes(served), **fixed, **reserved}
+        return {**weights, CACHE: _request_bytes(served), **fixed, **reserved}
     job, traffic = served.question.job, served.question.traffic
     live = static_peak(job, served.placement, _sequences(served), traffic.inputs, traffic.outputs)
     return {**{name: float(value[0]) for name, value in live.items()}, **{name: fixed[name] for name in BESIDE}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,8 +12,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.service.placing import legal_placements, worthwhile
 from xe_sizer.service.question import ServeQuestion
-from xe_sizer.serving.kv_cache import sequence_bytes
-from xe_sizer.serving.memory import ServingMemory, max_sequences, serving_memory, static_peak
+from xe_sizer.serving.memory import ServingMemory, max_sequences, request_bytes, serving_memory, static_peak
 from xe_sizer.serving.phases import StepTime
 from xe_sizer.serving.placement import Placements
 from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latencies, rate_within
@@ -24,9 +23,7 @@ ALIKE = 1.1  # what is closer than this is as good as equal: placements are not 
 PERCENTILES = (50.0, 95.0, 99.0)
 Flags = NDArray[np.bool_]
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
-TARGET_LOAD = (
-    0.85  # the same where a request rate comes without a limit on latency, which would say how full is too full
-)
+TARGET_LOAD = 0.85  # the same where a request rate comes without a limit on latency that says how full is too full
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,19 +149,13 @@ def _cases(question: ServeQuestion, placements: Placements) -> _Cases:
     job, traffic = question.job, question.traffic
     memory = serving_memory(job, placements, traffic.inputs)
     holds = np.broadcast_to(_holds(question, placements, memory), len(placements))
-    least = question.amount if question.load == "batch" and _grows(question) else 1.0
-    if _grows(question):
+    least = question.amount if question.load == "batch" and job.engine.memory.grows else 1.0
+    if job.engine.memory.grows:
         live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
         need_bytes = memory.beside_tensors + live
     else:
-        tokens, block = traffic.inputs + traffic.outputs, job.engine.memory.block_tokens
-        cache = sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, job.engine.kernels.windows)
-        need_bytes = sum(memory.fixed.values()) + cache
+        need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, traffic.inputs + traffic.outputs)
     return _Cases(placements, memory, holds, holds >= least, np.broadcast_to(need_bytes, len(placements)))
-
-
-def _grows(question: ServeQuestion) -> bool:
-    return question.job.engine.memory.pool == "grows"
 
 
 def most_gpus(question: ServeQuestion) -> int | None:
@@ -176,7 +167,7 @@ def most_gpus(question: ServeQuestion) -> int | None:
 def _holds(question: ServeQuestion, placements: Placements, memory: ServingMemory) -> Array:
     """Requests at their full length that fit a replica at once: in the pool, or beside the weights where it grows."""
     job, traffic = question.job, question.traffic
-    if not _grows(question):
+    if not job.engine.memory.grows:
         tokens = traffic.inputs + traffic.outputs
         return max_sequences(job, placements, memory, tokens)
     one, two = (
@@ -200,7 +191,7 @@ def _replicas_of(question: ServeQuestion, placements: Placements) -> Array:
 def _static(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Served:
     """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
     job, traffic, placements = question.job, question.traffic, cases.placements
-    most = np.full(len(placements), np.inf) if _grows(question) else capacity(job, placements, cases.memory, traffic)
+    most = np.inf if job.engine.memory.grows else capacity(job, placements, cases.memory, traffic)
     found = static_batch(job, placements, question.amount, traffic.inputs, traffic.outputs, most, traffic)
     missed = _missed(question, found.ttft_s, found.tpot_s)
     gpus = as_array(placements.gpus if question.gpus is None else -placements.gpus)
@@ -268,7 +259,7 @@ def _online(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Serv
     preferred = taken * (overloaded | (question.gpus is not None) | (not asked))
     best = cases.order(overloaded, missed, as_array(gpus), -_alike(preferred), at.tpot_s)
     one = cases[best : best + 1]
-    point = _point(question, one.placements, _curve_at(found, best), float(rate[best]))
+    point = _point(question, one.placements, found[best : best + 1], float(rate[best]))
     return Served(
         question, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
         float(found.top_rate[best]), float(top[best]), int(replicas[best]) + question.spare_replicas, point,
@@ -319,13 +310,6 @@ def _latencies(question: ServeQuestion, found: Curve, rate: Array) -> Latencies:
     (tpot_s,) = found.at_running(_running(question, found), found.states.tpot_s)
     request_s = question.amount / rate
     return Latencies(request_s - max(question.traffic.outputs - 1.0, 0.0) * tpot_s, tpot_s, request_s)
-
-
-def _curve_at(found: Curve, index: int) -> Curve:
-    names = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
-    one = slice(index, index + 1)
-    states = replace(found.states, **{name: getattr(found.states, name)[:, one] for name in names})
-    return Curve(states, found.most[one])
 
 
 def _point(question: ServeQuestion, placement: Placements, found: Curve, rate: float) -> Point:

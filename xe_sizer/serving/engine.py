@@ -127,6 +127,11 @@ class EngineMemory(_Part, frozen=True):
     workspace_gib: Gib
     graphs_gib: Gib
 
+    @property
+    def grows(self) -> bool:
+        """Whether the cache grows with the sequences; else it is a pool."""
+        return self.pool == "grows"
+
 
 class EngineBatching(_Part, frozen=True):
     """How requests become steps.

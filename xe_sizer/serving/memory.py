@@ -89,7 +89,7 @@ def serving_memory(job: ServeJob, placements: Placements, prompt_tokens: float |
     several = (placements.gpus > 1).astype(float)
     sampled = min(batching.max_sequences, SAMPLED_TOGETHER)
     tokens = float(batching.max_step_tokens)
-    if prompt_tokens is not None and memory.pool == "grows":
+    if prompt_tokens is not None and memory.grows:
         tokens = min(tokens, prompt_tokens)
     elif prompt_tokens is not None and not batching.chunked_prefill:
         tokens = max(tokens, prompt_tokens)
@@ -120,12 +120,13 @@ def max_sequences(job: ServeJob, placements: Placements, memory: ServingMemory, 
 
     Each attention rank has a pool of its own; pipeline stages hold all sequences, each its layers of them.
     """
-    each = _sequence_bytes(job, placements, tokens)
+    each = request_bytes(job, placements, tokens)
     per_rank = memory.pool_bytes / each
     return np.asarray(np.where(per_rank < 1.0, per_rank, per_rank * placements.dp))
 
 
-def _sequence_bytes(job: ServeJob, placements: Placements, tokens: ArrayLike) -> Array:
+def request_bytes(job: ServeJob, placements: Placements, tokens: ArrayLike) -> Array:
+    """Cache of a request of so many tokens on one GPU, as the engine keeps it [bytes]."""
     block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
     return sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
 
@@ -141,7 +142,7 @@ def static_peak(
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
     copies = job.engine.memory.cache_copies
     share = batch / as_array(placements.dp)
-    early, late = (share * _sequence_bytes(job, placements, tokens) for tokens in (inputs, inputs + outputs))
+    early, late = (share * request_bytes(job, placements, tokens) for tokens in (inputs, inputs + outputs))
     first = step_tensors(job, placements, share * inputs, share)
     last = step_tensors(job, placements, share, share)
     prefill, decode = early + sum(first.values()), copies * late + sum(last.values())

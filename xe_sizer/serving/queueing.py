@@ -21,6 +21,8 @@ from xe_sizer.serving.steady import Steady, Traffic, steady
 
 GRID = 20  # states of a replica that are priced between one request and as many as fit
 HIGHEST_LOAD = 0.999
+# What a steady state is told by, beside the parts of its steps.
+OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,11 @@ class Curve:
     def top_rate(self) -> Array:
         """The rate that a replica cannot exceed, shape (placements,) [1/s]; none where no request fits."""
         return np.where(self.most >= 1.0, self.rates[-1], 0.0)
+
+    def __getitem__(self, index: slice) -> Curve:
+        """The curves of some placements."""
+        states = {name: getattr(self.states, name)[:, index] for name in OF_A_STATE}
+        return Curve(replace(self.states, **states), self.most[index])
 
     def at_rate(self, rate: ArrayLike, *values: Array) -> tuple[Array, ...]:
         """Values of the states at a rate per replica, linear between states, each of shape (..., placements)."""
@@ -94,9 +101,8 @@ def curve(job: ServeJob, placements: Placements, memory: ServingMemory, traffic:
 
 def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
     """The same with states and placements apart; the parts of the steps stay flat."""
-    names = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
     flat = shape[0] * shape[1]
-    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in names}
+    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in OF_A_STATE}
     return replace(found, **values)
 
 
