@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.scenario import Given, read_scenario
-from xe_sizer.serve import serve
-from xe_sizer.service.fleet import fleet, pareto
-from xe_sizer.service.question import resolve_serving
-from xe_sizer.service.sizing import size
-from xe_sizer.service.summary import summarise
+from xe_sizer.scenario.read import Given, read_scenario
+from xe_sizer.serving.resolve import resolve_serving
+from xe_sizer.serving.sizing import size
+from xe_sizer.serving.summary import summarise
+from xe_sizer.studies.fleet import fleet, pareto
+from xe_sizer.studies.serve import serve
 
 CHAT = {
     "model": "llama-3.1-70b",

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ablation import ablate
 
-from xe_sizer.accuracy import Accuracy, Prediction, Summary
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import left_out_coverage, runs_of, serving_runs_of
 from xe_sizer.evidence.statistics import WEIGHTED
 from xe_sizer.evidence.validate import validate
+from xe_sizer.result.accuracy import Accuracy, Prediction, Summary
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 LEAST = 4  # runs of a group that is shown

@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from xe_sizer import uncertainty
 from xe_sizer.evidence.records import read_records
 from xe_sizer.evidence.residuals import Run, left_out_coverage, residual_table, runs_of, serving_runs_of
-from xe_sizer.service import uncertainty as serving
+from xe_sizer.serving import uncertainty as serving
+from xe_sizer.software import uncertainty
 
 
 def write(runs: Sequence[Run], table: Path) -> None:

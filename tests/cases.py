@@ -12,10 +12,10 @@ from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Kernels, RankShape
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.question import Question, resolve
-from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.resolve import Question, resolve
 
 REGISTRY = Registry()
 ONE_GPU = {

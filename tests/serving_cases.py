@@ -9,11 +9,11 @@ import pytest
 from cases import REGISTRY
 
 from xe_sizer.errors import InputError
-from xe_sizer.scenario.scenario import read_scenario
-from xe_sizer.service.question import ServeQuestion, resolve_serving
-from xe_sizer.service.sizing import Served, size
-from xe_sizer.serving.formats import FORMATS, Scheme
+from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.resolve import ServeQuestion, resolve_serving
+from xe_sizer.serving.sizing import Served, size
+from xe_sizer.software.number_formats import FORMATS, Scheme
 
 BF16 = Scheme(FORMATS["bf16"], FORMATS["bf16"], FORMATS["bf16"], "bf16")
 HYBRIDS = ("jamba-v0.1", "nemotron-h-8b", "qwen3-next-80b-a3b")

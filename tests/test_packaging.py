@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from xe_sizer import __version__
-from xe_sizer.estimate import estimate
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result import Result
-from xe_sizer.scenario.methods import METHODS
-from xe_sizer.scenario.scenario import read_scenario
-from xe_sizer.serve_result import ServeResult
+from xe_sizer.result.serving import ServeResult
+from xe_sizer.result.training import Result
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.studies.estimate import estimate
+from xe_sizer.training.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from xe_sizer.cli.main import main
-from xe_sizer.result import Result
+from xe_sizer.result.training import Result
 
 FIXTURES = Path(__file__).parents[1] / "report" / "fixtures"
 
@@ -33,10 +33,10 @@ class Estimator:
 
 @pytest.fixture
 def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
-    module = ModuleType("xe_sizer.estimate")
+    module = ModuleType("xe_sizer.studies.estimate")
     fake = Estimator()
     module.estimate = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "xe_sizer.estimate", module)
+    monkeypatch.setitem(sys.modules, "xe_sizer.studies.estimate", module)
     return fake
 
 

@@ -61,8 +61,8 @@ def test_show_tells_figures_and_their_sources(cli: Cli) -> None:
         ("gpu", "gpu_profiles/mi300x.yaml"),
         ("server", "gpu_profiles/servers/dell-xe9680-h100.yaml"),
         ("model", "model_profiles/deepseek-v3.yaml"),
-        ("stack", "xe_sizer/stacks/nemo.yaml"),
-        ("engine", "xe_sizer/serving/engines/vllm.yaml"),
+        ("stack", "xe_sizer/software/stacks/nemo.yaml"),
+        ("engine", "xe_sizer/software/engines/vllm.yaml"),
     ],
 )
 def test_show_says_each_source_once_and_fits_a_terminal(kind: str, file: str) -> None:

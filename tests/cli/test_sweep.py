@@ -56,7 +56,7 @@ def test_what_is_done_is_not_asked_again(cli: Cli, tmp_path: Path, monkeypatch: 
     assert len(lines) == 4
     kept.write_text("\n".join([*lines[:3], lines[3][:40]]))
     asked = []
-    import xe_sizer.sweep as module
+    import xe_sizer.studies.sweep as module
 
     real = module.answer
     monkeypatch.setattr(module, "answer", lambda cell: asked.append(cell) or real(cell))
@@ -85,7 +85,7 @@ def test_files_of_one_text_are_different_questions(cli: Cli, tmp_path: Path) -> 
 
 
 def test_an_interrupt_shows_the_rows_that_are_done(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import xe_sizer.sweep as module
+    import xe_sizer.studies.sweep as module
 
     real, kept = module.answer, tmp_path / "answers.jsonl"
     asked: list[object] = []

@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
-from xe_sizer.cost.collectives import collective_time_s
-from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.laws.collectives import collective_time_s
+from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu import load_gpu_profile
 from xe_sizer.profiles.gpu_schema import OPERATIONS
 from xe_sizer.profiles.registry import Registry, built_in_folder, donors_of

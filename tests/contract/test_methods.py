@@ -9,10 +9,10 @@ import pytest
 from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.scenario.methods import METHODS, MethodOptions
-from xe_sizer.scenario.scenario import INFERENCE
+from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.scenario.schema import Job as JobName
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.methods import METHODS, MethodOptions
 from xe_sizer.training.step import timeline
 
 FAMILIES = ("llama-2-7b", "llama-2-70b", "mixtral-8x7b", "gpt2", "gemma-2-9b", "falcon-7b")

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from xe_sizer.devices import device_of
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.calibrate import FACTORS, Calibration, calibrate
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.evidence.validate import price_record
+from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
 
 SLOWER_MATMUL = 0.7

@@ -8,8 +8,8 @@ from xe_sizer.evidence.names import choose_stack, names, stack_rules
 from xe_sizer.evidence.records import LayoutStated, Record
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario import schema
-from xe_sizer.scenario.methods import METHODS
-from xe_sizer.stacks.stack import load_stack, stack_names
+from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.training.methods import METHODS
 
 
 def record(stack: str | None, framework: str | None = None, **more: object) -> Record:

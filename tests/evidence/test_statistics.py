@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from xe_sizer.accuracy import Confusion, Prediction
 from xe_sizer.evidence.statistics import summaries, weighted_quantile
+from xe_sizer.result.accuracy import Confusion, Prediction
 
 
 def timed(name: str, ratio: float, source: str, low: float = 0.5, high: float = 2.0) -> Prediction:

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 import xe_sizer.evidence
-from xe_sizer.accuracy import QUANTITIES, Prediction
-from xe_sizer.estimate import estimate
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_records
 from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.evidence.validate import price_record, validate
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.result.accuracy import QUANTITIES, Prediction
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.studies.estimate import estimate
 
 DATA = Path(xe_sizer.evidence.__file__).parent / "data"
 KNOWN = Record(

@@ -12,7 +12,7 @@ from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Attention, Kernels, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import layer_operators
-from xe_sizer.scenario.methods.lora import resolve_targets
+from xe_sizer.training.methods.lora import resolve_targets
 
 ALL = Learning(True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import bare_server, load_server_profile, network, server
 

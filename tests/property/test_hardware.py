@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import job, layouts, with_device
 
-from xe_sizer.cost.collectives import CollectiveLaw
+from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.step import timeline

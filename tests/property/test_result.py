@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from cases import REGISTRY
 
-from xe_sizer.estimate import estimate
-from xe_sizer.result import Result
-from xe_sizer.scenario.scenario import read_scenario
+from xe_sizer.result.training import Result
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.studies.estimate import estimate
 
 QUESTIONS: dict[str, dict[str, object]] = {
     "fits": {"model": "llama-2-7b", "server": "dell-xe9680-h100", "gpus": 8, "job": "sft", "stack": "hf-trainer"},

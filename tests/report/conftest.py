@@ -3,8 +3,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from xe_sizer.result import Result
-from xe_sizer.serve_result import ServeResult
+from xe_sizer.result.serving import ServeResult
+from xe_sizer.result.training import Result
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

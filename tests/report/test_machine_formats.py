@@ -13,7 +13,8 @@ from xe_sizer.report.batch import Batch, Outcome
 from xe_sizer.report.formats.markdown import MAX_CHARACTERS
 from xe_sizer.report.options import Options
 from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch
-from xe_sizer.result import Advice, Reason, Result
+from xe_sizer.result.common import Advice, Reason
+from xe_sizer.result.training import Result
 
 HOSTILE = "a|b <script>alert(1)</script> &amp; `x` @all\n::error::x %0A \x00\x1b[2J =1+1"
 OPTIONS = Options(file="jobs/a,b:c.yaml")

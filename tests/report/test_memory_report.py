@@ -10,7 +10,8 @@ import pytest
 from xe_sizer.report.batch import Batch, Outcome
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render, render_batch
-from xe_sizer.result import Limit, Reason, Result
+from xe_sizer.result.common import Limit, Reason
+from xe_sizer.result.training import Result
 
 GIB = 1024**3
 # 0.04 x 74 GiB of error against 1 GiB of headroom

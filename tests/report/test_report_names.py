@@ -5,7 +5,7 @@ import pytest
 
 from xe_sizer.report.options import Options
 from xe_sizer.report.registry import render
-from xe_sizer.result import Result
+from xe_sizer.result.training import Result
 
 NAMES = {"model": "my-model", "server": "my-server", "gpu": "my-gpu", "vendor": "NVIDIA"}
 

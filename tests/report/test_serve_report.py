@@ -17,8 +17,9 @@ from xe_sizer.report.document import Notes, Steps, Table
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch
 from xe_sizer.report.verdict import caution, pace, verdict_word
-from xe_sizer.result import Limit, Result
-from xe_sizer.serve_result import ServeResult
+from xe_sizer.result.common import Limit
+from xe_sizer.result.serving import ServeResult
+from xe_sizer.result.training import Result
 
 OPTIONS = Options(file="jobs/chat.yaml")
 

@@ -7,7 +7,8 @@ from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.formats.table import render_document
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
-from xe_sizer.result import Reason, Result
+from xe_sizer.result.common import Reason
+from xe_sizer.result.training import Result
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.scenario.scenario import (
+from xe_sizer.scenario.read import (
     OPTIONS,
     ScenarioFile,
     read_scenario,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from cases import REGISTRY
 
-from xe_sizer.serving.formats import FORMATS
 from xe_sizer.serving.kv_cache import sequence_bytes, state_bytes, token_bytes
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
+from xe_sizer.software.number_formats import FORMATS
 
 BF16 = FORMATS["bf16"]
 WINDOWED = ("mistral-7b-v0.1", "gemma-2-9b", "gemma-3-27b", "gpt-oss-20b")

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import job
 
-from xe_sizer.serving.engine import engine_names, load_engine
 from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.phases import PARTS, StepTime, Work, step_time
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
 from xe_sizer.serving.static import decode_time, prefill_time, static_batch
-from xe_sizer.serving.steady import Traffic, steady
+from xe_sizer.serving.steady import steady
+from xe_sizer.serving.step import PARTS, StepTime, Work, step_time
+from xe_sizer.serving.traffic import Traffic
+from xe_sizer.software.engine import engine_names, load_engine
 
 ONE = Placements.of()
 DENSE, MOE = "llama-3.1-8b", "mixtral-8x7b"

@@ -13,9 +13,9 @@ from serving_cases import BF16, asked
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters, embedding_weights, head_weights, layer_weights
 from xe_sizer.profiles.model import model_names
-from xe_sizer.serving.formats import FORMATS, Scheme
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
 from xe_sizer.serving.weights import rank_weight_bytes, weight_bytes
+from xe_sizer.software.number_formats import FORMATS, Scheme
 
 NAMES = model_names([Path(__file__).resolve().parents[2]])
 GIB = 2**30

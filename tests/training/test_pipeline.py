@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
-from xe_sizer.cost.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.graph.operators import Array
+from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.training.job import Job
 from xe_sizer.training.pipeline import Pipeline, pipeline
 

@@ -8,7 +8,7 @@ from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters
-from xe_sizer.scenario.methods import METHODS, Method, MethodOptions
+from xe_sizer.training.methods import METHODS, Method, MethodOptions
 from xe_sizer.training.sharding import Census, census, layers_per_stage, rank_elements
 
 FULL = METHODS["sft"](REGISTRY.model("llama-2-7b"), MethodOptions())

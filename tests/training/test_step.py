@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import ask, job, layouts
 
-from xe_sizer.cost.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s
 from xe_sizer.training.job import Job
 from xe_sizer.training.step import Timeline, timeline
 

@@ -11,8 +11,8 @@ from xe_sizer.cli.options import Asking, given_scenario, profile_folders
 from xe_sizer.cli.output import check_topics, gate, output_from
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.registry import known_format, render
-from xe_sizer.scenario.scenario import Given
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
+from xe_sizer.scenario.read import Given
 
 
 @dataclass(frozen=True, eq=False)

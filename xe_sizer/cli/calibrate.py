@@ -15,7 +15,7 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.cli.validate import read_all
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.report.calibration import calibration_yaml
-from xe_sizer.stacks.stack import load_stack
+from xe_sizer.software.stack import load_stack
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.calibrate import Calibration

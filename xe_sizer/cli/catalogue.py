@@ -13,10 +13,10 @@ from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Table
 from xe_sizer.report.format import clean, count, given
-from xe_sizer.serving.engine import FOLDER as ENGINES
-from xe_sizer.serving.engine import engine_names, load_engine
-from xe_sizer.stacks.stack import FOLDER as STACKS
-from xe_sizer.stacks.stack import load_stack, stack_names
+from xe_sizer.software.engine import FOLDER as ENGINES
+from xe_sizer.software.engine import engine_names, load_engine
+from xe_sizer.software.stack import FOLDER as STACKS
+from xe_sizer.software.stack import load_stack, stack_names
 
 KINDS = ("gpu", "server", "model", "stack", "engine")
 # Profiles that ship beside the code that reads them: folder, and the names in it.

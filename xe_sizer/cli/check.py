@@ -25,8 +25,7 @@ from xe_sizer.errors import EXIT_BAD_INPUT, InputError, Location, Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.batch import Batch, Outcome
 from xe_sizer.report.registry import known_batch_format, render_batch
-from xe_sizer.scenario.scenario import Given, serves
-from xe_sizer.serve_result import Answer
+from xe_sizer.studies.answer import answer
 
 app = typer.Typer(add_completion=False)
 _HELP = """Answer every scenario, of training or of inference, and compare it with its own limits.
@@ -75,17 +74,6 @@ def _answer(path: Path, registry: Registry) -> Outcome:
     if path.is_dir():
         return Outcome(str(path), problems=(Problem("no *.yaml file below this folder", Location(str(path))),))
     try:
-        return Outcome(str(path), _result(given_scenario(path, {}, os.environ, registry, asking=None), registry))
+        return Outcome(str(path), answer(given_scenario(path, {}, os.environ, registry, asking=None), registry))
     except InputError as error:
         return Outcome(str(path), problems=error.problems)
-
-
-def _result(given: Given, registry: Registry) -> Answer:
-    """What `serve` says to a scenario of inference, and `estimate` to all others."""
-    if serves(given):
-        from xe_sizer.serve import serve
-
-        return serve(given, registry)
-    from xe_sizer.estimate import estimate
-
-    return estimate(given, registry)

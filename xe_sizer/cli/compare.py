@@ -25,9 +25,9 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.variations import FORMATS, render_variation
-from xe_sizer.result import Result
+from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.scenario import OPTIONS
+from xe_sizer.scenario.read import OPTIONS
 
 app = typer.Typer(add_completion=False)
 SCENARIO_ENDINGS = (".yaml", ".yml")
@@ -61,7 +61,7 @@ def compare_command(
     registry = Registry(profile_folders(profiles, os.environ))
     results = _results(alternatives, flags, registry)
 
-    from xe_sizer.variations import compare
+    from xe_sizer.studies.compare import compare
 
     compared = compare(results)
     target.write(render_variation(compared, target.format, target.options()))
@@ -71,7 +71,7 @@ def compare_command(
 def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry: Registry) -> list[tuple[str, Result]]:
     """Every alternative estimated, or read back. Raises InputError with the problems of all of them."""
     from xe_sizer.cli.render import read_result
-    from xe_sizer.estimate import estimate
+    from xe_sizer.studies.estimate import estimate
 
     found: list[tuple[str, Result]] = []
     problems: list[Problem] = []

@@ -20,8 +20,8 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.scenario import Given
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
+from xe_sizer.scenario.read import Given
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, what is it made of?
@@ -49,6 +49,6 @@ def estimate_command(
 
 
 def _answer(given: Given, registry: Registry) -> Answer:
-    from xe_sizer.estimate import estimate
+    from xe_sizer.studies.estimate import estimate
 
     return estimate(given, registry)

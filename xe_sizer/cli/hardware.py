@@ -9,7 +9,7 @@ import typer
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.scenario import Given
+from xe_sizer.scenario.read import Given
 
 SEARCH = "Search"
 AmongOption = Annotated[

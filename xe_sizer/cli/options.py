@@ -21,7 +21,7 @@ from xe_sizer.profiles.convert import fields_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
-from xe_sizer.scenario.scenario import (
+from xe_sizer.scenario.read import (
     OPTION_OF,
     OPTIONS,
     SERVE_OPTIONS,
@@ -224,13 +224,9 @@ def given_scenario(
 
 def _with_further(problems: list[Problem], rest: Given, registry: Registry, asking: Asking | None) -> Sequence[Problem]:
     """The problems, and those that the answer to the rest of the scenario would meet."""
-    if asking is SERVING or (asking is None and serves(rest)):
-        from xe_sizer.serve import with_further_problems as with_problems_of_serving
+    from xe_sizer.studies.answer import with_further_problems
 
-        return with_problems_of_serving(problems, rest, registry)
-    from xe_sizer.question import with_further_problems
-
-    return with_further_problems(problems, rest, registry)
+    return with_further_problems(problems, rest, registry, asking is SERVING or (asking is None and serves(rest)))
 
 
 def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[Path, ...]:

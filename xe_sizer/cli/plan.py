@@ -25,10 +25,10 @@ from xe_sizer.cli.progress import Progress
 from xe_sizer.cli.sweep import Many, objective_of
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem
-from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.plan import FORMATS, render_plan
-from xe_sizer.scenario.scenario import Given
+from xe_sizer.result.studies import OBJECTIVES
+from xe_sizer.scenario.read import Given
 
 app = typer.Typer(add_completion=False)
 _HELP = """Search every layout on every number and kind of GPU: the fewest that fit, the fastest, the cheapest.
@@ -112,7 +112,7 @@ def plan_command(
     if scaling is not None:
         return _scaling(scaling, given, registry, target, exit_zero)
 
-    from xe_sizer.planning import plan
+    from xe_sizer.studies.plan import plan
 
     hardware = all_hardware(given, among, any_gpu, registry)
     with Progress() as progress:
@@ -128,7 +128,7 @@ def _scaling(kind: str, given: Given, registry: Registry, target: Output, exit_z
     check_choice("--scaling", kind, ("strong", "weak"))
     known_format(target.format, VARIATION_FORMATS)
 
-    from xe_sizer.variations import scaling
+    from xe_sizer.studies.scaling import scaling
 
     result = scaling(given, registry, kind == "weak")
     target.write(render_variation(result, target.format, target.options()))

@@ -20,7 +20,7 @@ from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.document import Document
 from xe_sizer.report.format import plural
-from xe_sizer.result import SCHEMA_VERSION
+from xe_sizer.result.common import SCHEMA_VERSION
 
 app = typer.Typer(
     cls=TextGroup,
@@ -153,15 +153,15 @@ def schema_command(
 
 
 def _schema(kind: str) -> dict[str, Any]:
-    from xe_sizer.plan_result import Comparison, PlanResult, Scaling, Sensitivity, SweepResult
     from xe_sizer.profiles.gpu_schema import GpuProfile
     from xe_sizer.profiles.model_schema import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
-    from xe_sizer.result import Result
-    from xe_sizer.scenario.scenario import scenario_json_schema
-    from xe_sizer.serve_result import ServeResult
-    from xe_sizer.serving.engine import Engine
-    from xe_sizer.stacks.stack import Stack
+    from xe_sizer.result.serving import ServeResult
+    from xe_sizer.result.studies import Comparison, PlanResult, Scaling, Sensitivity, SweepResult
+    from xe_sizer.result.training import Result
+    from xe_sizer.scenario.read import scenario_json_schema
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.stack import Stack
 
     if kind == "scenario":
         return scenario_json_schema()

@@ -21,9 +21,10 @@ from xe_sizer.cli.output import check_topics, gate, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.report.registry import known_format, render
-from xe_sizer.result import SCHEMA_VERSION, Result
-from xe_sizer.scenario.scenario import INFERENCE
-from xe_sizer.serve_result import Answer, ServeResult
+from xe_sizer.result.common import SCHEMA_VERSION
+from xe_sizer.result.serving import Answer, ServeResult
+from xe_sizer.result.training import Result
+from xe_sizer.scenario.read import INFERENCE
 
 app = typer.Typer(add_completion=False)
 _BYTE = re.compile(r" \(byte (\d+)\)")

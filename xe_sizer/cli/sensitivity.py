@@ -46,7 +46,7 @@ def sensitivity_command(
     registry = Registry(profile_folders(profiles, os.environ))
     given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, registry)
 
-    from xe_sizer.variations import sensitivity
+    from xe_sizer.studies.sensitivity import sensitivity
 
     result = sensitivity(given, registry)
     target.write(render_variation(result, target.format, target.options()))

@@ -22,8 +22,8 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.scenario import Given
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
+from xe_sizer.scenario.read import Given
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size inference: does the model fit, how many replicas take the load, how fast, at what cost?
@@ -62,6 +62,6 @@ def serve_command(
 def _answer(given: Given, registry: Registry, among: list[str] | None, any_gpu: bool, front: bool) -> Answer:
     hardware = all_hardware(given, among, any_gpu, registry)
 
-    from xe_sizer.serve import serve
+    from xe_sizer.studies.serve import serve
 
     return serve(given, registry, hardware, front)

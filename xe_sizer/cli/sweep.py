@@ -13,12 +13,12 @@ from xe_sizer.cli.options import given_scenario, option_and_value
 from xe_sizer.cli.output import Output, gate
 from xe_sizer.cli.progress import Progress
 from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem, did_you_mean
-from xe_sizer.plan_result import OBJECTIVES
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.sweep import render_sweep
-from xe_sizer.result import SCHEMA_VERSION
+from xe_sizer.result.common import SCHEMA_VERSION
+from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.scenario import OPTIONS, Given
+from xe_sizer.scenario.read import OPTIONS, Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class Many:
         self, flags: Mapping[str, object], registry: Registry, objective: str | None, target: Output, exit_zero: bool
     ) -> int:
         """Plan every cell; exit code 0 where all of them fit and meet their limits."""
-        from xe_sizer.plan_result import SweepResult
-        from xe_sizer.sweep import INTERRUPTED, Cell, cell_of, combinations, sweep
+        from xe_sizer.result.studies import SweepResult
+        from xe_sizer.studies.sweep import INTERRUPTED, Cell, cell_of, combinations, sweep
 
         jobs, grid = _jobs(self.jobs), grid_of(self.grid)
         _known(grid, registry)
@@ -80,7 +80,7 @@ def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
     """Raises InputError with every name of the grid that nothing here has."""
-    from xe_sizer.stacks.stack import load_stack
+    from xe_sizer.software.stack import load_stack
 
     place = Location("--grid")
     look_up: dict[str, Callable[[str], object]] = {

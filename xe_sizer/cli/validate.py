@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.accuracy import QUANTITIES
 from xe_sizer.cli.failures import print_problems
 from xe_sizer.cli.options import ColorOption, ExitZeroOption, FileOption, format_option
 from xe_sizer.cli.output import check_choice, known_format, output_from
@@ -16,6 +15,7 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.report.accuracy import FORMATS, render_accuracy
+from xe_sizer.result.accuracy import QUANTITIES
 
 app = typer.Typer(add_completion=False)
 _HELP = """Predict measured runs and show how far off the predictions are.

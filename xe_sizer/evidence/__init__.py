@@ -1,0 +1,1 @@
+"""Published measurements: records to scenarios to errors, and stacks fitted to runs."""

@@ -20,12 +20,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.accuracy import Skipped
-from xe_sizer.devices import device_of
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.validate import PricedRecord, price_records, step_time
-from xe_sizer.stacks.stack import Stack, load_stack
+from xe_sizer.result.accuracy import Skipped
+from xe_sizer.software.stack import Stack, load_stack
+from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
 
 Vector = NDArray[np.float64]

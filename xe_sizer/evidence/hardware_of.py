@@ -10,7 +10,7 @@ from typing import Any
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import look_up, names
 from xe_sizer.evidence.records import Record
-from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu_schema import Source
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import (

@@ -13,10 +13,10 @@ from xe_sizer.evidence.measured import measured_peak_bytes
 from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
-from xe_sizer.scenario.scenario import read_scenario
-from xe_sizer.service.question import ServeQuestion, resolve_serving
-from xe_sizer.service.sizing import Served, size
+from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.memory import static_peak
+from xe_sizer.serving.resolve import ServeQuestion, resolve_serving
+from xe_sizer.serving.sizing import Served, size
 from xe_sizer.units import MILLI
 
 

@@ -18,8 +18,8 @@ from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import Flags, RecordRegistry
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.serving.engine import engine_names
-from xe_sizer.serving.formats import ALIASES, FORMATS, SIXTEEN_BIT
+from xe_sizer.software.engine import engine_names
+from xe_sizer.software.number_formats import ALIASES, FORMATS, SIXTEEN_BIT
 
 # Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means.
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0

@@ -13,7 +13,7 @@ import msgspec
 from xe_sizer.evidence.records import Record
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.stacks.stack import Stack, load_stack, stack_names
+from xe_sizer.software.stack import Stack, load_stack, stack_names
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xe_sizer.accuracy import Prediction
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.evidence.validate import PricedRecord, answered, timed
-from xe_sizer.stacks.stack import stack_names
-from xe_sizer.uncertainty import ANY, KINDS, Group, Residuals, Table, blended
+from xe_sizer.result.accuracy import Prediction
+from xe_sizer.software.stack import stack_names
+from xe_sizer.software.uncertainty import ANY, Group, Residuals, Table, blended
+from xe_sizer.training.uncertainty import KINDS
 
 # Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
 # quantiles leave about one unseen run in five outside.

@@ -19,13 +19,13 @@ from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.evidence.records import Record
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.dataset import DATASETS, DatasetProfile, dataset_names
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.scenario.methods import METHODS
-from xe_sizer.scenario.methods.lora import resolve_targets
-from xe_sizer.workload import DATASETS, DatasetProfile, dataset_names
+from xe_sizer.training.methods import METHODS
+from xe_sizer.training.methods.lora import resolve_targets
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
 # about 300 tokens (Orca-Math); pre-training batches hold about 4 M tokens (LLaMA, arXiv:2302.13971, section 2.3).

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.accuracy import QUANTITIES, Confusion, Prediction, Summary
+from xe_sizer.result.accuracy import QUANTITIES, Confusion, Prediction, Summary
 
 ALL = "all"
 WEIGHTED = "all (sources weighted alike)"

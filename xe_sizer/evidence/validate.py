@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.inference import ServedRecord, figures, peak, serve_record
 from xe_sizer.evidence.measured import (
@@ -20,13 +19,14 @@ from xe_sizer.evidence.measured import (
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
 from xe_sizer.evidence.statistics import summaries
-from xe_sizer.question import Question, resolve
-from xe_sizer.scenario.scenario import OPTIONS, read_scenario
-from xe_sizer.service.uncertainty import span as serving_span
-from xe_sizer.sizing import Priced, price
+from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
+from xe_sizer.scenario.read import OPTIONS, read_scenario
+from xe_sizer.serving.uncertainty import span as serving_span
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
-from xe_sizer.uncertainty import uncertainty
+from xe_sizer.training.resolve import Question, resolve
+from xe_sizer.training.sizing import Priced, price
+from xe_sizer.training.uncertainty import uncertainty
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
 GIVE_UP = (

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.model import Experts
-from xe_sizer.graph.operators import Array, Matmul, Operator, as_array
-from xe_sizer.graph.pieces import (
+from xe_sizer.graph.building_blocks import (
     activation,
     enter_parallel,
     exchange,
@@ -20,6 +17,9 @@ from xe_sizer.graph.pieces import (
     residual,
     weight_traffic,
 )
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.model import Experts
+from xe_sizer.graph.operators import Array, Matmul, Operator, as_array
 
 SMALLEST_TILE = 16.0  # rows
 PERMUTE_PASSES = (2.0, 2.0)

@@ -10,10 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.inputs import Block, GraphInputs
-from xe_sizer.graph.model import StateSpace
-from xe_sizer.graph.operators import Array, MemoryBound, Operator, Scan
-from xe_sizer.graph.pieces import (
+from xe_sizer.graph.building_blocks import (
     FLOAT32,
     enter_parallel,
     exchange,
@@ -23,6 +20,9 @@ from xe_sizer.graph.pieces import (
     norm,
     residual,
 )
+from xe_sizer.graph.inputs import Block, GraphInputs
+from xe_sizer.graph.model import StateSpace
+from xe_sizer.graph.operators import Array, MemoryBound, Operator, Scan
 
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).

@@ -13,12 +13,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from xe_sizer.graph.attention import attention_core, attention_half
+from xe_sizer.graph.building_blocks import (
+    FLOAT32,
+    MASK,
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    norm,
+)
 from xe_sizer.graph.inputs import Block, GraphInputs, Learning
 from xe_sizer.graph.mlp import experts_half, mlp_half
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.pieces import FLOAT32, MASK, enter_parallel, exchange, leave_parallel, linear, memory_bound, norm
 from xe_sizer.graph.state_space import scan, state_space_half
 
 __all__ = [

@@ -1,0 +1,1 @@
+"""YAML profiles of hardware, models and data sets, read and converted to SI units."""

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from xe_sizer.cost.attention import AttentionLaw, DecodeLaw
-from xe_sizer.cost.collectives import CollectiveLaw
-from xe_sizer.cost.matmul import MatmulLaw
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.hardware import DEFAULT_DECODE, Accelerator, Laws, Link
+from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
+from xe_sizer.laws.collectives import CollectiveLaw
+from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link
+from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.profiles.gpu_schema import (
     KERNEL_FAMILIES,
     OPERATIONS,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from xe_sizer.cost.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER
 
 # The upper ends are far above any real part; they find a wrong unit or a slip of the keyboard.
 Positive = Annotated[float, Meta(gt=0, le=1e9)]

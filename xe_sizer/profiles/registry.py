@@ -9,7 +9,7 @@ from typing import Literal
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
 from xe_sizer.profiles.gpu_schema import GpuProfile
 from xe_sizer.profiles.server import load_server_profile, server

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from xe_sizer.cost.collectives import (
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.laws.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -14,9 +15,8 @@ from xe_sizer.cost.collectives import (
     REDUCE_SCATTER,
     Network,
 )
-from xe_sizer.cost.collectives import CollectiveLaw as Law
-from xe_sizer.errors import InputError, Problem
-from xe_sizer.hardware import Accelerator, Server
+from xe_sizer.laws.collectives import CollectiveLaw as Law
+from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu import name_problems, pcie_bytes_per_s
 from xe_sizer.profiles.gpu_schema import GbPerS, Pcie, Positive, Source
 from xe_sizer.profiles.source import Document, convert, load_yaml

@@ -8,12 +8,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from xe_sizer.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.scatter import scatter
+from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
 
 FORMATS = ("table", "json", "csv", "markdown")
 TITLES = {

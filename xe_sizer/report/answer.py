@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xe_sizer.report.document import Document
 from xe_sizer.report.options import Options
-from xe_sizer.serve_result import Answer, ServeResult
+from xe_sizer.result.serving import Answer, ServeResult
 
 
 def document(result: Answer, options: Options) -> Document:

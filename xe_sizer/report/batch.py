@@ -11,8 +11,8 @@ from xe_sizer.report.document import Block, Column, Document, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
 from xe_sizer.report.phrases import reason_text
 from xe_sizer.report.verdict import caution, headline, is_tight, missing_memory, pace, verdict_word
-from xe_sizer.result import SCHEMA_VERSION
-from xe_sizer.serve_result import OVERLOADED, Answer
+from xe_sizer.result.common import SCHEMA_VERSION
+from xe_sizer.result.serving import OVERLOADED, Answer
 
 
 class Outcome(msgspec.Struct, frozen=True):

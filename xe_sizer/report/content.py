@@ -36,8 +36,9 @@ from xe_sizer.report.format import (
 from xe_sizer.report.names import component_name, monitor_name
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
-from xe_sizer.result import Cost, Result, TimeComponent
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.common import TimeComponent
+from xe_sizer.result.serving import Answer
+from xe_sizer.result.training import Cost, Result
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from xe_sizer.report.document import Block, Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
 from xe_sizer.report.names import component_name, monitor_name
-from xe_sizer.result import Result, TimeComponent
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.common import TimeComponent
+from xe_sizer.result.serving import Answer
+from xe_sizer.result.training import Result
 
 
 def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:

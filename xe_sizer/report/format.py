@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from xe_sizer.result import Range
+from xe_sizer.result.common import Range
 from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
 
 NOT_A_NUMBER = "-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xe_sizer.report.format import clean
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
 
 # The ledger speaks of NVIDIA's software; other vendors have the same parts under other names.
 _MONITORS = {"NVIDIA": "nvidia-smi", "AMD": "rocm-smi"}

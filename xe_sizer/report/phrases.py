@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xe_sizer.report.format import clean, number
-from xe_sizer.result import Limit, Reason, Verdict
+from xe_sizer.result.common import Limit, Reason, Verdict
 
 
 def limit_text(limit: Limit) -> str:

@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xe_sizer.plan_result import Candidate, PlanResult
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, duration_range, gib, number
 from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
-from xe_sizer.result import Layout
+from xe_sizer.result.studies import Candidate, PlanResult
+from xe_sizer.result.training import Layout
 from xe_sizer.units import HOUR_S
 
 FORMATS = ("table", "json", "csv", "markdown", "html")

@@ -17,7 +17,7 @@ from xe_sizer.report import formats
 if TYPE_CHECKING:
     from xe_sizer.report.batch import Batch
     from xe_sizer.report.options import Options
-    from xe_sizer.serve_result import Answer
+    from xe_sizer.result.serving import Answer
 
 
 def format_names() -> tuple[str, ...]:

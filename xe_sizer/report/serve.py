@@ -21,8 +21,8 @@ from xe_sizer.report.format import amount, byte_size, clean, count, duration, du
 from xe_sizer.report.options import Options
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_words import latency, replica_gpus
-from xe_sizer.result import Range
-from xe_sizer.serve_result import LatencyAt, ServeResult, Span
+from xe_sizer.result.common import Range
+from xe_sizer.result.serving import LatencyAt, ServeResult, Span
 from xe_sizer.units import rounded
 
 Row = tuple[str, str, str]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xe_sizer.report.format import amount, clean, duration, gib, number, percent, plural
 from xe_sizer.report.names import profile_name
 from xe_sizer.report.phrases import missed_text
-from xe_sizer.serve_result import LatencyAt, ServeResult, Span
+from xe_sizer.result.serving import LatencyAt, ServeResult, Span
 
 UNBOUNDED = "unbounded"
 GENERIC = "generic-"  # servers that stand for a bare GPU

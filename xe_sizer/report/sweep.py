@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 
-from xe_sizer.plan_result import SweepResult, SweepRow
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, plural
 from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan import layout_words, render_document, safe
+from xe_sizer.result.studies import SweepResult, SweepRow
 
 FIGURES = (
     "gpu", "server", "gpus", "step_s", "gpu_hours", "price", "currency", "energy_kwh", "peak_bytes", "headroom_bytes",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from xe_sizer.plan_result import Comparison, Effect, Factor, Scaling, Sensitivity
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, percent
 from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan import layout_words, render_document
 from xe_sizer.report.verdict import hardware, job_words, verdict_word
-from xe_sizer.result import Price, Result
+from xe_sizer.result.studies import Comparison, Effect, Factor, Scaling, Sensitivity
+from xe_sizer.result.training import Price, Result
 
 FORMATS = ("table", "json", "markdown", "html")
 BAR, MIDDLE = 16, "│"  # cells of a bar on each side of the middle

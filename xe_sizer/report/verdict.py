@@ -10,8 +10,8 @@ from xe_sizer.report import serve_words
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent
 from xe_sizer.report.names import profile_name
 from xe_sizer.report.phrases import missed_text, reason_text
-from xe_sizer.result import Memory, Result
-from xe_sizer.serve_result import OVERLOADED, Answer, ServeResult
+from xe_sizer.result.serving import OVERLOADED, Answer, ServeResult
+from xe_sizer.result.training import Memory, Result
 from xe_sizer.units import GIB
 
 _JOBS = {

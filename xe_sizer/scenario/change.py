@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.scenario.scenario import OPTION_OF, REPLACES, TWO_WAY, Given, read_scenario
+from xe_sizer.scenario.read import OPTION_OF, REPLACES, TWO_WAY, Given, read_scenario
 
 
 @dataclass(frozen=True, eq=False)

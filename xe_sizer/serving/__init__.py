@@ -1,0 +1,1 @@
+"""Inference: layouts of a replica, memory, steps, steady states, queueing, sizing."""

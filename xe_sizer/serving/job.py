@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from xe_sizer.cost.collectives import ALL_REDUCE, Network
-from xe_sizer.cost.matmul import MatmulLaw
-from xe_sizer.devices import Efficiency, device
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.hardware import Accelerator, Server
-from xe_sizer.pricing import Device
+from xe_sizer.laws.collectives import ALL_REDUCE, Network
+from xe_sizer.laws.device import Efficiency, device
+from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.operator_time import Device
 from xe_sizer.profiles.server import network
-from xe_sizer.serving.engine import Engine, NarrowKernel
-from xe_sizer.serving.formats import SIXTEEN_BIT, Scheme
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
+from xe_sizer.software.engine import Engine, NarrowKernel
+from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
 from xe_sizer.units import MICRO
 
 WIDE_MODULES = frozenset({"head", "router", "embedding"})

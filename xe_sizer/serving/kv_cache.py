@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from xe_sizer.graph.attention import cache_width
 from xe_sizer.graph.model import ModelShape, StateSpace
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.formats import Format
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
+from xe_sizer.software.number_formats import Format
 
 STATE_BYTES = 4.0  # recurrent states are kept in float32
 CONVOLUTION_BYTES = 2.0

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServeJob
 from xe_sizer.serving.kv_cache import sequence_bytes
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
 from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import GIB
 

@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.layout import Placements
 from xe_sizer.serving.memory import ServingMemory, held_tokens, max_sequences
-from xe_sizer.serving.placement import Placements
-from xe_sizer.serving.steady import Steady, Traffic, steady
+from xe_sizer.serving.steady import Steady, steady
+from xe_sizer.serving.traffic import Traffic
 
 GRID = 20  # states of a replica that are priced between one request and as many as fit
 HIGHEST_LOAD = 0.999

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.phases import StepTime, Work, step_time
-from xe_sizer.serving.placement import Placements
-from xe_sizer.serving.steady import Traffic
+from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.step import StepTime, Work, step_time
+from xe_sizer.serving.traffic import Traffic
 
 # Decode steps are priced at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)

@@ -9,52 +9,11 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.phases import StepTime, Work, step_time
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.step import StepTime, Work, step_time
+from xe_sizer.serving.traffic import Traffic
 
 LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill makes
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What requests look like: means, and how they spread around them (log-normal).
-
-    inputs, outputs : tokens of a prompt and of an answer
-    input_spread, output_spread : standard deviation over mean; 0: all alike
-    prefix_hit_share : share of prompt tokens whose keys and values are cached already
-    draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
-    if those before it were; a proposal costs this share of a step
-    """
-
-    inputs: float
-    outputs: float
-    input_spread: float = 0.0
-    output_spread: float = 0.0
-    prefix_hit_share: float = 0.0
-    draft_tokens: int = 0
-    acceptance_rate: float = 0.0
-    draft_cost: float = 0.0
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Tokens that a sequence gains in a step [-]: (1 - a^(g + 1)) / (1 - a) for g proposals (arXiv:2211.17192)."""
-        a, proposed = self.acceptance_rate, self.draft_tokens
-        return proposed + 1.0 if a >= 1.0 else (1.0 - a ** (proposed + 1)) / (1.0 - a)
-
-    @property
-    def outputs_in_time(self) -> float:
-        """Length of the answers that are being written at some time: long ones are there longer [tokens]."""
-        return self.outputs * (1.0 + self.output_spread**2)
-
-    @property
-    def new_inputs(self) -> float:
-        """Prompt tokens that a prefill has to process."""
-        return max(self.inputs * (1.0 - self.prefix_hit_share), 1.0)
-
-    def lengths_at(self, mean: float, spread: float, deviations: float) -> float:
-        """Quantile of a log-normal of this mean and spread, so many standard deviations from its median [tokens]."""
-        sigma = float(np.sqrt(np.log1p(spread**2)))
-        return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import numpy as np
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
-from xe_sizer.serving.formats import SIXTEEN_BIT, Scheme
 from xe_sizer.serving.job import wide_modules
-from xe_sizer.serving.placement import Placements
+from xe_sizer.serving.layout import Placements
+from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
 
 
 def weight_bytes(model: ModelShape, scheme: Scheme) -> float:

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xe_sizer.cost.collectives import Network
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, RankShape, as_array
 from xe_sizer.graph.transformer import GraphInputs
-from xe_sizer.hardware import Server
-from xe_sizer.pricing import Device
-from xe_sizer.scenario.data import Sequences, TokenLengths, sequences
-from xe_sizer.scenario.methods import Method
-from xe_sizer.stacks.stack import Stack
-from xe_sizer.training.distinct import Distinct, distinct
+from xe_sizer.laws.collectives import Network
+from xe_sizer.laws.hardware import Server
+from xe_sizer.laws.operator_time import Device
+from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.lengths import Sequences, TokenLengths, sequences
+from xe_sizer.training.methods import Method
+from xe_sizer.training.unique_rows import Distinct, distinct
 
 SIXTEEN_BIT = ("bf16", "fp16", "fp8", "fp4")  # activations are 16 bit; fp8 and fp4 cast only the operands of products
 FLOAT32 = 4.0

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.training.activations import activations, micro_batches_in_flight
-from xe_sizer.training.element_bytes import ElementBytes
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
+from xe_sizer.training.state_bytes import ElementBytes
 from xe_sizer.units import GIB
 
 MOMENTS = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xe_sizer.cost.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import SCHEDULES, Layouts
 

@@ -13,9 +13,9 @@ import numpy as np
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, adapted_weights, embedding_weights, head_weights, layer_weights
-from xe_sizer.scenario.methods import Method
-from xe_sizer.training.distinct import distinct
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.methods import Method
+from xe_sizer.training.unique_rows import distinct
 
 
 @dataclass(frozen=True, eq=False)

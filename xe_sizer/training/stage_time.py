@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xe_sizer.cost.host import exposed_launch_time_s
 from xe_sizer.graph.operators import Array, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
-from xe_sizer.pricing import OperatorTime, exchange_times, launch_counts, price
-from xe_sizer.training.distinct import IntArray
+from xe_sizer.laws.host import exposed_launch_time_s
+from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, price
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
+from xe_sizer.training.unique_rows import IntArray
 
 PART_NAMES = (
     "forward",

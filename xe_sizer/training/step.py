@@ -7,17 +7,17 @@ from functools import cached_property
 
 import numpy as np
 
-from xe_sizer.cost.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
-from xe_sizer.training.distinct import IntArray
-from xe_sizer.training.element_bytes import ElementBytes
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.training.flops import needed_flops, recomputed_flops
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
 from xe_sizer.training.stage_time import PART_NAMES, StageTime, module_time, stage_time
+from xe_sizer.training.state_bytes import ElementBytes
+from xe_sizer.training.unique_rows import IntArray
 
 FORMULAS = {
     "forward": ("sum of the operators' laws over the stage's layers x micro-batches", "accelerator profile"),

@@ -11,8 +11,8 @@ import msgspec
 
 from xe_sizer.report.format import clean
 from xe_sizer.report.options import Options
-from xe_sizer.result import Result
-from xe_sizer.serve_result import Answer, ServeResult
+from xe_sizer.result.serving import Answer, ServeResult
+from xe_sizer.result.training import Result
 
 _Row = tuple[str, str, str, str]
 _UNITS = (
@@ -32,13 +32,18 @@ _UNITS = (
 )
 _PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "source", "origin"})
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_NAMES = ("model", "gpu", "server")
+_ASKED = (
+    "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "batch", "input_tokens",
+    "output_tokens", "percentile",
+)  # fmt: skip
+_MEMORY = ("peak_bytes", "usable_bytes", "headroom_bytes")
+_LATENCIES = ("ttft_s", "tpot_s", "request_s")
 
 
 def render(result: Answer, options: Options) -> str:
     if isinstance(result, ServeResult):
-        from xe_sizer.report.serve_csv import serve_csv
-
-        return serve_csv(result)
+        return _serve(result)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("section", "name", "value", "unit"))
@@ -95,3 +100,42 @@ def _safe(text: str) -> str:
     """Text that a spreadsheet will not run as a formula."""
     text = clean(text)
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _serve(result: ServeResult) -> str:
+    """A line of names and a line of values; what is not known is empty."""
+    row = dict(_cells(result))
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(row)
+    writer.writerow(map(cell, row.values()))
+    return stream.getvalue()
+
+
+def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
+    scenario, serve = result.scenario, result.scenario.get("serve") or {}
+    names = scenario.get("names") or {}
+    yield from ((name, names.get(name) or scenario.get(name)) for name in _NAMES)
+    yield from ((name, serve.get(name)) for name in _ASKED)
+    yield from (("fits", result.verdict.fits), ("meets_limits", result.verdict.meets_limits))
+    yield from (("gpus", result.gpus.count), ("nodes", result.gpus.nodes))
+    yield from msgspec.structs.asdict(result.layout).items()
+    yield from ((name, getattr(result.memory, name)) for name in _MEMORY)
+    yield from _latencies(result)
+    yield from msgspec.structs.asdict(result.throughput).items()
+    yield from ((f"kv_{name}", value) for name, value in msgspec.structs.asdict(result.kv_cache).items())
+    replicas = msgspec.structs.asdict(result.replicas)
+    yield "replicas", replicas["count"]
+    yield from ((name, replicas[name]) for name in ("spare", "utilisation", "max_requests_per_s", "running_requests"))
+    yield from msgspec.structs.asdict(result.cost).items()
+
+
+def _latencies(result: ServeResult) -> Iterator[tuple[str, float | None]]:
+    """Means with their ranges, then each percentile."""
+    for name in _LATENCIES:
+        span = getattr(result.latency, name)
+        stem = name.removesuffix("_s")
+        yield from ((f"{stem}_low_s", span.low), (name, span.expected), (f"{stem}_high_s", span.high))
+    for at in result.latency.percentiles:
+        for name in _LATENCIES:
+            yield f"{name.removesuffix('_s')}_p{at.percentile:g}_s", getattr(at, name)

@@ -9,7 +9,7 @@ from xe_sizer.report.batch import Batch
 from xe_sizer.report.format import clean
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, subject, verdict_word
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
 
 
 def render(result: Answer, options: Options) -> str:

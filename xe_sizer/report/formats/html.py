@@ -8,7 +8,7 @@ from xe_sizer.report.answer import document
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table
 from xe_sizer.report.options import Options
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1c20; --soft: #5d6470; --line: #d8dce3; --page: #fff;

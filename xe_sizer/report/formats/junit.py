@@ -10,8 +10,8 @@ from xe_sizer.report.batch import Batch, Outcome, problem_text
 from xe_sizer.report.options import Options
 from xe_sizer.report.phrases import limit_text, reason_text
 from xe_sizer.report.verdict import caution, headline, outcome, subject
-from xe_sizer.result import Limit
-from xe_sizer.serve_result import OVERLOADED, Answer
+from xe_sizer.result.common import Limit
+from xe_sizer.result.serving import OVERLOADED, Answer
 
 # What XML 1.0 cannot hold, not even escaped (section 2.2, production Char).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

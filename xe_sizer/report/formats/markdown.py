@@ -9,7 +9,7 @@ from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
 
 MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
 _CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"

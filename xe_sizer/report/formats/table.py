@@ -16,7 +16,7 @@ from xe_sizer.report.bars import bar_text
 from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
-from xe_sizer.serve_result import Answer
+from xe_sizer.result.serving import Answer
 
 _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side

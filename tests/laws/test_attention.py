@@ -1,0 +1,39 @@
+"""Numbers worked out by hand from the law in the docstring."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xe_sizer.laws.attention import AttentionLaw, attention_time_s, eager_attention_bytes
+
+LAW = AttentionLaw(
+    floor_s=1e-5, flops_efficiency=0.5, half_length=1024.0, memory_efficiency=0.8, backward_flops_efficiency=0.25
+)
+
+
+def test_forward_by_hand() -> None:
+    """1e9 FLOPs at half of 1e12 FLOP/s, doubled where s = s0; 8 MB at 0.8 of 1e10 bytes/s; 10 us."""
+    seconds = attention_time_s(1e9, 8e6, 1024, LAW, 1e12, 1e10)
+    assert seconds == pytest.approx(2 * 2e-3 + 1e-3 + 1e-5, rel=1e-12)
+
+
+def test_backward_uses_its_own_efficiency() -> None:
+    seconds = attention_time_s(1e9, 0.0, 1e12, LAW, 1e12, 1e10, backward=True)
+    assert seconds == pytest.approx(4e-3 + 1e-5, rel=1e-6)
+
+
+def test_no_flops_no_kernel() -> None:
+    assert list(attention_time_s([0.0, 1e9], 1.0, 1024, LAW, 1e12, 1e10) > 0) == [False, True]
+
+
+def test_longer_sequences_reach_more_of_the_peak() -> None:
+    seconds = attention_time_s(1e9, 0.0, [128, 1024, 8192, 65536], LAW, 1e12, 1e10)
+    assert np.all(np.diff(seconds) < 0)
+
+
+def test_eager_attention_passes_over_all_scores() -> None:
+    """2 sequences, 3 heads, 5 x 7 scores in 2 bytes: 420 bytes a pass, 8 passes forward and 10 backward."""
+    assert eager_attention_bytes(2, 3, 5, 7, 2.0, backward=False) == 8 * 420
+    assert eager_attention_bytes(2, 3, 5, 7, 2.0, backward=True) == 10 * 420
+    assert eager_attention_bytes([1, 2], 3, 5, [7, 14], 2.0, backward=False).tolist() == [1680.0, 6720.0]

@@ -1,0 +1,64 @@
+"""Numbers worked out by hand from the law in the docstring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from xe_sizer.laws.matmul import MatmulLaw, matmul_time_s, smooth_maximum
+
+LAW = MatmulLaw(floor_s=1e-3, flops_efficiency=0.5, memory_efficiency=0.75, sharpness=2.0)
+# 2e9 FLOPs take 3 ms and 6 MB take 4 ms at these peaks, so that the smooth roofline gives 5 ms.
+PEAK = 2e9 / 3e-3 / 0.5
+BANDWIDTH = 6e6 / 4e-3 / 0.75
+
+
+def test_smooth_roofline_by_hand() -> None:
+    assert matmul_time_s(1000, 1000, 1000, LAW, PEAK, BANDWIDTH) == pytest.approx(6e-3, rel=1e-12)
+
+
+def test_sharpness_one_adds_and_infinity_takes_the_larger() -> None:
+    added = matmul_time_s(1000, 1000, 1000, replace(LAW, sharpness=1.0), PEAK, BANDWIDTH)
+    larger = matmul_time_s(1000, 1000, 1000, replace(LAW, sharpness=np.inf), PEAK, BANDWIDTH)
+    assert (float(added), float(larger)) == pytest.approx((8e-3, 5e-3), rel=1e-12)
+
+
+def test_sustained_efficiency_takes_the_place_of_the_burst() -> None:
+    law = replace(LAW, sharpness=np.inf, floor_s=0.0, sustained_flops_efficiency=0.25)
+    assert matmul_time_s(1000, 1000, 1000, law, PEAK, BANDWIDTH) == pytest.approx(6e-3, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cast", "moved_bytes"),
+    [
+        ({"element_bytes": 4.0}, 0.0, 12e6),
+        ({"weight_element_bytes": 0.5}, 0.0, 4e6 + 0.5e6),
+        ({}, 8.0, 6e6 + 8e6),
+    ],
+)
+def test_bytes_of_each_operand(sizes: dict[str, float], cast: float, moved_bytes: float) -> None:
+    """With endless FLOP/s only the bytes count: A and C at element_bytes, B at its own size, A's cast on top."""
+    law = replace(LAW, floor_s=0.0, cast_bytes_per_element=cast)
+    seconds = matmul_time_s(1000, 1000, 1000, law, 1e30, 1e9, **sizes)
+    assert seconds == pytest.approx(moved_bytes / 0.75e9, rel=1e-9)
+
+
+def test_an_empty_product_costs_nothing() -> None:
+    """Not even the bytes of the matrix that is there."""
+    seconds = matmul_time_s([0, 9000, 9000], [9000, 0, 9000], [9000, 9000, 0], LAW, PEAK, BANDWIDTH)
+    assert seconds.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_sizes_broadcast() -> None:
+    m, k = np.array([1.0, 2.0, 3.0])[:, None], np.array([4.0, 5.0])
+    whole = matmul_time_s(m, 7.0, k, LAW, PEAK, BANDWIDTH)
+    assert whole.shape == (3, 2)
+    assert whole[2, 1] == matmul_time_s(3, 7, 5, LAW, PEAK, BANDWIDTH)
+
+
+def test_smooth_maximum_survives_extremes() -> None:
+    assert smooth_maximum(1e300, 1e300, 2.0) == pytest.approx(2**0.5 * 1e300)
+    assert smooth_maximum(1.0, 1e-300, 3.0) == 1.0
+    assert smooth_maximum(0.0, 0.0, 2.0) == 0.0

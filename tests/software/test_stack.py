@@ -1,0 +1,86 @@
+"""Stacks as data: inheritance, units, and what a user's own file gets wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.errors import InputError, Location
+from xe_sizer.software.stack import load_stack, stack_names
+
+TEXT = """
+name: mine
+parent: hf-trainer
+describes: A fork with a fused norm.
+source: its repository
+kernels:
+  norm: fused
+states:
+  moment_bytes: {lion: 4}
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_users_stack_overrides_what_it_names(tmp_path: Path) -> None:
+    mine, parent = load_stack(write(tmp_path, TEXT)), load_stack("hf-trainer")
+    assert (mine.kernels.norm, parent.kernels.norm) == ("fused", "eager")
+    assert mine.kernels.rotary == parent.kernels.rotary == "eager"
+    assert mine.states.moment_bytes == {**parent.states.moment_bytes, "lion": 4}
+    assert mine.overlap == parent.overlap
+
+
+def test_human_units_become_seconds_and_bytes() -> None:
+    stack = load_stack("hf-trainer")
+    assert stack.forward_launch_s == pytest.approx(stack.host.forward_launch_us / 1e6)
+    assert stack.backward_launch_s == pytest.approx(stack.host.backward_launch_us / 1e6)
+    assert stack.step_overhead_s == pytest.approx(stack.host.step_overhead_ms / 1e3)
+    assert stack.micro_batch_overhead_s == pytest.approx(stack.host.micro_batch_overhead_ms / 1e3)
+    assert stack.memory.context_gib.typical < stack.memory.context_gib.cautious
+
+
+def test_a_grandchild_inherits_through_its_parent() -> None:
+    nemo, megatron, generic = (load_stack(name) for name in ("nemo", "megatron-lm", "generic"))
+    assert nemo.parent == "megatron-lm"
+    assert nemo.host.forward_launch_us == megatron.host.forward_launch_us != generic.host.forward_launch_us
+    assert nemo.memory == generic.memory
+
+
+def test_the_graph_sees_the_jobs_attention() -> None:
+    kernels = load_stack("hf-trainer").graph_kernels("eager")
+    assert (kernels.attention, kernels.norm, kernels.fused_qkv, kernels.repeats_kv) == ("eager", "eager", False, False)
+    assert kernels.expert_imbalance == load_stack("hf-trainer").expert_imbalance
+
+
+def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
+    with pytest.raises(InputError) as caught:
+        load_stack("megatron", Location("--stack"))
+    (problem,) = caught.value.problems
+    assert "megatron" in problem.message
+    assert "megatron-lm" in (problem.hint or "")
+    assert str(problem.location) == "--stack"
+    with pytest.raises(InputError) as caught:
+        load_stack("zzz")
+    assert all(name in (caught.value.problems[0].hint or "") for name in stack_names())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TEXT.replace("norm: fused", "norm: quick"), "norm"),
+        (TEXT + "uncertainty: 0\n", "uncertainty"),
+        (TEXT + "overlap: {tensor_parallel: 1.5}\n", "tensor_parallel"),
+        (TEXT + "speed: 3\n", "speed"),
+        (TEXT.replace("  norm: fused", "  norms: fused"), "norms"),
+    ],
+)
+def test_mistakes_in_a_stack_are_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_stack(write(tmp_path, text))
+    assert any(said in str(problem) for problem in caught.value.problems)
+    assert all(problem.location and problem.location.name.endswith("mine.yaml") for problem in caught.value.problems)

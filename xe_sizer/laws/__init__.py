@@ -1,0 +1,1 @@
+"""Laws of operators: seconds from sizes, bytes and rates. Arrays in, arrays out."""

@@ -1,0 +1,128 @@
+"""Time of the attention core: softmax(Q K^T) V, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xe_sizer.laws.matmul import smooth_maximum
+
+
+@dataclass(frozen=True)
+class AttentionLaw:
+    """Law of one attention kernel family on one accelerator.
+
+    `half_length` is the sequence at which the kernel reaches half of `flops_efficiency` (tiles and the causal
+    diagonal waste more of a short sequence). `sharpness` of the knee between computing and moving:
+    measured kernels add.
+    """
+
+    floor_s: float
+    flops_efficiency: float
+    half_length: float
+    memory_efficiency: float
+    backward_flops_efficiency: float
+    median_error: float | None = None
+    p90_error: float | None = None
+    source: str = ""
+    sharpness: float = 1.0
+
+
+@dataclass(frozen=True)
+class DecodeLaw:
+    """Law of attention of a few queries over a long cache on one accelerator, split over the keys."""
+
+    floor_s: float
+    memory_efficiency: float
+    root_s_per_sqrt_byte: float = 0.0
+    median_error: float | None = None
+    p90_error: float | None = None
+    source: str = ""
+
+
+# FlashAttention recomputes the scores in its backward: 5 matrix products against 2 (Dao 2022, algorithm 4).
+FLASH_BACKWARD_FLOPS = 2.5
+# With the probabilities kept, the backward needs 4 products: dV, dP, dQ, dK.
+EAGER_BACKWARD_FLOPS = 2.0
+# Passes over the s x s scores of an unfused attention, forward: the product writes them; scale, mask, softmax
+# and dropout each read and write; the second product reads. Backward the same in reverse, with two inputs.
+EAGER_FORWARD_PASSES = 8.0
+EAGER_BACKWARD_PASSES = 10.0
+
+
+def attention_time_s(
+    flops: ArrayLike,
+    moved_bytes: ArrayLike,
+    sequence: ArrayLike,
+    law: AttentionLaw,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    backward: bool = False,
+) -> NDArray[np.float64]:
+    """Time of one fused attention kernel.
+
+    t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth), or their maximum where the knee is sharp
+
+    Parameters
+    ----------
+    flops : FLOPs that the mask leaves; for the backward times FLASH_BACKWARD_FLOPS or EAGER_BACKWARD_FLOPS [FLOP]
+    moved_bytes : Q, K, V, output (and their gradients) read and written once [bytes]
+    sequence : keys per query [-]
+
+    Returns
+    -------
+    ndarray of float, seconds [s]; zero where there are no FLOPs
+
+    Source: law fitted to measured kernels, in the accelerator's profile; s0 and t0 are fitted too.
+    """
+    flops = np.asarray(flops, dtype=np.float64)
+    efficiency = law.backward_flops_efficiency if backward else law.flops_efficiency
+    length_penalty = 1.0 + law.half_length / np.maximum(np.asarray(sequence, dtype=np.float64), 1.0)
+    compute_s = flops * length_penalty / (efficiency * peak_flops_per_s)
+    memory_s = np.asarray(moved_bytes) / (law.memory_efficiency * bandwidth_bytes_per_s)
+    both_s = compute_s + memory_s if law.sharpness == 1.0 else smooth_maximum(compute_s, memory_s, law.sharpness)
+    return np.where(flops > 0, law.floor_s + both_s, 0.0)
+
+
+def eager_attention_bytes(
+    batch: ArrayLike, heads: ArrayLike, query: ArrayLike, key: ArrayLike, element_bytes: float, backward: bool
+) -> NDArray[np.float64]:
+    """Bytes that an unfused attention moves for its full (unmasked) scores: passes x b a q k x element [bytes].
+
+    Source: operators of the eager implementations in Hugging Face transformers and Megatron-LM's unfused
+    path (scale, mask, softmax, dropout as separate kernels).
+    """
+    passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
+    sizes = [np.asarray(size, dtype=np.float64) for size in (batch, heads, query, key)]
+    return np.asarray(passes * element_bytes * np.prod(np.broadcast_arrays(*sizes), axis=0))
+
+
+def decode_attention_time_s(
+    flops: ArrayLike,
+    moved_bytes: ArrayLike,
+    law: DecodeLaw,
+    flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+) -> NDArray[np.float64]:
+    """Time of one attention kernel that reads a cache for a few queries.
+
+    t = t0 + max(bytes / (e bandwidth), F / flops_per_s) + c sqrt(bytes)
+
+    Parameters
+    ----------
+    flops : FLOPs over the cached keys, which bound latent attention with many heads [FLOP]
+    moved_bytes : queries, output, and the keys and values that are read [bytes]
+    flops_per_s : what the kernels reach of the peak [FLOP/s]
+
+    Returns
+    -------
+    ndarray of float, seconds [s]; zero where there are no FLOPs
+
+    Source: decode kernels of vLLM, SGLang and TensorRT-LLM timed by aiconfigurator (profiles); the root stands for
+    splits that leave processors idle while the cache is short.
+    """
+    flops, moved = np.asarray(flops, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
+    streamed_s = np.maximum(moved / (law.memory_efficiency * bandwidth_bytes_per_s), flops / flops_per_s)
+    return np.where(flops > 0, law.floor_s + streamed_s + law.root_s_per_sqrt_byte * np.sqrt(moved), 0.0)

@@ -1,0 +1,120 @@
+"""An accelerator's profile and a stack's habits, joined into the device that prices operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
+from xe_sizer.laws.hardware import Accelerator
+from xe_sizer.laws.matmul import MatmulLaw, grouped_law
+from xe_sizer.laws.operator_time import Device
+
+SIXTEEN_BIT_BYTES, WIDE_BYTES = 2.0, 4.0
+# Without a kernel of its own family an accelerator runs the next older one.
+OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
+
+
+@dataclass(frozen=True, eq=False)
+class Efficiency:
+    """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
+
+    `flops` alone is what simple estimators mean by an efficiency: it stands for all that a step loses, so memory
+    traffic, exchanges and the host cost nothing beside it. With `memory` too, every operator is a sharp roofline and
+    exchanges are priced. `ideal` is the speed of light: both 1, and every exchange hidden.
+    """
+
+    flops: float | None = None
+    memory: float | None = None
+    ideal: bool = False
+
+    @property
+    def fixed(self) -> bool:
+        return self.flops is not None or self.memory is not None or self.ideal
+
+    @property
+    def hides_exchanges(self) -> bool:
+        return self.ideal or (self.flops is not None and self.memory is None)
+
+
+class Habits(Protocol):
+    """Factors of a stack or an engine on the accelerator's laws."""
+
+    @property
+    def matmul(self) -> float: ...
+    @property
+    def experts(self) -> float: ...
+    @property
+    def attention(self) -> float: ...
+    @property
+    def memory_bound(self) -> float: ...
+
+
+def supported_precisions(gpu: Accelerator) -> tuple[str, ...]:
+    """Precisions that the accelerator has a peak for."""
+    return tuple(gpu.peak_flops_per_s)
+
+
+def _matmul_law(laws: Mapping[str, MatmulLaw], precision: str) -> MatmulLaw:
+    return laws.get(precision) or laws["bf16"]
+
+
+def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLaw:
+    while family not in laws:
+        if family not in OLDER_FAMILY:
+            return next(iter(laws.values()))
+        family = OLDER_FAMILY[family]
+    return laws[family]
+
+
+def _at_fraction(matmul: MatmulLaw, chosen: Efficiency) -> tuple[MatmulLaw, AttentionLaw]:
+    """The laws of a plain roofline at fixed fractions: no floors, a sharp knee."""
+    flops = 1.0 if chosen.ideal else chosen.flops or matmul.effective_flops_efficiency
+    memory = 1.0 if chosen.ideal else chosen.memory or math.inf
+    sharp = MatmulLaw(0.0, flops, memory, math.inf, source=f"fixed fractions {flops:g} and {memory:g}")
+    return sharp, AttentionLaw(0.0, flops, 0.0, memory, flops, source=sharp.source, sharpness=math.inf)
+
+
+def device(
+    gpu: Accelerator, precision: str, attention_family: str, habits: Habits, chosen: Efficiency, wide_adapters: bool
+) -> Device:
+    """The device at one precision, as software of these habits drives it; attention runs in 16 bit, or wider."""
+    peaks = gpu.peak_flops_per_s
+    narrow = "bf16" if "bf16" in peaks else "fp16"
+    beside = precision if precision in ("fp32", "tf32", "fp16", "bf16") else narrow
+    adapters = "fp32" if wide_adapters and "fp32" in peaks else beside
+    matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
+    scan = _matmul_law(gpu.laws.matmul, beside)
+    attention, decode = _attention_law(gpu.laws.attention, attention_family), gpu.laws.decode
+    memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
+    if chosen.fixed:
+        matmul, attention = _at_fraction(matmul, chosen)
+        experts = adapter = scan = matmul
+        memory_bound, floor_s = matmul.memory_efficiency, 0.0
+        decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)
+    else:
+        experts = _scaled(grouped_law(matmul), habits.matmul * habits.experts)
+        matmul, adapter, scan = (_scaled(law, habits.matmul) for law in (matmul, adapter, scan))
+        attention = replace(
+            attention,
+            flops_efficiency=attention.flops_efficiency * habits.attention,
+            backward_flops_efficiency=attention.backward_flops_efficiency * habits.attention,
+        )
+        memory_bound *= habits.memory_bound
+    size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
+    return Device(
+        matmul, peaks[precision], attention, peaks[beside], adapter, peaks[adapters],
+        experts, scan,
+        gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size, decode,
+    )  # fmt: skip
+
+
+def _scaled(law: MatmulLaw, factor: float) -> MatmulLaw:
+    sustained = law.sustained_flops_efficiency
+    return replace(
+        law,
+        flops_efficiency=law.flops_efficiency * factor,
+        sustained_flops_efficiency=None if sustained is None else sustained * factor,
+    )

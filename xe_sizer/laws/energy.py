@@ -1,0 +1,20 @@
+"""Energy of accelerators from their design power."""
+
+from __future__ import annotations
+
+from xe_sizer.laws.hardware import Accelerator
+from xe_sizer.units import HOUR_S
+
+KWH_J = 3.6e6
+# Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
+TRAINING_POWER_SHARE = 0.85
+NODE_OVERHEAD = 1.25
+
+
+def energy_kwh(gpu: Accelerator, gpu_hours: float, power_share: float = TRAINING_POWER_SHARE) -> float | None:
+    """Energy of accelerators at a share of their design power, with their share of the nodes [kWh].
+
+    E = hours x design power x share x what a node adds; None where no design power is known
+    """
+    power_w = None if gpu.tdp_w is None else gpu.tdp_w * power_share * NODE_OVERHEAD
+    return None if power_w is None else gpu_hours * HOUR_S * power_w / KWH_J

@@ -1,0 +1,1 @@
+"""The JSON contract: what every command answers, frozen, in SI units."""

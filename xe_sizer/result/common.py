@@ -1,0 +1,116 @@
+"""Parts that every answer has: verdict, limits, ranges, advice. Frozen, in SI units.
+
+Field names are the contract: add, never rename, within schema version 1.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all parts of a result."""
+
+
+class Range(Struct, frozen=True):
+    """Low, expected and high value of one quantity."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class Reason(Struct, frozen=True):
+    """Why a job does not fit or misses a limit, and the smallest change that mends it."""
+
+    code: str
+    message: str
+    fix: str | None = None
+
+
+class Limit(Struct, frozen=True):
+    """One limit of the scenario against the estimate; `value` is None where there is nothing to compare."""
+
+    name: str
+    limit: float
+    value: float | None
+    ok: bool
+
+
+class Verdict(Struct, frozen=True):
+    """`margin` says how close: headroom, tight (fits inside the error of the model) or over (does not fit)."""
+
+    fits: bool
+    meets_limits: bool
+    reasons: tuple[Reason, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    margin: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.fits and self.meets_limits
+
+
+class Gpus(Struct, frozen=True):
+    """GPU count asked (or chosen), and the smallest count at which some layout fits (None: none tried did)."""
+
+    count: int
+    nodes: int
+    gpus_per_node: int
+    minimum_that_fits: int | None
+
+
+class MemoryComponent(Struct, frozen=True):
+    name: str
+    bytes: float
+    formula: str
+    source: str
+
+
+class Ledger(Struct, frozen=True):
+    """Memory of the worst GPU at its worst moment; `gpu` says which, `phase` when. The components sum to the peak."""
+
+    peak_bytes: float
+    usable_bytes: float
+    headroom_bytes: float
+    phase: str
+    gpu: str
+    components: tuple[MemoryComponent, ...]
+
+
+class TimeComponent(Struct, frozen=True):
+    name: str
+    seconds: float
+    share: float
+    formula: str = ""
+    source: str = ""
+
+
+class Advice(Struct, frozen=True):
+    """One change, its effect, and the command that makes it."""
+
+    change: str
+    effect: str
+    command: str
+
+
+class Source(Struct, frozen=True):
+    """Where a figure comes from: the profile or law, and its origin."""
+
+    name: str
+    source: str
+
+
+R = TypeVar("R", bound=Struct)
+
+
+def with_advice(result: R, verdict: Verdict, advice: tuple[Advice, ...]) -> R:
+    """A result with its advice, the first piece of which mends the gravest reason of the verdict."""
+    if advice and verdict.reasons:
+        first = msgspec.structs.replace(verdict.reasons[0], fix=advice[0].change)
+        verdict = msgspec.structs.replace(verdict, reasons=(first, *verdict.reasons[1:]))
+    return msgspec.structs.replace(result, advice=advice, verdict=verdict)

@@ -1,0 +1,201 @@
+"""What `serve` says: frozen, in SI units, with the names of the JSON contract (docs/result.md).
+
+Field names are the contract: add, never rename, within schema version 1. Components of memory sum to `peak_bytes`,
+components of a phase to its `seconds`. A latency that nothing bounds, because the load exceeds what the replicas take,
+is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xe_sizer.result.common import Advice, Gpus, Ledger, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.training import Result
+
+OVERLOADED = "overloaded"
+"""Code of the reason that says so."""
+
+
+class Span(Struct, frozen=True):
+    """Low, expected and high value of a latency [s]; all three null where it is unbounded."""
+
+    low: float | None
+    expected: float | None
+    high: float | None
+
+
+class ReplicaLayout(Struct, frozen=True):
+    """How the GPUs of one replica share the model; `dp` ranks serve sequences of their own and the experts together."""
+
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+
+
+class ServeMemory(Ledger, frozen=True):
+    """Memory of a GPU that serves. `error_share` is how far the parts beside weights and cache may be off, of the
+    usable memory."""
+
+    error_share: float = 0.0
+
+
+class LatencyAt(Struct, frozen=True):
+    """Latencies that so many per cent of the requests keep [s]."""
+
+    percentile: float
+    ttft_s: float | None
+    tpot_s: float | None
+    request_s: float | None
+
+
+class Latency(Struct, frozen=True):
+    """Time to the first token, time per further token, and time of a whole request: means with their ranges.
+
+    percentiles : where requests arrive by chance; empty for a fixed number of requests
+    evidence, calibrated : what the ranges rest on, and whether that is measurements
+    """
+
+    ttft_s: Span
+    tpot_s: Span
+    request_s: Span
+    percentiles: tuple[LatencyAt, ...]
+    evidence: str
+    calibrated: bool
+
+
+class Throughput(Struct, frozen=True):
+    """Of all replicas. Under overload it is what they take, not what is asked; zero where nothing fits."""
+
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    requests_per_s: float
+    tokens_per_s_per_user: float
+    output_tokens_per_s_per_gpu: float
+
+
+class KvCache(Struct, frozen=True):
+    """The cache of one replica, all its GPUs together.
+
+    bytes_per_token : in the whole model; max_concurrency : requests of the asked length, to their last token, at once
+    """
+
+    bytes_per_token: float
+    pool_bytes: float
+    pool_tokens: float
+    max_concurrency: float
+
+
+class Replicas(Struct, frozen=True):
+    """Copies of the model, `spare` of which take no load.
+
+    utilisation : load over what the working replicas take within the limits on latency; max_requests_per_s : that
+    running_requests : requests inside one working replica, in the mean
+    """
+
+    count: int
+    spare: int
+    gpus: int
+    nodes: int
+    utilisation: float
+    max_requests_per_s: float
+    running_requests: float
+
+
+class ServeCost(Struct, frozen=True):
+    """Price of all GPUs, divided between prompts and answers as they share the replicas' time; null without a price.
+
+    energy_kwh_per_million_tokens : prompts and answers together; null where the design power is not known
+    """
+
+    per_hour: float | None
+    per_million_input_tokens: float | None
+    per_million_output_tokens: float | None
+    energy_kwh_per_million_tokens: float | None
+    currency: str
+
+
+class PhaseModule(Struct, frozen=True):
+    name: str
+    seconds: float
+
+
+class Phase(Struct, frozen=True):
+    """One step of a replica; `modules` are its kernels once more, by part of the model."""
+
+    seconds: float
+    components: tuple[TimeComponent, ...]
+    modules: tuple[PhaseModule, ...]
+
+
+class Phases(Struct, frozen=True):
+    """`prefill` is a step with prompts, beside which an engine that mixes also decodes; `decode` one of decodes."""
+
+    prefill: Phase
+    decode: Phase
+
+
+class FleetOption(Struct, frozen=True):
+    """The service on one kind of hardware. Latencies are those that limits are compared with.
+
+    power_w : design power of all GPUs, null where it is not known; what decides where prices are not
+    """
+
+    gpu: str
+    server: str
+    gpus: int
+    replicas: int
+    layout: ReplicaLayout
+    fits: bool
+    meets_limits: bool
+    ttft_s: float | None
+    tpot_s: float | None
+    output_tokens_per_s_per_gpu: float
+    utilisation: float
+    cost_per_hour: float | None
+    cost_per_million_output_tokens: float | None
+    currency: str
+    power_w: float | None
+
+
+class LeftOut(Struct, frozen=True):
+    """Hardware that the service cannot run on, and why."""
+
+    name: str
+    reason: str
+
+
+class ParetoPoint(Struct, frozen=True):
+    """A way to run a replica that no other beats in both: tokens a second per user, and per GPU."""
+
+    layout: ReplicaLayout
+    running_requests: float
+    tokens_per_s_per_user: float
+    output_tokens_per_s_per_gpu: float
+    ttft_s: float | None
+
+
+class ServeResult(Struct, frozen=True):
+    schema_version: int
+    tool_version: str
+    scenario: dict[str, Any]
+    verdict: Verdict
+    gpus: Gpus
+    layout: ReplicaLayout
+    memory: ServeMemory
+    latency: Latency
+    throughput: Throughput
+    kv_cache: KvCache
+    replicas: Replicas
+    cost: ServeCost
+    phases: Phases
+    fleet: tuple[FleetOption, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    pareto: tuple[ParetoPoint, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+
+Answer = Result | ServeResult
+"""What one scenario comes to, whatever it asks."""

@@ -1,0 +1,188 @@
+"""What a search answers, in SI units; the names are the JSON contract of `plan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from xe_sizer.result.common import Range, Verdict
+from xe_sizer.result.training import Layout, Result
+
+OBJECTIVES = ("cost", "time", "gpus", "energy")
+
+
+class Rule(Struct, frozen=True):
+    """A rule of the search space and how many groupings (tp, pp, cp, dp) or layouts it removed."""
+
+    name: str
+    reason: str
+    removed: int
+    unit: str
+
+
+class Search(Struct, frozen=True):
+    """How much was searched. `complete` is false where an interrupt ended it."""
+
+    layouts_considered: int
+    layouts_feasible: int
+    seconds: float
+    complete: bool = True
+    rules: tuple[Rule, ...] = ()
+
+
+class Candidate(Struct, frozen=True):
+    """The best layout on one number of one kind of GPU.
+
+    pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them
+    bound : what limits a step; command : the estimate of it
+    """
+
+    gpu: str
+    server: str
+    gpus: int
+    nodes: int
+    layout: Layout
+    step_s: float
+    total_s: Range
+    gpu_hours: float
+    peak_bytes: float
+    headroom_bytes: float
+    bound: str
+    pareto: bool
+    meets_limits: bool
+    price: float | None = None
+    currency: str | None = None
+    energy_kwh: float | None = None
+    tokens_per_s: float = 0.0
+    command: str = ""
+
+
+class Answers(Struct, frozen=True):
+    """Places in `candidates`: the fewest GPUs that fit, the fastest, the cheapest; `chosen` is the plan.
+
+    nearest : where no candidate meets the limits, the one that misses them by least; it is chosen then
+    """
+
+    smallest: int | None = None
+    fastest: int | None = None
+    cheapest: int | None = None
+    chosen: int | None = None
+    nearest: int | None = None
+
+
+class LeftOut(Struct, frozen=True):
+    """Hardware that has no candidate, and why."""
+
+    name: str
+    reason: str
+
+
+class PlanResult(Struct, frozen=True):
+    schema_version: int
+    tool_version: str
+    scenario: dict[str, Any]
+    objective: str
+    verdict: Verdict
+    search: Search
+    candidates: tuple[Candidate, ...]
+    answers: Answers
+    command: str
+    left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Alternative(Struct, frozen=True):
+    """One of the results that are compared."""
+
+    name: str
+    result: Result
+
+
+class Difference(Struct, frozen=True):
+    """Seconds that a part of the step takes over the whole job, in the order of the alternatives."""
+
+    name: str
+    total_s: tuple[float, ...]
+
+
+class Comparison(Struct, frozen=True):
+    schema_version: int
+    alternatives: tuple[Alternative, ...]
+    differences: tuple[Difference, ...]
+
+
+class Outcome(Struct, frozen=True):
+    """What a job comes to; `minimum` is the fewest GPUs on which some layout fits."""
+
+    fits: bool
+    gpus: int
+    minimum: int | None
+    total_s: float
+    gpu_hours: float
+    peak_bytes: float
+    usable_bytes: float
+    price: float | None
+    currency: str | None
+
+
+class Effect(Struct, frozen=True):
+    """A step of a factor: what it leads to, and each figure over that of the job as it was asked."""
+
+    step: str
+    outcome: Outcome
+    time_ratio: float
+    gpus_ratio: float
+    memory_ratio: float
+    gpu_hours_ratio: float
+
+
+class Factor(Struct, frozen=True):
+    name: str
+    effects: tuple[Effect, ...]
+
+
+class Sensitivity(Struct, frozen=True):
+    schema_version: int
+    scenario: dict[str, Any]
+    base: Outcome
+    factors: tuple[Factor, ...]
+
+
+class ScalingPoint(Struct, frozen=True):
+    """The best on one number of GPUs. `bound` limits a step; `lost` is what takes most beside compute."""
+
+    gpus: int
+    global_batch: int
+    layout: Layout
+    step_s: float
+    tokens_per_s: float
+    efficiency: float
+    bound: str
+    lost: str
+
+
+class Scaling(Struct, frozen=True):
+    """Strong scaling keeps the global batch, weak scaling grows it with the GPUs."""
+
+    schema_version: int
+    scenario: dict[str, Any]
+    kind: str
+    points: tuple[ScalingPoint, ...]
+
+
+class SweepRow(Struct, frozen=True):
+    """The chosen plan of one question of a sweep, or why there is none."""
+
+    scenario: str
+    values: dict[str, str]
+    ok: bool
+    reason: str = ""
+    candidate: Candidate | None = None
+
+
+class SweepResult(Struct, frozen=True):
+    schema_version: int
+    tool_version: str
+    objective: str
+    rows: tuple[SweepRow, ...]

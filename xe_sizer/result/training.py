@@ -1,0 +1,135 @@
+"""What an estimate says: frozen, in SI units, with the names of the JSON contract (docs/result.md).
+
+Field names are the contract: add, never rename, within schema version 1. Components of memory sum to
+`peak_bytes`, components of time to `step_s.expected`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xe_sizer.result.common import Advice, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
+
+
+class Layout(Struct, frozen=True):
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    dp: int
+    zero: int
+    micro_batch: int
+    grad_accum: int
+    recompute: str
+    offload: str
+    sequence_parallel: bool
+    schedule: str = "1f1b"
+    zero_group: int = 0
+
+
+class MomentMemory(Struct, frozen=True):
+    """Memory of the worst GPU at one moment of the step."""
+
+    name: str
+    bytes: float
+
+
+class Memory(Ledger, frozen=True):
+    """Memory of a training job; `gpu` names the pipeline stage.
+
+    `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
+    of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
+    how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
+    gets gradients in the whole model.
+    """
+
+    host_bytes: float = 0.0
+    host_available_bytes: float | None = None
+    allocated_bytes: float = 0.0
+    reserved_bytes: float = 0.0
+    device_bytes: float = 0.0
+    error_share: float = 0.0
+    trainable_parameters: int = 0
+    moments: tuple[MomentMemory, ...] = ()
+
+
+class Loss(Struct, frozen=True):
+    """Part of a step that the speed of light would not take."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+class ModuleTime(Struct, frozen=True):
+    name: str
+    forward_s: float
+    backward_s: float
+
+
+class Time(Struct, frozen=True):
+    """Time of an optimizer step and of the whole job. `bound` names what limits the step.
+
+    mfu counts the FLOPs that the model needs for the processed tokens, hfu also those of recomputation.
+    `evidence` says what the ranges rest on; `calibrated` whether that is measurements. `ideal_step_s` is the step of
+    the same layout at the speed of light (peaks reached, exchanges hidden), `losses` where the rest goes, largest
+    first; None and empty where fixed efficiencies were asked for.
+    """
+
+    step_s: Range
+    components: tuple[TimeComponent, ...]
+    modules: tuple[ModuleTime, ...]
+    steps: int
+    total_s: Range
+    tokens_per_s_per_gpu: float
+    samples_per_s: float
+    mfu: float
+    hfu: float
+    bound: str
+    calibrated: bool
+    evidence: str
+    ideal_step_s: float | None = None
+    losses: tuple[Loss, ...] = ()
+
+
+class Data(Struct, frozen=True):
+    """Samples and tokens of the whole job; `sequence_tokens` is what one sequence costs, `longest_tokens` the
+    longest that memory must hold."""
+
+    samples: int
+    real_tokens: float
+    processed_tokens: float
+    padding_share: float
+    sequence_tokens: float
+    longest_tokens: float
+    padding: str
+
+
+class Price(Struct, frozen=True):
+    currency: str
+    low: float
+    expected: float
+    high: float
+
+
+class Cost(Struct, frozen=True):
+    gpu_hours: Range
+    energy_kwh: float | None
+    price: Price | None
+
+
+class Result(Struct, frozen=True):
+    schema_version: int
+    tool_version: str
+    scenario: dict[str, Any]
+    verdict: Verdict
+    gpus: Gpus
+    layout: Layout
+    memory: Memory
+    time: Time
+    data: Data
+    cost: Cost
+    advice: tuple[Advice, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()

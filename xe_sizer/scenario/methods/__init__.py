@@ -1,6 +1,0 @@
-"""Training methods. A new method is one file here that registers itself; importing the package makes all known."""
-
-from xe_sizer.scenario.methods import full, lora, p_tuning
-from xe_sizer.scenario.methods.method import METHODS, Method, MethodOptions
-
-__all__ = ["METHODS", "Method", "MethodOptions", "full", "lora", "p_tuning"]

@@ -1,0 +1,138 @@
+"""What every question resolves alike: keys with their origin, model, hardware, prices, problems in reading order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.laws.hardware import Server
+from xe_sizer.profiles.registry import Registry, is_path
+from xe_sizer.profiles.server import bare_server
+from xe_sizer.scenario.read import Given
+from xe_sizer.scenario.schema import CostSection
+
+T = TypeVar("T")
+
+
+class Choices:
+    """Values of scenario keys as they are settled, each with its origin."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.values: dict[str, Any] = {}
+        self.origin: dict[str, str] = {}
+
+    def settle(self, key: str, default: Any, origin: str = "default") -> Any:
+        """The user's value of a dotted key, else the default of `origin`."""
+        value: Any = self.given.values
+        for part in key.split("."):
+            value = getattr(value, part)
+        chosen = default if value is None else value
+        self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
+        return chosen
+
+    def note(self, key: str, value: Any, origin: str) -> None:
+        self.values[key] = value
+        self.origin[key] = origin
+
+
+def model_of(given: Given, registry: Registry, choices: Choices) -> ModelShape:
+    choices.settle("model", None)
+    return registry.model(relative(given, "model", given.values.model), given.locate(("model",)))
+
+
+def server_of(given: Given, registry: Registry, choices: Choices) -> Server | None:
+    """The server asked for; None where it may be what a key that could not be read says."""
+    values = given.values
+    if values.server is not None:
+        choices.settle("server", None)
+        return registry.server(relative(given, "server", values.server), given.locate(("server",)))
+    if values.gpu is not None:
+        choices.settle("gpu", None)
+        gpu = registry.accelerator(relative(given, "gpu", values.gpu), given.locate(("gpu",)))
+        return bare_server(gpu)
+    if any("." not in key for key in given.unread):
+        return None
+    hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"
+    raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
+
+
+def relative(given: Given, key: str, name: str) -> str:
+    """A path in a scenario file starts at the file's folder."""
+    folder = given.folder_for(key)
+    is_path = "/" in name or name.endswith((".yaml", ".yml", ".json"))
+    return str(folder / name) if folder is not None and is_path else name
+
+
+def collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:
+    """The made thing, or None with its problems added to the list, so that all are reported together."""
+    try:
+        return make(*arguments)
+    except InputError as error:
+        problems += error.problems
+        return None
+
+
+def in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]:
+    """Flags and variables, then the scenario file, then the files it names, each from top to bottom."""
+
+    def order(problem: Problem) -> tuple[bool, bool, str, int, int]:
+        place = problem.location
+        if place is None or place.line is None:
+            return False, False, "", 0, 0
+        return True, place.name != str(given.path), place.name, place.line, place.column or 0
+
+    return sorted(problems, key=order)
+
+
+def with_further(problems: Iterable[Problem], further: Iterable[Problem], given: Given) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model and hardware have against the rest of it.
+
+    A place that has a problem already gets no second one, which would follow from the first.
+    """
+    found = list(problems)
+    places = {problem.location for problem in found}
+    return in_reading_order([*found, *(problem for problem in further if problem.location not in places)], given)
+
+
+def resolved_scenario(
+    values: Mapping[str, Any], origin: Mapping[str, str], model: ModelShape, server: Server
+) -> dict[str, Any]:
+    """Resolved keys, nested as in the scenario file, with the origin of each."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        holder = nested.setdefault(section, {}) if section else nested
+        holder[name] = value
+    gpu = server.accelerator
+    nested["server"] = nested.get("server", server.name)
+    nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name
+    # What was named by a path has a name of its own, which reports use.
+    nested["names"] = {"model": model.name, "server": server.name, "gpu": gpu.name, "vendor": gpu.vendor}
+    nested["origin"] = dict(origin)
+    return nested
+
+
+def whole_servers(billed: int, used: int) -> Iterator[str]:
+    """What to say where a server's price pays for accelerators that are not used."""
+    if billed > used:
+        yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
+
+
+def gpu_count(choices: Choices, server: Server | None) -> int | None:
+    values = choices.given.values
+    if values.gpus is None and values.nodes is not None:
+        choices.settle("nodes", None)
+        return int(values.nodes * server.accelerators) if server else None
+    if values.gpus is not None:
+        choices.settle("gpus", None)
+    return values.gpus
+
+
+def price_per_gpu_hour(asked: CostSection, server: Server) -> float | None:
+    """The price that was given, else the server's by accelerator."""
+    if asked.price_per_gpu_hour is not None or server.price_per_hour is None:
+        return asked.price_per_gpu_hour
+    return server.price_per_hour / server.accelerators

@@ -1,0 +1,188 @@
+"""The levers on a service: each proposes changes of one kind, the mildest first. Whether they help is tried elsewhere.
+
+Costs order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs, 5 less load,
+6 a wider limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from xe_sizer.errors import InputError
+from xe_sizer.scenario.change import Change
+from xe_sizer.serving.ledger import grows
+from xe_sizer.serving.sizing import Served, size
+from xe_sizer.serving.summary import judged, meets, overloaded
+from xe_sizer.software.number_formats import SIXTEEN_BIT, Format
+from xe_sizer.units import GIB, rounded
+
+Lever = Callable[[Served], Iterator[Change]]
+
+HIGHEST_UTILIZATION = 0.95
+NARROWER = 0.8  # a narrower format has at most this times the bytes
+UNHURRIED = 0.75  # share of what replicas take at which nobody waits long, where no limit says how long
+MOST_HALVINGS = 12
+CLOSE = 1.01  # high over low at which a search for the highest load ends
+WIDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+SHORTER = (2, 4, 8, 16, 32)
+SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
+
+
+def memory_share(served: Served) -> Iterator[Change]:
+    """More of the card for the engine, or less where free memory was asked for."""
+    engine, asked = served.question.job.engine.memory, served.question.given.values.limits.min_headroom_gib
+    if grows(served):
+        return
+    now, card = engine.utilization, served.memory.usable_bytes
+    if not served.fits and now < HIGHEST_UTILIZATION:
+        yield _share(now, HIGHEST_UTILIZATION)
+    if served.fits and asked:
+        pool = float(served.memory.pool_bytes[0])
+        room = card - pool - sum(float(value[0]) for value in served.memory.fixed.values())
+        base = pool / now if engine.utilization_of == "free" else card
+        lower = math.floor(100.0 * (now - (asked * GIB - room) / base)) / 100.0
+        if 0.0 < lower < now:
+            yield _share(now, lower)
+
+
+def _share(now: float, then: float) -> Change:
+    return Change(
+        f"gpu_memory_utilization {then:g} instead of {now:g}", {"serve.gpu_memory_utilization": then}, 1
+    )  # fmt: skip
+
+
+def placement(served: Served) -> Iterator[Change]:
+    """The sizes that the user fixed left open."""
+    question = served.question
+    after = _opened(served, question.gpus) if question.fixed else None
+    if after is not None and (values := _sizes(served, after)):
+        yield Change(f"another placement: {_words(values)}", values, 1)
+
+
+def narrower_weights(served: Served) -> Iterator[Change]:
+    """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
+    job = served.question.job
+    peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
+    for name in ("fp8" if "fp8" in peaks else "int8", "nvfp4" if "fp4" in peaks else "int4"):
+        if _bits(name) / 8.0 < NARROWER * now.element_bytes:
+            words = f"{name} weights instead of {now.name}"
+            yield Change(words, _formats(served, weights=name), 2 if _bits(name) == 8 else 3)
+
+
+def narrower_cache(served: Served) -> Iterator[Change]:
+    now = served.question.job.scheme.cache
+    if now.element_bytes >= SIXTEEN_BIT:
+        yield Change(f"fp8 KV cache instead of {now.name}", _formats(served, kv_cache="fp8"), 2)
+
+
+def more_gpus(served: Served) -> Iterator[Change]:
+    """As many as the load needs with number and placement open."""
+    after = _opened(served, None)
+    if after is not None and after.gpus > served.gpus:
+        values = {"gpus": after.gpus, **_sizes(served, after)}
+        yield Change(f"{after.gpus} GPUs instead of {served.gpus}", values, 4)
+
+
+def less_load(served: Served) -> Iterator[Change]:
+    """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
+    load, asked = served.question.load, served.question.amount
+    if load is None:
+        return
+    most = _highest(lambda amount: _keeps(served, amount), asked, load != "request_rate")
+    if not most:
+        return
+    if load == "request_rate":
+        words = f"{most:,.6g} request{'' if most == 1 else 's'}/s instead of {asked:,.6g}"
+        yield Change(words, {"serve.request_rate": most}, 5)
+    else:
+        what = "concurrent requests" if load == "concurrency" else "requests in a batch"
+        yield Change(f"{most:,.0f} {what} instead of {asked:,.0f}", {f"serve.{load}": int(most)}, 5)
+
+
+def _keeps(served: Served, amount: float) -> bool:
+    """Whether the service answers yes to so much of its load, with replicas that are not full where no limit says how
+    long a request may wait."""
+    found = size(replace(served.question, amount=amount))
+    waits = served.question.load == "request_rate" and served.question.given.values.limits.max_ttft_s is None
+    return meets(found) and (not waits or found.utilisation <= UNHURRIED)
+
+
+def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float:
+    """The highest amount below `asked` that is kept, two or three digits of it; 0 where none is."""
+    high = low = asked
+    for _ in range(MOST_HALVINGS):
+        low = max(_readable(low / 2.0, whole), 1.0 if whole else 0.0)
+        if keeps(low) or low in (high, 0.0):
+            break
+        high = low
+    if not keeps(low):
+        return 0.0
+    while high > CLOSE * low and (middle := _readable((low * high) ** 0.5, whole)) > low:
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _readable(amount: float, whole: bool) -> float:
+    return float(math.floor(amount)) if whole else rounded(amount, down=True)
+
+
+def shorter_prompts(served: Served) -> Iterator[Change]:
+    inputs = served.question.traffic.inputs
+    for part in SHORTER:
+        if inputs / part >= SHORTEST:
+            tokens = float(round(inputs / part))
+            words = f"prompts of {tokens:,.0f} tokens instead of {inputs:,.0f}"
+            yield Change(words, {"serve.input_tokens": tokens}, 5)
+
+
+def wider_limits(served: Served) -> Iterator[Change]:
+    """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
+    limits = served.question.given.values.limits
+    ttft_s, tpot_s, _ = judged(served)
+    asked = {"max_ttft_s": (limits.max_ttft_s, ttft_s), "max_tpot_s": (limits.max_tpot_s, tpot_s)}
+    broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
+    if not broken or (overloaded(served) and served.question.gpus is not None):
+        return
+    reached = max(value / limit for limit, value in broken.values())
+    for factor in sorted({*WIDER, *({reached} if math.isfinite(reached) else ())}):
+        wider = {name: rounded(limit * factor, down=False) for name, (limit, _) in broken.items()}
+        words = " and ".join(f"{name} {value:g} instead of {broken[name][0]:g}" for name, value in wider.items())
+        yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
+
+
+def _opened(served: Served, gpus: int | None) -> Served | None:
+    """The service with its placement open, on so many GPUs; None where that is not possible."""
+    try:
+        return size(replace(served.question, gpus=gpus, fixed={}))
+    except InputError:
+        return None
+
+
+def _sizes(served: Served, after: Served) -> dict[str, object]:
+    """The sizes that the user fixed and that have to change, as keys."""
+    chosen = {name: int(getattr(after.placement, name)[0]) for name in served.question.fixed}
+    return {f"layout.{name}": value for name, value in chosen.items() if served.question.fixed[name] != value}
+
+
+def _words(values: dict[str, object]) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
+
+
+def _formats(served: Served, **named: str) -> dict[str, object]:
+    """Keys that set some formats: one by one, or as the scheme that the user wrote."""
+    job = served.question.job
+    if served.question.given.values.serve.scheme is None:
+        return {f"serve.{key}": name for key, name in named.items()}
+    weights = _bits(named.get("weights", job.scheme.weights))
+    multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT
+    cache = _bits(named.get("kv_cache", job.scheme.cache))
+    return {"serve.scheme": f"w{weights}a{8 if multiplied and weights <= 8 else 16}k{cache}"}
+
+
+def _bits(one: Format | str) -> int:
+    """Bits of a format without its scales: 4, 8, 16 or 32."""
+    if isinstance(one, Format):
+        return int(2 ** math.floor(math.log2(8.0 * one.element_bytes)))
+    return {"fp8": 8, "int8": 8}.get(one, 4)

@@ -1,0 +1,259 @@
+"""A scenario of inference with everything resolved: engine, formats, traffic, load, and what the placement may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.laws.device import Efficiency, supported_precisions
+from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.provenance import (
+    Choices,
+    collect,
+    gpu_count,
+    in_reading_order,
+    model_of,
+    price_per_gpu_hour,
+    relative,
+    server_of,
+    with_further,
+)
+from xe_sizer.scenario.read import Given
+from xe_sizer.serving.job import ServeJob, serve_job
+from xe_sizer.serving.traffic import Traffic
+from xe_sizer.software.engine import Engine, engine_names, load_engine
+from xe_sizer.software.number_formats import Format, Scheme, format_of, parse_scheme, scheme
+
+DEFAULT_ENGINE = "vllm"
+DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
+DEFAULT_PERCENTILE = 95.0
+DEFAULT_DRAFT_COST = 0.05
+PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
+NARROW_OF = {"fp8": "fp8", "fp4": "nvfp4", "int8": "int8", "int4": "int4-plain"}
+LOADS = ("request_rate", "concurrency", "batch")
+
+
+@dataclass(frozen=True, eq=False)
+class ServeQuestion:
+    """What is asked, resolved but for the placement and the number of replicas.
+
+    load : request_rate, concurrency, batch, or None: as much as a replica can take; `amount` of it
+    fixed : sizes of the placement that the user chose
+    """
+
+    given: Given
+    job: ServeJob
+    traffic: Traffic
+    load: str | None
+    amount: float
+    fixed: Mapping[str, int]
+    gpus: int | None
+    percentile: float
+    spare_replicas: int
+    price_per_gpu_hour: float | None
+    whole_nodes: bool
+    currency: str
+    resolved: Mapping[str, Any]
+    origin: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def resolve_serving(given: Given, registry: Registry) -> ServeQuestion:
+    """Everything that sizing an inference service needs.
+
+    Raises
+    ------
+    InputError : every unknown name, and every contradiction with model, hardware or engine
+    """
+    problems: list[Problem] = []
+    choices = Choices(given)
+    named: str | None = given.values.model
+    model = None if named is None else collect(problems, model_of, given, registry, choices)
+    server = collect(problems, server_of, given, registry, choices)
+    engine = collect(problems, _engine, given, choices)
+    gpus = gpu_count(choices, server)
+    found = None
+    if server and engine:
+        found = collect(problems, _scheme, given, choices, server.accelerator, model, engine)
+    problems += (*_conflicts(given, model, server, gpus), *_impossible(given, model, engine, found))
+    if problems or given.unread or not (model and server and engine and found):
+        raise InputError(in_reading_order(problems, given))
+    return _question(given, choices, model, server, engine, found, gpus)
+
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and engine have against the rest of it."""
+    further: list[Problem] = []
+    collect(further, resolve_serving, rest, registry)
+    return with_further(problems, further, rest)
+
+
+def _question(
+    given: Given, choices: Choices, model: ModelShape, server: Server, engine: Engine, found: Scheme, gpus: int | None
+) -> ServeQuestion:
+    values, chosen = given.values, given.values.efficiency
+    engine = _with_settings(engine, choices)
+    efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
+    load = _load(given, engine)
+    traffic = _traffic(choices)
+    question = ServeQuestion(
+        given=given,
+        job=serve_job(model, engine, found, server, efficiency),
+        traffic=traffic,
+        load=load,
+        amount=float(choices.settle(f"serve.{load}", 1)) if load else 0.0,
+        fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
+        gpus=gpus,
+        percentile=choices.settle("serve.percentile", DEFAULT_PERCENTILE),
+        spare_replicas=choices.settle("serve.spare_replicas", 0),
+        price_per_gpu_hour=price_per_gpu_hour(values.cost, server),
+        whole_nodes=values.cost.price_per_gpu_hour is None,
+        currency=values.cost.currency or server.price_currency,
+        resolved=choices.values,
+        origin=choices.origin,
+        warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
+    )
+    _record(given, choices)
+    return question
+
+
+def _engine(given: Given, choices: Choices) -> Engine:
+    """The engine that was named, else the stack where that is one, else the default."""
+    stack = given.values.stack
+    default = stack if stack in engine_names() else DEFAULT_ENGINE
+    name = choices.settle("serve.engine", default)
+    return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")))
+
+
+def _load(given: Given, engine: Engine) -> str | None:
+    """The load that is given; where an engine runs one batch after the other there is none but a batch."""
+    asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
+    return asked or ("batch" if engine.batching.batching == "static" else None)
+
+
+def _with_settings(engine: Engine, choices: Choices) -> Engine:
+    """The engine with the limits and the share of memory that the user gave."""
+    share = choices.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
+    most = choices.settle("serve.max_sequences", engine.batching.max_sequences, "stack")
+    tokens = choices.settle("serve.max_step_tokens", engine.batching.max_step_tokens, "stack")
+    return msgspec.structs.replace(
+        engine,
+        memory=msgspec.structs.replace(engine.memory, utilization=share),
+        batching=msgspec.structs.replace(engine.batching, max_sequences=most, max_step_tokens=tokens),
+    )
+
+
+def _scheme(given: Given, choices: Choices, gpu: Accelerator, model: ModelShape | None, engine: Engine) -> Scheme:
+    """Formats as given, else the published checkpoint's; activations follow weights that the accelerator multiplies.
+
+    The cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
+
+    Raises InputError for a precision or scheme that cannot be.
+    """
+    values, peaks = given.values, gpu.peak_flops_per_s
+    wide = "bf16" if "bf16" in peaks else "fp16"
+    if values.serve.scheme is not None:
+        where = given.locate(("serve", "scheme"))
+        try:
+            names = parse_scheme(choices.settle("serve.scheme", None), wide, peaks)
+        except InputError as error:
+            raise InputError(Problem(one.message, where, one.hint) for one in error.problems) from None
+        weights, activations, cache = (format_of(name) for name in names)
+        return scheme(weights, activations, cache, peaks)
+    precision = choices.settle("precision", wide) if values.precision is not None else wide
+    plain = wide if precision in ("tf32",) else NARROW_OF.get(precision, precision)
+    published = model.checkpoint_format if model and values.precision is None else None
+    weights = format_of(choices.settle("serve.weights", published or plain))
+    activations = format_of(choices.settle("serve.activations", _usual_activations(weights, wide, peaks)))
+    narrow_cache = weights.name in engine.memory.fp8_cache_with and "fp8" in peaks
+    cache = format_of(choices.settle("serve.kv_cache", "fp8" if narrow_cache else wide))
+    return scheme(weights, activations, cache, peaks)
+
+
+def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -> str:
+    """The weights' own format where the accelerator multiplies it, else 16 bit; 8-bit integers stay weight-only."""
+    if weights.peak in peaks and weights.name not in ("int8", "int4-plain"):
+        return weights.name
+    return wide
+
+
+def _traffic(choices: Choices) -> Traffic:
+    drafts = choices.settle("serve.draft_tokens", 0)
+    return Traffic(
+        inputs=choices.settle("serve.input_tokens", DEFAULT_INPUT_TOKENS),
+        outputs=choices.settle("serve.output_tokens", DEFAULT_OUTPUT_TOKENS),
+        input_spread=choices.settle("serve.input_spread", 0.0),
+        output_spread=choices.settle("serve.output_spread", 0.0),
+        prefix_hit_share=choices.settle("serve.prefix_hit_share", 0.0),
+        draft_tokens=drafts,
+        acceptance_rate=choices.settle("serve.acceptance_rate", 0.0) if drafts else 0.0,
+        draft_cost=choices.settle("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
+    )
+
+
+def _conflicts(given: Given, model: ModelShape | None, server: Server | None, gpus: int | None) -> Iterator[Problem]:
+    layout, values = given.values.layout, given.values
+    if server and values.precision is not None and values.precision not in supported_precisions(server.accelerator):
+        known = ", ".join(supported_precisions(server.accelerator))
+        message = f"{server.accelerator.name} has no {values.precision}"
+        yield Problem(message, given.locate(("precision",)), f"it has {known}; --weights keeps narrow weights anywhere")
+    if model and layout.tp and model.heads % layout.tp:
+        message = f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}"
+        yield Problem(message, given.locate(("layout", "tp")), None)
+    if model and layout.pp and layout.pp > model.layers:
+        message = f"pp {layout.pp} is above the {model.layers} layers of {model.name}"
+        yield Problem(message, given.locate(("layout", "pp")), None)
+    if model and layout.ep and layout.ep > 1 and not model.experts:
+        message = f"{model.name} has no experts to spread over ep {layout.ep}"
+        yield Problem(message, given.locate(("layout", "ep")), "leave ep out, or choose a mixture-of-experts model")
+    if model and layout.ep and model.experts and model.experts.count % layout.ep:
+        message = f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}"
+        yield Problem(message, given.locate(("layout", "ep")), None)
+    replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
+    if gpus and gpus < replica:
+        yield Problem(f"{gpus} GPUs are fewer than tp x pp x dp ({replica})", given.locate(("gpus",)), None)
+
+
+def _impossible(
+    given: Given, model: ModelShape | None, engine: Engine | None, found: Scheme | None
+) -> Iterator[Problem]:
+    """Loads that the engine does not take, and formats that the model's checkpoints cannot have."""
+    serve = given.values.serve
+    if engine and engine.batching.batching == "static":
+        for load in ("request_rate", "concurrency"):
+            if getattr(serve, load) is not None:
+                message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
+                hint = "give a batch, or an engine that batches continuously, such as vllm"
+                yield Problem(message, given.locate(("serve", load)), hint)
+    if model and found and found.weights.experts_only and not model.experts:
+        message = f"{found.weights.name} narrows experts alone, and {model.name} has none"
+        yield Problem(message, given.locate(("serve", "weights")), "nvfp4, int4 or awq narrow every linear layer")
+
+
+def _record(given: Given, choices: Choices) -> None:
+    """Keep what was given for the report."""
+    for section in ("layout", "limits", "cost", "efficiency", "serve"):
+        for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
+            if value is not None and f"{section}.{key}" in given.origin:
+                choices.settle(f"{section}.{key}", None)
+
+
+def _warnings(
+    model: ModelShape, server: Server, engine: Engine, traffic: Traffic, efficiency: Efficiency
+) -> Iterator[str]:
+    longest = traffic.inputs + traffic.outputs
+    if model.max_positions and longest > model.max_positions:
+        text = f"prompt and answer of {longest:,.0f} tokens are above the {model.max_positions:,} positions"
+        yield f"{text} that {model.name} was trained for"
+    yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
+    yield from (f"{server.name}: {assumption}" for assumption in server.assumptions)
+    if engine.vendors and server.accelerator.vendor not in engine.vendors:
+        yield f"{engine.name} runs on accelerators of {', '.join(engine.vendors)}, not on {server.accelerator.name}"
+    if server.accelerator.laws.assumed and not efficiency.fixed:
+        yield f"{server.accelerator.name}: operator laws borrowed from {server.accelerator.laws.assumed}"

@@ -1,0 +1,72 @@
+"""Which placements a replica may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.layout import Placements
+
+STAGES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+MORE_STAGES = (1, 2, 4)  # times the fewest that fit: what a deeper pipeline gains is looked at no further
+KEYS = ("tp", "pp", "ep", "dp")
+
+
+def legal_placements(job: ServeJob, fixed: Mapping[str, int], most_gpus: int | None) -> Placements:
+    """Every placement of a replica that the fixed sizes leave, smallest first; possibly none.
+
+    Tensor parallel ranks divide the heads and share a node. A pipeline goes on where more of them are not possible: at
+    the end of a node, or on GPUs that are not whole nodes where twice the ranks in half the stages come to another
+    number. Experts are split with the tensor ranks, given out whole to them, or to ranks that each serve sequences of
+    their own.
+    """
+    found = sorted(set(_candidates(job, fixed, most_gpus)), key=lambda sizes: (sizes[0] * sizes[1] * sizes[3], sizes))
+    legal = [sizes for sizes in found if most_gpus is None or sizes[0] * sizes[1] * sizes[3] <= most_gpus]
+    columns = list(zip(*legal, strict=True)) if legal else [()] * len(KEYS)
+    return Placements.of(**dict(zip(KEYS, columns, strict=True)))
+
+
+def worthwhile(placements: Placements, fitting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of each split of a layer the fewest stages that fit, twice and four times as many; the most where none fits."""
+    splits = np.stack([placements.tp, placements.ep, placements.dp])
+    _, split = np.unique(splits, axis=1, return_inverse=True)
+    fewest, most = np.full(len(placements), np.inf), np.zeros(len(placements))
+    np.minimum.at(fewest, split, np.where(fitting, placements.pp, np.inf))
+    np.maximum.at(most, split, placements.pp)
+    deeper = np.isin(placements.pp / fewest[split], MORE_STAGES)
+    return np.asarray(np.where(np.isfinite(fewest[split]), deeper, placements.pp == most[split]))
+
+
+def _candidates(job: ServeJob, fixed: Mapping[str, int], most_gpus: int | None) -> Iterator[tuple[int, int, int, int]]:
+    node = job.server.accelerators
+    odd = most_gpus is not None and most_gpus % node != 0
+    for tp in _sizes(fixed.get("tp"), node if job.engine.pipelined else 1):
+        if job.model.heads % tp:
+            continue
+        for pp in STAGES if "pp" not in fixed else (fixed["pp"],):
+            if pp > job.model.layers:
+                continue
+            for ep, dp in _expert_sizes(job, fixed, tp, node):
+                wider = job.engine.pipelined and not fixed and 2 * tp * dp <= node and job.model.heads % (2 * tp) == 0
+                if pp == 1 or not wider or (odd and pp % 2):
+                    yield tp, pp, ep, dp
+
+
+def _expert_sizes(job: ServeJob, fixed: Mapping[str, int], tp: int, node: int) -> Iterator[tuple[int, int]]:
+    experts = job.model.experts
+    for dp in _sizes(fixed.get("dp"), node if experts and tp == 1 else 1):
+        # Ranks that serve sequences of their own hold whole experts; else a rank would miss the others' partial sums.
+        choices = {tp * dp} if dp > 1 else {1, tp} if "ep" not in fixed else {fixed["ep"]}
+        for ep in choices if experts else {1}:
+            if fixed.get("ep", ep) == ep and tp * dp % ep == 0 and (not experts or experts.count % ep == 0):
+                yield ep, dp
+
+
+def _sizes(fixed: int | None, most: int) -> list[int]:
+    """The fixed size, else powers of two up to the most."""
+    if fixed is not None:
+        return [fixed]
+    return [2**power for power in range(max(most, 1).bit_length())]

@@ -1,0 +1,267 @@
+"""What a software stack does: kernels, states, overlap, defaults. Data, one YAML file a stack.
+
+A stack names a `parent` and overrides what differs; the root of all is `generic`.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.graph.operators import Kernels
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
+from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.units import MICRO, MILLI
+
+# The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
+SomeBytes = Annotated[float, msgspec.Meta(gt=0, le=64)]
+Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class KernelChoice(_Part, frozen=True):
+    """`attention_family` is the law in the accelerator's profile that the stack's flash kernel follows."""
+
+    norm: Literal["fused", "eager"]
+    rotary: Literal["fused", "eager"]
+    activation: Literal["fused", "native", "eager"]
+    loss: Literal["fused", "vocab-parallel", "in-place", "flash", "gathered", "eager"]
+    attention: Literal["flash", "sdpa", "eager"]
+    attention_family: Literal["flash-1", "flash-2", "flash-3"]
+    fused_qkv: bool
+    fused_gate_up: bool
+    repeats_kv: bool
+    softmax: Literal["float32", "fused"]
+    dropout: bool
+    selective: Literal["attention", "alternate"]
+
+
+class States(_Part, frozen=True):
+    """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of each optimizer's moments.
+
+    `quantised_upcast` where embedding, norms and head of a quantised model become float32, and the logits with them.
+    `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
+
+    `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
+    where gradient buffers are allocated once and not freed between optimizer steps; `updates_in_backward` where one
+    GPU updates a weight as soon as its gradient is there, and frees that.
+    """
+
+    trained_weight_bytes: SomeBytes
+    gradient_bytes: SomeBytes
+    master_bytes: Bytes
+    moment_bytes: dict[str, Bytes]
+    frozen_bytes: SomeBytes
+    adapter_weight_bytes: SomeBytes
+    autocast: bool
+    frozen_gradients: bool
+    quantised_upcast: bool
+    gradients_persist: bool
+    updates_in_backward: bool
+    gather_bytes: SomeBytes
+    reduce_bytes: SomeBytes
+
+
+class Host(_Part, frozen=True):
+    """`sharded_adapter_us`: what an adapter factor costs a pass where FSDP wraps each in a unit of its own."""
+
+    forward_launch_us: Duration
+    backward_launch_us: Duration
+    step_overhead_ms: Duration
+    micro_batch_overhead_ms: Duration
+    sharded_adapter_us: Duration
+    cpu_adam_gb_per_s_per_node: Rate
+
+
+class Overlap(_Part, frozen=True):
+    """Share of each exchange that compute hides when there is enough of it."""
+
+    tensor_parallel: Share
+    context_parallel: Share
+    expert_parallel: Share
+    pipeline: Share
+    data_parallel: Share
+    sharding: Share
+
+
+class Efficiency(_Part, frozen=True):
+    """Factors on the accelerator's laws; 1 means as measured. `experts` is for their grouped products."""
+
+    matmul: Factor
+    experts: Factor
+    attention: Factor
+    memory_bound: Factor
+    collectives: Factor
+
+
+class TypicalCautious(_Part, frozen=True):
+    """A size [GiB] that varies between runs: what is usual, and what a verdict must reckon with."""
+
+    typical: Gib
+    cautious: Gib
+
+
+class TypicalCautiousShare(_Part, frozen=True):
+    """The same for a share."""
+
+    typical: Share
+    cautious: Share
+
+
+class MemoryAround(_Part, frozen=True):
+    """Memory beside the tensors. `slack_share` is what the allocator reserves beyond the live tensors;
+    `error_share` how far the tensors themselves may be off."""
+
+    context_gib: TypicalCautious
+    communicator_gib: TypicalCautious
+    workspace_gib: TypicalCautious
+    slack_share: TypicalCautiousShare
+    error_share: Share
+    bucket_gib: Gib
+    optimizer_transient: Literal["multi-tensor", "fused"]
+
+
+class Defaults(_Part, frozen=True):
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
+    optimizer: str
+    padding: Literal[
+        "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
+    ]  # fmt: skip
+    recompute: Literal["none", "selective", "full"]
+    sequence_parallel: bool
+    zero: ZeroStages
+    reduces_every_micro_batch: bool
+    pad_to_multiple: AtLeastOne
+    lora_rank: AtLeastOne
+    lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+class Supports(_Part, frozen=True):
+    tensor_parallel: bool
+    pipeline_parallel: bool
+    context_parallel: bool
+    expert_parallel: bool
+    zero: ZeroStages
+    offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
+
+
+class Stack(_Part, frozen=True):
+    """One stack, complete. `uncertainty` is its relative error, assumed unless `calibrated_on` names measurements."""
+
+    name: str
+    describes: str
+    source: str
+    kernels: KernelChoice
+    states: States
+    host: Host
+    overlap: Overlap
+    efficiency: Efficiency
+    memory: MemoryAround
+    defaults: Defaults
+    supports: Supports
+    uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
+    expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    parent: str | None = None
+    calibrated_on: str | None = None
+
+    @property
+    def forward_launch_s(self) -> float:
+        return self.host.forward_launch_us * MICRO
+
+    @property
+    def backward_launch_s(self) -> float:
+        return self.host.backward_launch_us * MICRO
+
+    @property
+    def step_overhead_s(self) -> float:
+        return self.host.step_overhead_ms * MILLI
+
+    @property
+    def micro_batch_overhead_s(self) -> float:
+        return self.host.micro_batch_overhead_ms * MILLI
+
+    @property
+    def sharded_adapter_s(self) -> float:
+        return self.host.sharded_adapter_us * MICRO
+
+    def graph_kernels(self, attention: str) -> Kernels:
+        """The graph's view of the stack, with the attention implementation that the job chose."""
+        chosen = self.kernels
+        return Kernels(
+            norm=chosen.norm,
+            rotary=chosen.rotary,
+            activation=chosen.activation,
+            attention=attention,
+            loss=chosen.loss,
+            fused_qkv=chosen.fused_qkv,
+            fused_gate_up=chosen.fused_gate_up,
+            repeats_kv=chosen.repeats_kv,
+            softmax=chosen.softmax,
+            dropout=chosen.dropout,
+            selective=chosen.selective,
+            expert_imbalance=self.expert_imbalance,
+        )
+
+
+FOLDER = Path(__file__).parent / "stacks"
+
+
+def stack_names() -> tuple[str, ...]:
+    return shipped_names(FOLDER)
+
+
+def stacks_with(way: str) -> tuple[str, ...]:
+    """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
+    return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
+
+
+def load_stack(name: str, where: Location | None = None) -> Stack:
+    """The stack of that name, or of a path to a user's own stack file.
+
+    Raises
+    ------
+    InputError : unknown name; problems in the file
+    """
+    path = find(name, FOLDER, "stack", where)
+    return _shipped(path) if path.parent == FOLDER else _load(path)
+
+
+@cache
+def _shipped(path: Path) -> Stack:
+    return _load(path)
+
+
+def _load(path: Path) -> Stack:
+    document = load_yaml(path)
+    stack = convert(read_inherited(document, FOLDER, "stack"), Stack, document.locate)
+    problems = list(_contradictions(stack, document))
+    if problems:
+        raise InputError(problems)
+    return stack
+
+
+def _contradictions(stack: Stack, document: Document) -> Iterator[Problem]:
+    """Defaults that the stack itself cannot do."""
+    known, wanted = stack.states.moment_bytes, stack.defaults.optimizer
+    if wanted not in known:
+        hint = did_you_mean(wanted, known) or f"it has {', '.join(known)}"
+        where = document.locate(("defaults", "optimizer"))
+        yield Problem(f"the default optimizer '{wanted}' has no 'moment_bytes'", where, hint)
+    for stage in stack.defaults.zero:
+        if stage not in stack.supports.zero:
+            where = document.locate(("defaults", "zero"))
+            yield Problem(f"the default ZeRO stage {stage} is not among those that it supports", where)

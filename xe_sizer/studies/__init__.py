@@ -1,0 +1,1 @@
+"""Questions asked many times: plans, fleets, comparisons, sensitivities, scaling, sweeps."""

@@ -1,0 +1,161 @@
+"""The service on many kinds of hardware, and the ways to run a replica that nothing beats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.result.serving import FleetOption, LeftOut, ParetoPoint, ReplicaLayout
+from xe_sizer.scenario.change import changed
+from xe_sizer.scenario.read import Given
+from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.queueing import curve
+from xe_sizer.serving.resolve import ServeQuestion, resolve_serving
+from xe_sizer.serving.sizing import Served, most_gpus, size
+from xe_sizer.serving.space import legal_placements
+from xe_sizer.serving.summary import cost_of, judged, meets, throughput_of
+
+MOST_POINTS = 24  # of a Pareto front
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """Answers on every kind of hardware, the best first, and what was left out."""
+
+    answers: tuple[Served, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def chosen(self) -> Served:
+        return self.answers[0]
+
+
+def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:
+    """Size the service on each kind of hardware.
+
+    hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
+    The best keeps every limit at the lowest price an hour; where not all that do have a price in one currency, at the
+    lowest design power; of one price the one that makes tokens fastest.
+
+    Raises
+    ------
+    InputError : what the user can mend; hardware that the model cannot run on is left out, unless all of it is
+    """
+    answers: list[Served] = []
+    left_out: list[LeftOut] = []
+    problems: list[Problem] = []
+    for keys in hardware:
+        try:
+            answers.append(size(resolve_serving(changed(given, keys) if keys else given, registry)))
+        except InputError as error:
+            if len(hardware) == 1:
+                raise
+            problems += error.problems
+            left_out.append(LeftOut(name=str(next(iter(keys.values()), "")), reason=error.problems[0].message))
+    if not answers:
+        raise InputError(list(dict.fromkeys(problems)))
+    kept = [meets(one) for one in answers]
+    priced = _one_currency([one for one, keeps in zip(answers, kept, strict=True) if keeps])
+    order = sorted(
+        range(len(answers)),
+        key=lambda place: (
+            not kept[place],
+            not answers[place].fits,
+            _expense(answers[place], priced),
+            judged(answers[place])[1],
+        ),
+    )
+    return Fleet(tuple(answers[place] for place in order), tuple(left_out))
+
+
+def _one_currency(answers: Sequence[Served]) -> bool:
+    """Whether prices can be compared: all are known, in one currency."""
+    known = all(one.cost_per_hour is not None for one in answers)
+    return bool(answers) and known and len({one.question.currency for one in answers}) == 1
+
+
+def one_price(given: Given) -> Iterator[str]:
+    """A warning where every kind of hardware is charged what the user gave for one."""
+    price = given.values.cost.price_per_gpu_hour
+    if price is not None:
+        yield f"every kind of hardware is charged the same {price:g} per GPU-hour: without it, power decides"
+
+
+def _expense(served: Served, priced: bool) -> float:
+    """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
+    found = served.cost_per_hour if priced else power_w(served)
+    return math.inf if found is None else found
+
+
+def power_w(served: Served) -> float | None:
+    """Design power of all GPUs [W]."""
+    tdp_w = served.question.job.server.accelerator.tdp_w
+    return None if tdp_w is None else tdp_w * served.gpus
+
+
+def option(served: Served) -> FleetOption:
+    """One answer as a line of the comparison."""
+    ttft_s, tpot_s, _ = judged(served)
+    server, cost = served.question.job.server, cost_of(served)
+    return FleetOption(
+        gpu=server.accelerator.name,
+        server=server.name,
+        gpus=served.gpus,
+        replicas=served.replicas,
+        layout=layout_of(
+            served.placement.tp[0], served.placement.pp[0], served.placement.ep[0], served.placement.dp[0]
+        ),
+        fits=served.fits,
+        meets_limits=meets(served),
+        ttft_s=ttft_s if math.isfinite(ttft_s) else None,
+        tpot_s=tpot_s if math.isfinite(tpot_s) else None,
+        output_tokens_per_s_per_gpu=throughput_of(served).output_tokens_per_s_per_gpu,
+        utilisation=served.utilisation,
+        cost_per_hour=cost.per_hour,
+        cost_per_million_output_tokens=cost.per_million_output_tokens,
+        currency=served.question.currency,
+        power_w=power_w(served),
+    )
+
+
+def layout_of(tp: int, pp: int, ep: int, dp: int) -> ReplicaLayout:
+    return ReplicaLayout(tp=int(tp), pp=int(pp), ep=int(ep), dp=int(dp))
+
+
+def pareto(question: ServeQuestion) -> tuple[ParetoPoint, ...]:
+    """The ways to run a replica that no other beats in tokens a second per user and per GPU, fastest per user first.
+
+    Every placement with every number of requests inside, from one to as many as fit.
+    """
+    job, traffic = question.job, question.traffic
+    placements = legal_placements(job, question.fixed, most_gpus(question))
+    if not len(placements):
+        return ()
+    found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)
+    per_user = 1.0 / found.states.tpot_s
+    per_gpu = found.states.requests_per_s * traffic.outputs / placements.gpus
+    usable = np.broadcast_to(found.most >= 1.0, per_user.shape)
+    rows, columns = np.nonzero(usable)
+    order = np.lexsort((-per_gpu[rows, columns], -per_user[rows, columns]))
+    best, kept = 0.0, []
+    for place in order:
+        row, column = int(rows[place]), int(columns[place])
+        if per_gpu[row, column] > best:
+            best = float(per_gpu[row, column])
+            kept.append((row, column))
+    step = max(math.ceil(len(kept) / MOST_POINTS), 1)
+    return tuple(
+        ParetoPoint(
+            layout=layout_of(placements.tp[c], placements.pp[c], placements.ep[c], placements.dp[c]),
+            running_requests=float(found.states.running[r, c]),
+            tokens_per_s_per_user=float(per_user[r, c]),
+            output_tokens_per_s_per_gpu=float(per_gpu[r, c]),
+            ttft_s=float(found.states.step_s[r, c] / 2.0 + found.states.prefill_s[r, c]),
+        )
+        for r, c in kept[:-1:step] + kept[-1:]
+    )

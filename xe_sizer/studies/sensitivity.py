@@ -1,0 +1,224 @@
+"""One job with one factor moved at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from xe_sizer.errors import InputError
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.hardware import Accelerator
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.result.common import SCHEMA_VERSION
+from xe_sizer.result.studies import (
+    Effect,
+    Factor,
+    Outcome,
+    Sensitivity,
+)
+from xe_sizer.scenario.change import changed
+from xe_sizer.scenario.read import Given
+from xe_sizer.studies.plan import searched
+from xe_sizer.training.device import device_of
+from xe_sizer.training.resolve import Question, resolve
+from xe_sizer.training.sizing import Priced, price
+from xe_sizer.training.summary import scenario_of
+
+HALF, DOUBLE = 0.5, 2.0
+METHODS = ("pretrain", "sft", "lora", "qlora")  # from the one that needs most to the one that needs least
+CLEARLY = 1.1  # a step of a factor changes it by more than this
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One step of a factor in words: scenario keys that change, or the hardware in place.
+
+    gpu : another accelerator in the same server; scale_out : factor on the rate between nodes
+    """
+
+    words: str
+    values: Mapping[str, object] = field(default_factory=dict)
+    gpu: str | None = None
+    scale_out: float = 1.0
+
+
+def sensitivity(given: Given, registry: Registry) -> Sensitivity:
+    """What each of seven factors is worth, moved by a step each way; the widest effect first.
+
+    Factors: those of the design guide on sizing for model customization (data, model size, method, batch size, GPUs
+    and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
+    out.
+    """
+    base = price(resolve(given, registry))
+    moved = (
+        ("data size", _data(base)),
+        ("model size", _sizes(base, registry)),
+        ("training method", _methods(base)),
+        ("batch size", _batches(base)),
+        ("GPUs and links", [*_gpus(base, registry), *_links(base)]),
+        ("parallelism", _layouts(base)),
+    )
+    factors = [_factor(name, steps, base, registry) for name, steps in moved]
+    factors.append(Factor(name="deadline", effects=tuple(_deadline(base))))
+    ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
+    scenario = scenario_of(base.question)
+    return Sensitivity(schema_version=SCHEMA_VERSION, scenario=scenario, base=_outcome(base), factors=tuple(ranked))
+
+
+def _width(factor: Factor) -> float:
+    """Largest change of the time, or of the GPUs, as a logarithm; what does not fit changes nothing."""
+    possible = [effect for effect in factor.effects if effect.outcome.fits]
+    sizes = (max(abs(math.log(effect.time_ratio)), abs(math.log(effect.gpus_ratio))) for effect in possible)
+    return max(sizes, default=0.0)
+
+
+def _factor(name: str, steps: Iterable[_Step], base: Priced, registry: Registry) -> Factor:
+    effects = []
+    for step in steps:
+        try:
+            after = price(_moved(base, step, registry))
+        except InputError:
+            continue
+        effects.append(_effect(step.words, base, after))
+    return Factor(name=name, effects=tuple(effects))
+
+
+def _moved(base: Priced, step: _Step, registry: Registry) -> Question:
+    """The job a step away: on the same GPUs and with the same batch unless the step changes them."""
+    same = {"gpus": base.gpus, "train.global_batch": base.question.job.global_batch}
+    question = resolve(changed(base.question.given, {**same, **step.values}), registry)
+    job = question.job
+    network = replace(job.network, scale_out_bytes_per_s=job.network.scale_out_bytes_per_s * step.scale_out)
+    job = replace(job, network=network)
+    if step.gpu is not None:
+        gpu = registry.accelerator(step.gpu)
+        device = device_of(gpu, job.stack, job.precision, question.efficiency)
+        job = replace(job, server=replace(job.server, accelerator=gpu), device=device)
+    return replace(question, job=job)
+
+
+def _outcome(priced: Priced) -> Outcome:
+    return Outcome(
+        fits=priced.fits,
+        gpus=priced.gpus,
+        minimum=priced.minimum,
+        total_s=priced.total_s,
+        gpu_hours=priced.gpu_hours,
+        peak_bytes=priced.peak_bytes,
+        usable_bytes=priced.usable_bytes,
+        price=priced.cost,
+        currency=None if priced.cost is None else priced.question.currency,
+    )
+
+
+def _effect(words: str, base: Priced, after: Priced) -> Effect:
+    return Effect(
+        step=words,
+        outcome=_outcome(after),
+        time_ratio=after.total_s / base.total_s,
+        gpus_ratio=after.gpus / base.gpus,
+        memory_ratio=after.peak_bytes / base.peak_bytes,
+        gpu_hours_ratio=after.total_s * after.gpus / (base.total_s * base.gpus),
+    )
+
+
+def _data(base: Priced) -> Iterator[_Step]:
+    """Half and twice the steps over data of the same kind."""
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        steps = max(round(base.question.job.steps * factor), 1)
+        yield _Step(f"{words} the data", {"train.steps": steps})
+
+
+def _sizes(base: Priced, registry: Registry) -> Iterator[_Step]:
+    """The next smaller and the next larger model of the family."""
+    own = base.question.job.model
+    kin = [registry.model(name) for name in registry.names("model") if _kin(name, own.name)]
+    family = [model for model in kin if model.family == own.family]
+    sized = sorted((count_parameters(model).total, model.name) for model in family)
+    total = count_parameters(own).total
+    smaller = [name for size, name in sized if size < total / CLEARLY][-1:]
+    larger = [name for size, name in sized if size > total * CLEARLY][:1]
+    for name in (*smaller, *larger):
+        yield _Step(name, {"model": name})
+
+
+def _kin(name: str, own: str) -> bool:
+    """Names of one family: everything before the first size or version."""
+    return name.split("-")[0] == own.split("-")[0]
+
+
+def _methods(base: Priced) -> Iterator[_Step]:
+    job = base.question.job.method.name
+    if job in METHODS:
+        place = METHODS.index(job)
+        for other in METHODS[max(place - 1, 1) : place + 2]:
+            if other != job:
+                yield _Step(f"{other} instead of {job}", {"job": other})
+
+
+def _batches(base: Priced) -> Iterator[_Step]:
+    """Half and twice the sequences a step, over the same data."""
+    job = base.question.job
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        values = {"train.global_batch": round(job.global_batch * factor), "train.steps": round(job.steps / factor) or 1}
+        yield _Step(f"{words} the batch", values)
+
+
+def _gpus(base: Priced, registry: Registry) -> Iterator[_Step]:
+    """Half and twice the GPUs; in the same servers the vendor's next slower, faster and larger accelerator."""
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        if base.gpus * factor >= 1:
+            yield _Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
+    own = base.question.job.server.accelerator
+    peak = _peak(own)
+    others = [(_peak(other), other.memory_bytes, other.name) for other in _in_such_servers(base, registry)]
+    slower = [name for rate, _, name in sorted(others) if rate < peak / CLEARLY][-1:]
+    faster = [name for rate, _, name in sorted(others) if rate > peak * CLEARLY][:1]
+    roomier = [name for rate, size, name in sorted(others) if rate == peak and size > own.memory_bytes * CLEARLY][:1]
+    for name in (*slower, *roomier, *faster):
+        yield _Step(name, gpu=name)
+
+
+def _in_such_servers(base: Priced, registry: Registry) -> list[Accelerator]:
+    """The vendor's accelerators that servers of the same build carry and that know the job's precision."""
+    job = base.question.job
+    own = job.server.accelerator
+    servers = (registry.server(name) for name in registry.names("server"))
+    found = {
+        server.accelerator.name: server.accelerator
+        for server in servers
+        if (server.accelerators, server.scale_up) == (job.server.accelerators, job.server.scale_up)
+    }
+    return [gpu for gpu in found.values() if gpu.vendor == own.vendor and job.precision in supported_precisions(gpu)]
+
+
+def _peak(gpu: Accelerator) -> float:
+    peaks = gpu.peak_flops_per_s
+    return peaks.get("bf16") or peaks.get("fp16") or max(peaks.values())
+
+
+def _links(base: Priced) -> Iterator[_Step]:
+    """Half and twice the network between nodes, where the job spans several."""
+    if base.gpus > base.question.job.network.node_ranks:
+        for words, factor in (("half", HALF), ("twice", DOUBLE)):
+            yield _Step(f"{words} the network between nodes", scale_out=factor)
+
+
+def _layouts(base: Priced) -> Iterator[_Step]:
+    """Half and twice the tensor and pipeline parallelism."""
+    for name in ("tp", "pp"):
+        size = int(getattr(base.layouts, name)[0])
+        for other in (2 * size, size // 2):
+            if other:
+                yield _Step(f"{name} {other} instead of {size}", {f"layout.{name}": other})
+
+
+def _deadline(base: Priced) -> Iterator[Effect]:
+    """The fewest GPUs that end in half and in twice the time."""
+    found = searched(replace(base.question.without_layout(), gpus=None), every_way=False)
+    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        in_time = [one for one in found if one.total_s <= base.total_s * factor]
+        if in_time:
+            yield _effect(f"{words} the time", base, min(in_time, key=lambda one: (one.gpus, one.total_s)))

@@ -1,0 +1,166 @@
+"""What a scenario asks that its model, its hardware or its stack cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xe_sizer.errors import Problem, did_you_mean
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.hardware import Server
+from xe_sizer.scenario.read import Given
+from xe_sizer.scenario.schema import LayoutSection
+from xe_sizer.software.stack import Stack, stacks_with
+
+PARALLEL_WAYS = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+}  # layout key: what a stack's `supports` calls it
+
+
+def conflicts(
+    given: Given,
+    model: ModelShape | None,
+    server: Server | None,
+    stack: Stack | None,
+    precision: str | None,
+    gpus: int | None,
+) -> Iterator[Problem]:
+    """Every conflict, each with the place of the key and, where there is one, what to write instead.
+
+    None stands for what is not known: the checks that need it are left out.
+    """
+
+    def problem(key: str, message: str, hint: str | None = None) -> Problem:
+        return Problem(message, given.locate(tuple(key.split("."))), hint)
+
+    if server is not None:
+        yield from _precision(server, precision, problem)
+        yield from _nodes(given, server, problem)
+    if model is not None:
+        yield from _divisibility(given, model, problem)
+    if stack is not None:
+        yield from _support(given, stack, problem)
+    yield from _pipeline(given, problem)
+    yield from _counts(given, gpus, problem)
+    yield from _sequences(given, problem)
+    yield from _batch(given, gpus, problem)
+
+
+def _precision(server: Server, precision: str | None, problem: Any) -> Iterator[Problem]:
+    known = supported_precisions(server.accelerator)
+    if precision is not None and precision not in known:
+        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
+
+
+def _counts(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
+    """GPUs that nodes add up to; those that the scenario names itself were checked when it was read."""
+    if gpus is None or given.values.gpus is not None:
+        return
+    layout, maximum = given.values.layout, given.values.limits.max_gpus
+    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
+    if gpus % group:
+        sizes = f"tp x pp x cp x dp = {group}"
+        yield problem("nodes", f"{gpus} GPUs cannot hold a layout of {sizes}", f"give a multiple of {group} GPUs")
+    if maximum is not None and gpus > maximum:
+        yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
+
+
+def _support(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
+    """What the stack does not have: an optimizer, ways of spreading the model."""
+    layout, supports = given.values.layout, stack.supports
+    optimizer = given.values.optimizer or stack.defaults.optimizer
+    if optimizer not in stack.states.moment_bytes:
+        hint = did_you_mean(optimizer, stack.states.moment_bytes)
+        yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)
+    for key, way in PARALLEL_WAYS.items():
+        if (getattr(layout, key) or 1) > 1 and not getattr(supports, way):
+            hint = f"stacks with it: {', '.join(stacks_with(way))}"
+            yield problem(f"layout.{key}", f"{stack.name} has no {key}", hint)
+    if layout.zero is not None and layout.zero not in supports.zero:
+        yield problem(
+            "layout.zero",
+            f"{stack.name} has no ZeRO stage {layout.zero}",
+            f"it has {', '.join(map(str, supports.zero))}",
+        )
+    if layout.offload is not None and layout.offload not in supports.offload:
+        yield problem(
+            "layout.offload",
+            f"{stack.name} cannot offload {layout.offload}",
+            f"it has {', '.join(supports.offload)}",
+        )
+
+
+def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:
+    layout = given.values.layout
+    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
+        message = f"ZeRO stage {layout.zero} does not go with pipeline stages"
+        yield problem("layout.zero", message, "use zero 1, or pp 1")
+
+
+def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:
+    gpus, nodes, each = given.values.gpus, given.values.nodes, server.accelerators
+    if gpus is not None and nodes is not None and gpus != nodes * each:
+        message = f"{gpus} GPUs are asked for, but {nodes} nodes of {each} have {nodes * each}"
+        yield problem("nodes", message, "give one of the two")
+
+
+def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
+    """What splits sequences needs something to split, and over whom."""
+    layout, seq_len = given.values.layout, given.values.train.seq_len
+    if layout.sequence_parallel and layout.tp == 1:
+        yield problem("layout.sequence_parallel", "sequence_parallel needs tp above 1", "it splits norms over tp")
+    if layout.cp and layout.cp > 1 and seq_len and seq_len % (2 * layout.cp):
+        message = f"cp {layout.cp} does not divide sequences of {seq_len} tokens"
+        yield problem("layout.cp", message, f"each GPU gets two chunks: give a multiple of {2 * layout.cp} tokens")
+
+
+def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
+    layout = given.values.layout
+    if layout.tp and model.heads % layout.tp:
+        yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
+    yield from _whole_stages(layout, model, problem)
+    if layout.ep and layout.ep > 1:
+        if model.experts is None:
+            yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
+        elif model.experts.count % layout.ep:
+            yield problem(
+                "layout.ep",
+                f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}",
+            )
+
+
+def _whole_stages(layout: LayoutSection, model: ModelShape, problem: Any) -> Iterator[Problem]:
+    """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
+    hint = (
+        None if layout.uneven_stages else "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer"
+    )
+    for key, stages, words in (
+        ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
+        ("layout.vpp", (layout.pp or 1) * (layout.vpp or 1), f"pp x vpp = {(layout.pp or 1) * (layout.vpp or 1)}"),
+    ):
+        if key == "layout.vpp" and not (layout.vpp and layout.pp):
+            continue
+        if stages > model.layers:
+            yield problem(key, f"{words} is more than the {model.layers} layers of {model.name}")
+        elif model.layers % stages and not layout.uneven_stages:
+            yield problem(key, f"{words} does not divide the {model.layers} layers of {model.name}", hint)
+
+
+def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
+    layout, train = given.values.layout, given.values.train
+    fixed_model_parallel = layout.tp and layout.pp
+    if gpus is None or train.global_batch is None or not (layout.dp or fixed_model_parallel):
+        return
+    dp = layout.dp or max(gpus // ((layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)), 1)
+    share = dp * (train.micro_batch or 1)
+    if train.global_batch % share:
+        words = f"dp {dp} x micro-batch {train.micro_batch}" if train.micro_batch else f"dp {dp}"
+        yield problem(
+            "train.global_batch",
+            f"a global batch of {train.global_batch} cannot be split over {words}",
+            f"give a multiple of {share}",
+        )

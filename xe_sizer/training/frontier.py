@@ -1,0 +1,137 @@
+"""The best layouts on every number of GPUs, out of all of them, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.graph.operators import Array
+from xe_sizer.training.choose import TIE, spare_bytes
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import IntArray, Layouts
+from xe_sizer.training.memory import fits, memory_ledger
+from xe_sizer.training.step import timeline
+
+OFFLOADED = 1e18  # more bytes than any card has
+Progress = Callable[[int], None]
+Deadline = Callable[[IntArray], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """One layout for every number of GPUs on which some layout fits, ascending.
+
+    step_s, peak_bytes : of each layout
+    considered, feasible : layouts that were legal, and those of them that fit
+    complete : False where the search was interrupted
+    """
+
+    layouts: Layouts
+    step_s: Array
+    peak_bytes: Array
+    considered: int
+    feasible: int
+    complete: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for."""
+
+    layouts: Layouts
+    step_s: Array
+    peak_bytes: Array
+    tight: NDArray[np.bool_]
+
+    @property
+    def burden(self) -> Array:
+        """What decides among layouts of one speed: nothing in host memory before anything there, then the peak."""
+        return self.peak_bytes + OFFLOADED * (self.layouts.offload > 0)
+
+    def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
+        return _Kept(self.layouts[index], self.step_s[index], self.peak_bytes[index], self.tight[index])
+
+    def __add__(self, other: _Kept) -> _Kept:
+        return _Kept(
+            Layouts.joined([self.layouts, other.layouts]),
+            np.concatenate([self.step_s, other.step_s]),
+            np.concatenate([self.peak_bytes, other.peak_bytes]),
+            np.concatenate([self.tight, other.tight]),
+        )
+
+
+def frontier(
+    job: Job,
+    chunks: Iterable[Layouts],
+    min_headroom_bytes: float = 0.0,
+    progress: Progress | None = None,
+    in_time_s: Deadline | None = None,
+) -> Frontier:
+    """Price every layout and keep, for each number of GPUs on which some layout fits, the fastest.
+
+    Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the
+    one with the most headroom, of those that are in time where some are. Layouts with something to spare go before
+    those that fit by a hair, as in `choose`. An interrupt ends the search with what has been found. Memory is priced
+    first and time for what fits; nothing that fits is left out.
+
+    progress : called with the number of layouts considered after each chunk
+    in_time_s : the longest step that meets the limits on given numbers of GPUs
+    """
+    kept: _Kept | None = None
+    considered = feasible = 0
+    complete = True
+    try:
+        for chunk in chunks:
+            found, fitting = _fitting(job, chunk, min_headroom_bytes)
+            if found is not None:
+                kept = _best(found if kept is None else kept + found)
+            considered, feasible = considered + len(chunk), feasible + fitting
+            if progress:
+                progress(considered)
+    except KeyboardInterrupt:
+        complete = False
+    if kept is None:
+        return Frontier(Layouts.none(), np.zeros(0), np.zeros(0), considered, feasible, complete)
+    late = kept.step_s > in_time_s(kept.layouts.gpus) if in_time_s else np.zeros(len(kept.layouts), dtype=bool)
+    chosen = kept[_chosen(kept, late)]
+    return Frontier(chosen.layouts, chosen.step_s, chosen.peak_bytes, considered, feasible, complete)
+
+
+def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept | None, int]:
+    ledger = memory_ledger(job, chunk)
+    ok = np.flatnonzero(fits(ledger, job, min_headroom_bytes))
+    if not ok.size:
+        return None, 0
+    roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
+    layouts = chunk[ok]
+    found = _Kept(layouts, timeline(job, layouts).step_s, ledger.peak_bytes[ok], ~roomy)
+    return _best(found), int(ok.size)
+
+
+def _best(found: _Kept) -> _Kept:
+    """What may be the answer for its number of GPUs: within TIE of the fastest, none as fast less of a burden."""
+    order = np.lexsort((found.burden, found.step_s, found.tight, found.layouts.gpus))
+    found = found[order]
+    key = found.layouts.gpus * 2 + found.tight
+    starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
+    sizes = np.diff(np.r_[starts, key.size])
+    near = found[found.step_s <= np.repeat(found.step_s[starts], sizes) * (1.0 + TIE)]
+    group = near.layouts.gpus * 2 + near.tight
+    keep = np.zeros(group.size, dtype=bool)
+    lowest, current = np.inf, -1
+    for index, (this, burden) in enumerate(zip(group.tolist(), near.burden.tolist(), strict=True)):
+        if this != current:
+            lowest, current = np.inf, this
+        if burden < lowest:
+            keep[index], lowest = True, burden
+    return near[keep]
+
+
+def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One layout for each number of GPUs: roomy before tight, in time before late, then the one with most headroom."""
+    order = np.lexsort((kept.burden, late, kept.tight, kept.layouts.gpus))
+    gpus = kept.layouts.gpus[order]
+    return order[np.r_[True, gpus[1:] != gpus[:-1]]]

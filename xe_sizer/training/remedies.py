@@ -1,0 +1,160 @@
+"""The levers: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
+
+Costs order what a user would rather do first: 1 changes nothing but a kernel or a batch's parts, 2 and 3 the
+layout or the optimizer's storage, 4 needs host memory, 5 and 6 other hardware, 7 and 8 are another training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.change import Change
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.memory import accumulates_whole_gradients
+from xe_sizer.training.sizing import LARGEST_SEARCH, Priced
+from xe_sizer.units import GIB
+
+Lever = Callable[[Priced, Registry], Iterator[Change]]
+
+SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
+SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
+NOTICEABLY = 1.1  # a larger card has at least this times the memory
+# Accelerators to suggest instead, by growing memory; the first larger ones that are sold in the same form.
+LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
+OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "parameters and optimizer in host memory"}
+
+
+def chunked_loss(priced: Priced, _: Registry) -> Iterator[Change]:
+    if priced.question.job.stack.kernels.loss != "fused":
+        yield Change("chunked cross-entropy without float32 logits", {"loss": "fused"}, 1)
+
+
+def earlier_reduction(priced: Priced, _: Registry) -> Iterator[Change]:
+    if accumulates_whole_gradients(priced.question.job, priced.layouts)[0]:
+        yield Change("gradients reduced in every micro-batch", {"train.reduce_every_micro_batch": True}, 1)
+
+
+def smaller_micro_batch(priced: Priced, _: Registry) -> Iterator[Change]:
+    micro = int(priced.layouts.micro_batch[0])
+    for smaller in sorted({micro // 2, micro // 4, 1}, reverse=True):
+        if 0 < smaller < micro and micro % smaller == 0:
+            yield Change(f"micro-batch {smaller} instead of {micro}", {"train.micro_batch": smaller}, 1)
+
+
+def recomputation(priced: Priced, _: Registry) -> Iterator[Change]:
+    for stronger in RECOMPUTE[int(priced.layouts.recompute[0]) + 1 :]:
+        yield Change(f"{stronger} recomputation", {"layout.recompute": stronger}, 2)
+
+
+def zero_stage(priced: Priced, _: Registry) -> Iterator[Change]:
+    layouts = priced.layouts
+    if int(layouts.dp[0]) * int(layouts.cp[0]) > 1:
+        for stage in priced.question.job.stack.supports.zero:
+            if stage > int(layouts.zero[0]) and (stage < 2 or int(layouts.pp[0]) == 1):
+                yield Change(f"ZeRO stage {stage}", {"layout.zero": stage}, 2)
+
+
+def tensor_parallel(priced: Priced, _: Registry) -> Iterator[Change]:
+    """Wider than the user fixed it; where it is open, the search has tried all widths."""
+    job, layouts, tp = priced.question.job, priced.layouts, int(priced.layouts.tp[0])
+    if job.stack.supports.tensor_parallel and "tp" in priced.question.fixed:
+        for times in (2, 4, 8):
+            whole = job.model.heads % (times * tp) == 0 and int(layouts.dp[0]) % times == 0
+            if whole and times * tp <= job.server.accelerators:
+                values = {"layout.tp": times * tp, **_fewer_replicas(priced, times)}
+                yield Change(f"tp {times * tp} instead of {tp}", values, 2)
+
+
+def pipeline_stages(priced: Priced, _: Registry) -> Iterator[Change]:
+    """More than the user fixed; where they are open, the search has tried all numbers."""
+    job, pp = priced.question.job, int(priced.layouts.pp[0])
+    if job.stack.supports.pipeline_parallel and "pp" in priced.question.fixed:
+        for times in (2, 4, 8):
+            if job.model.layers % (times * pp) == 0 and int(priced.layouts.dp[0]) % times == 0:
+                values = {"layout.pp": times * pp, **_fewer_replicas(priced, times)}
+                yield Change(f"pp {times * pp} instead of {pp}", values, 3)
+
+
+def _fewer_replicas(priced: Priced, times: int) -> dict[str, object]:
+    """The replicas that are left on the same GPUs, where the user fixed their number."""
+    return {"layout.dp": int(priced.layouts.dp[0]) // times} if "dp" in priced.question.fixed else {}
+
+
+def small_optimizer(priced: Priced, _: Registry) -> Iterator[Change]:
+    """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
+    job, on_card = priced.question.job, int(priced.layouts.offload[0]) == OFFLOAD.index("none")
+    if on_card and job.optimizer == "adamw" and "adamw-8bit" in job.stack.states.moment_bytes:
+        yield Change("8-bit AdamW", {"optimizer": "adamw-8bit"}, 3)
+
+
+def more_offload(priced: Priced, _: Registry) -> Iterator[Change]:
+    """States to the host; the equations say what it needs there, and whether the server has it.
+
+    Weights in 4 bit stay on the card: what ZeRO-Infinity streams is 16 bit (arXiv:2104.07857).
+    """
+    job, layouts = priced.question.job, priced.layouts
+    for code, name in enumerate(OFFLOAD):
+        streams = name != "params" or not job.method.quantised
+        if code > int(layouts.offload[0]) and name in job.stack.supports.offload and streams:
+            sharded = name == "params" and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
+            zero: dict[str, object] = {"layout.zero": 3} if sharded and int(layouts.zero[0]) < 3 else {}
+            words = f"ZeRO stage 3 with {OFFLOADED[name]}" if zero else OFFLOADED[name]
+            yield Change(words, {"layout.offload": name, **zero}, 4)
+
+
+def less_offload(priced: Priced, _: Registry) -> Iterator[Change]:
+    """States back to the card: for a host that is too small, or a run that is too slow."""
+    for name in reversed(OFFLOAD[: int(priced.layouts.offload[0])]):
+        words = "no offload" if name == "none" else f"only {OFFLOADED[name]}"
+        yield Change(words, {"layout.offload": name}, 2)
+
+
+def more_gpus(priced: Priced, _: Registry) -> Iterator[Change]:
+    most, minimum = priced.question.given.values.limits.max_gpus, priced.minimum
+    if minimum is not None and minimum > priced.gpus and (most is None or minimum <= most):
+        yield Change(f"{minimum} GPUs instead of {priced.gpus}", {"gpus": minimum}, 5)
+
+
+def other_counts(priced: Priced, _: Registry) -> Iterator[Change]:
+    most = priced.question.given.values.limits.max_gpus or LARGEST_SEARCH
+    for count in (priced.gpus // 2, 2 * priced.gpus, 4 * priced.gpus, 8 * priced.gpus):
+        if 0 < count <= most:
+            yield Change(f"{count} GPUs instead of {priced.gpus}", {"gpus": count}, 5)
+
+
+def larger_gpu(priced: Priced, registry: Registry) -> Iterator[Change]:
+    gpu = priced.question.job.server.accelerator
+    if priced.question.given.values.limits.max_cost is not None:
+        return  # the price that the user gave is not that of another card
+    for name in LARGER_GPUS:
+        larger = registry.accelerator(name)
+        if larger.memory_bytes > gpu.memory_bytes * NOTICEABLY:
+            size = f"{larger.memory_bytes / GIB:.0f} GiB"
+            yield Change(f"{name} ({size}) instead of {gpu.name}", {"gpu": name, "gpus": priced.gpus}, 6)
+
+
+def adapters(priced: Priced, _: Registry) -> Iterator[Change]:
+    job = priced.question.job
+    if job.method.name == "sft":
+        yield Change("LoRA instead of full fine-tuning", {"job": "lora"}, 7)
+        yield Change("QLoRA instead of full fine-tuning", {"job": "qlora"}, 8)
+    if job.method.name == "lora":
+        yield Change("QLoRA instead of LoRA", {"job": "qlora"}, 7)
+
+
+def shorter_sequences(priced: Priced, _: Registry) -> Iterator[Change]:
+    whole = priced.question.job.seq_len
+    for part in SHORTER:
+        tokens = whole // part
+        if tokens >= SHORTEST:
+            yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, 8)
+
+
+SAME_JOB: tuple[Lever, ...] = (
+    chunked_loss, earlier_reduction, smaller_micro_batch, recomputation, zero_stage, tensor_parallel, pipeline_stages,
+    small_optimizer, more_offload,
+)  # fmt: skip
+"""Levers that keep model, method, data and hardware, by cost."""
+OTHER_JOB: tuple[Lever, ...] = (more_gpus, larger_gpu, adapters, shorter_sequences)
+FOR_LIMITS: tuple[Lever, ...] = (less_offload, other_counts, larger_gpu, adapters, shorter_sequences)

@@ -1,0 +1,326 @@
+"""A scenario with everything resolved: names to profiles, gaps to the stack's defaults, contradictions to errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.laws.device import Efficiency, supported_precisions
+from xe_sizer.laws.hardware import Server
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.server import network
+from xe_sizer.scenario.provenance import (
+    Choices,
+    collect,
+    gpu_count,
+    in_reading_order,
+    model_of,
+    price_per_gpu_hour,
+    relative,
+    server_of,
+    with_further,
+)
+from xe_sizer.scenario.read import SERVE_LIMITS, Given, serves
+from xe_sizer.software.stack import Overlap, Stack, load_stack
+from xe_sizer.training.conflicts import conflicts
+from xe_sizer.training.device import device_of
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import WORDS
+from xe_sizer.training.methods import METHODS, Method, MethodOptions
+from xe_sizer.training.methods.lora import resolve_targets
+from xe_sizer.training.space import Rules
+from xe_sizer.training.workload import DEFAULT_SEQ_LEN, Workload, dataset_of, workload
+from xe_sizer.units import GIB
+
+DEFAULT_STACK = "generic"
+DEFAULT_JOB = "sft"
+DEFAULT_GLOBAL_BATCH = 128
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked, resolved but for the layout.
+
+    fixed : layout fields that the user chose, coded as in `Layouts`
+    whole_nodes : the price is a server's, which is rented or owned as a whole
+    resolved, origin : scenario keys with their values, and where each came from
+    """
+
+    given: Given
+    job: Job
+    fixed: Mapping[str, int]
+    gpus: int | None
+    min_headroom_bytes: float
+    price_per_gpu_hour: float | None
+    whole_nodes: bool
+    currency: str
+    efficiency: Efficiency
+    resolved: Mapping[str, Any]
+    origin: Mapping[str, str]
+    warnings: tuple[str, ...]
+    data_source: str | None
+
+    def without_layout(self) -> Question:
+        """The same question with the whole layout open."""
+        return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            model=self.job.model,
+            stack=self.job.stack,
+            node_ranks=self.job.server.accelerators,
+            global_batch=self.job.global_batch,
+            seq_len=self.job.seq_len,
+            splits_sequences=self.job.padding in ("packed", "to-seq-len"),
+            fixed=self.fixed,
+            uneven_stages=bool(self.given.values.layout.uneven_stages),
+            host_known=self.job.server.host_memory_bytes is not None,
+        )
+
+
+def _stack(given: Given, choices: Choices) -> Stack | None:
+    name = choices.settle("stack", DEFAULT_STACK)
+    return None if "stack" in given.unread else load_stack(relative(given, "stack", name), given.locate(("stack",)))
+
+
+def resolve(given: Given, registry: Registry) -> Question:
+    """Everything that the estimate needs.
+
+    Raises
+    ------
+    InputError : every unknown name, unsupported combination and contradiction with the model or hardware
+    """
+    if serves(given):
+        raise InputError(_inference(given))
+    problems: list[Problem] = []
+    question = _resolved(given, registry, problems)
+    if problems or question is None:
+        raise InputError(in_reading_order(problems, given))
+    return question
+
+
+def _inference(given: Given) -> Problem:
+    """What to say to a scenario that another command answers."""
+    asked = "the job is inference" if given.values.job else "a scenario with a 'serve' section and no job is inference"
+    hint = f"'xe-sizer serve{f' {given.path}' if given.path else ''}' sizes inference; --job sft and others are trained"
+    return Problem(asked, given.locate(("job",) if given.values.job else ("serve",), key=True), hint)
+
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
+    further: list[Problem] = []
+    _resolved(rest, registry, further)
+    return with_further(problems, further, rest)
+
+
+def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Question | None:
+    """The question, or None with every problem that can be found added to the list.
+
+    Where one name is unknown, the rest is still checked against what the other names stand for.
+    """
+    choices = Choices(given)
+    named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
+    model = None if named is None else collect(problems, model_of, given, registry, choices)
+    server = collect(problems, server_of, given, registry, choices)
+    if given.values.data.profile is not None:
+        collect(problems, dataset_of, given)
+    stack = collect(problems, _stack, given, choices)
+    job_name = choices.settle("job", DEFAULT_JOB)
+    # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
+    method = model and collect(problems, _method, choices, model, stack or load_stack(DEFAULT_STACK), job_name)
+    precision = _precision(choices, server, stack) if server and stack else given.values.precision
+    gpus = gpu_count(choices, server)
+    problems += conflicts(given, model, server, stack, precision, gpus)
+    if problems or given.unread or not (model and server and stack and method and precision):
+        return None
+    global_batch = choices.settle("train.global_batch", _default_global_batch(given, gpus))
+    seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
+    default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
+    padding = choices.settle("train.padding", default_padding, "stack")
+    work = collect(problems, workload, given, seq_len, global_batch, padding)
+    if work is None:
+        return None
+    return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
+
+
+def _question(
+    given: Given, choices: Choices, model: ModelShape, server: Server, stack: Stack, method: Method,
+    precision: str, gpus: int | None, global_batch: int, padding: str, work: Workload,
+) -> Question:  # fmt: skip
+    values, chosen = given.values, given.values.efficiency
+    efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
+    stack_used = _with_loss(stack, choices.settle("loss", stack.kernels.loss, "stack"))
+    stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
+    stack_used = _without_losses(stack_used, efficiency)
+    job = Job(
+        model=model,
+        method=method,
+        stack=stack_used,
+        server=server,
+        network=network(server),
+        device=device_of(server.accelerator, stack_used, precision, efficiency),
+        precision=precision,
+        optimizer=choices.settle("optimizer", stack.defaults.optimizer, "stack"),
+        attention=choices.settle("attention", stack.kernels.attention, "stack"),
+        lengths=work.lengths,
+        padding=padding,
+        seq_len=work.seq_len,
+        samples=work.samples,
+        global_batch=global_batch,
+        steps=work.steps,
+    )
+    _record(given, choices, work)
+    return Question(
+        given=given,
+        job=job,
+        fixed=_fixed(values.layout, values.train.micro_batch),
+        gpus=gpus,
+        min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
+        price_per_gpu_hour=price_per_gpu_hour(values.cost, server),
+        whole_nodes=values.cost.price_per_gpu_hour is None,
+        currency=values.cost.currency or server.price_currency,
+        efficiency=efficiency,
+        resolved=choices.values,
+        origin=choices.origin,
+        warnings=(*work.warnings, *_warnings(given, job, efficiency)),
+        data_source=work.source,
+    )
+
+
+def _with_loss(stack: Stack, loss: Any) -> Stack:
+    """The stack with the cross-entropy kernel that the user chose."""
+    kernels = msgspec.structs.replace(stack.kernels, loss=loss)
+    return msgspec.structs.replace(stack, kernels=kernels)
+
+
+def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
+    """The stack that reduces gradients as often as the user chose, or as its default has it."""
+    if every_micro_batch is None:
+        return stack
+    defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
+    return msgspec.structs.replace(stack, defaults=defaults)
+
+
+def _record(given: Given, choices: Choices, work: Workload) -> None:
+    """Keep what was given, and what the workload assumed, for the report."""
+    for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
+        for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
+            if value is not None and f"{section}.{key}" in given.origin:
+                choices.settle(f"{section}.{key}", None)
+    for key, value in work.defaults.items():
+        choices.note(key, value, "default")
+
+
+def at_the_speed_of_light(job: Job) -> Job:
+    """The same job with every peak reached and every exchange hidden, as `--ideal` prices it."""
+    ideal = Efficiency(ideal=True)
+    stack = _without_losses(job.stack, ideal)
+    device = device_of(job.server.accelerator, stack, job.precision, ideal)
+    return replace(job, stack=stack, device=device)
+
+
+def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
+    """Fixed fractions of the peaks leave no room for a host, and perhaps none for exchanges."""
+    if not efficiency.fixed:
+        return stack
+    host = msgspec.structs.replace(
+        stack.host,
+        forward_launch_us=0.0,
+        backward_launch_us=0.0,
+        step_overhead_ms=0.0,
+        micro_batch_overhead_ms=0.0,
+    )
+    if not efficiency.hides_exchanges:
+        return msgspec.structs.replace(stack, host=host)
+    hidden = dict.fromkeys(msgspec.structs.asdict(stack.overlap), 1.0)
+    return msgspec.structs.replace(stack, host=host, overlap=Overlap(**hidden))
+
+
+def _default_global_batch(given: Given, gpus: int | None) -> int:
+    """The smallest batch at or above the usual one that the given micro-batch, replicas and GPUs divide.
+
+    GPUs: their odd factor must go into the batch or the model; powers of two find their place in any layout.
+    """
+    odd = gpus or 1
+    while odd % 2 == 0:
+        odd //= 2
+    share = int((given.values.train.micro_batch or 1) * (given.values.layout.dp or 1))
+    if share % odd == 0:
+        return math.ceil(DEFAULT_GLOBAL_BATCH / share) * share
+    step = math.lcm(share, odd)
+    return step << max(math.ceil(math.log2(DEFAULT_GLOBAL_BATCH / step)), 0)
+
+
+def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
+    fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
+    if micro_batch is not None:
+        fixed["micro_batch"] = micro_batch
+    for name, words in WORDS.items():
+        if getattr(layout, name) is not None:
+            fixed[name] = words.index(getattr(layout, name))
+    if layout.sequence_parallel is not None:
+        fixed["sequence_parallel"] = int(layout.sequence_parallel)
+    return fixed
+
+
+def _method(choices: Choices, model: ModelShape, stack: Stack, job_name: str) -> Method:
+    uses_adapters = job_name in ("lora", "qlora")
+    prompt = choices.given.values.p_tuning
+    options = MethodOptions(
+        lora_rank=choices.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
+        lora_targets=choices.settle("lora.targets", _default_targets(model, stack), "stack") if uses_adapters else (),
+        virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
+        encoder_hidden=prompt.encoder_hidden,
+        adapter_element_bytes=stack.states.adapter_weight_bytes,
+        frozen_gradients=stack.states.frozen_gradients,
+    )
+    try:
+        return METHODS[job_name](model, options)
+    except InputError as error:
+        where = choices.given.locate(("lora", "targets"))
+        raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
+    """The stack's targets; all of attention for a model whose projections have other names (latent attention)."""
+    try:
+        resolve_targets(model, stack.defaults.lora_targets)
+    except InputError:
+        return ("attention",)
+    return stack.defaults.lora_targets
+
+
+def _precision(choices: Choices, server: Server, stack: Stack) -> str:
+    known = supported_precisions(server.accelerator)
+    default = stack.defaults.precision
+    return str(
+        choices.settle("precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack")
+    )
+
+
+def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
+    values, model = given.values, job.model
+    if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
+        asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
+        yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
+    if job.method.name not in ("lora", "qlora") and any(key.startswith("lora.") for key in given.origin):
+        yield f"lora settings have no effect on the job {job.method.name}"
+    if job.method.name != "p-tuning" and any(key.startswith("p_tuning.") for key in given.origin):
+        yield f"p_tuning settings have no effect on the job {job.method.name}"
+    served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
+    if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
+        served.add("serve settings")
+    if served:
+        yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
+    yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
+    yield from (f"{job.server.name}: {assumption}" for assumption in job.server.assumptions)
+    if job.server.accelerator.laws.assumed and not efficiency.fixed:
+        yield f"{job.server.accelerator.name}: operator laws borrowed from {job.server.accelerator.laws.assumed}"

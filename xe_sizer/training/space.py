@@ -1,0 +1,221 @@
+"""All legal layouts of a job on given numbers of GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+
+import numpy as np
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.software.stack import Stack
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
+
+LARGEST_LIST = 1 << 24
+FIELDS = tuple(field.name for field in fields(Layouts))
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
+
+    uneven_stages : chosen pipelines need not divide the layers; those that are tried still do
+    every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
+    parallelism
+    host_known : the host's memory is known
+    """
+
+    model: ModelShape
+    stack: Stack
+    node_ranks: int
+    global_batch: int
+    seq_len: int
+    splits_sequences: bool
+    fixed: Mapping[str, int]
+    uneven_stages: bool = False
+    every_way: bool = False
+    host_known: bool = False
+
+    def options(self, name: str, open_options: Iterable[int]) -> tuple[int, ...]:
+        return (self.fixed[name],) if name in self.fixed else tuple(open_options)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors of a positive number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def tensor_options(rules: Rules) -> tuple[int, ...]:
+    """TP divides the attention heads and stays inside a node, where its collectives are affordable."""
+    if not rules.stack.supports.tensor_parallel:
+        return rules.options("tp", (1,))
+    return rules.options(
+        "tp", (d for d in divisors(rules.model.heads) if d <= rules.node_ranks and rules.node_ranks % d == 0)
+    )
+
+
+def pipeline_options(rules: Rules) -> tuple[int, ...]:
+    """PP divides the layers."""
+    return rules.options("pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,))
+
+
+def context_options(rules: Rules) -> tuple[int, ...]:
+    """CP cuts every sequence into 2 CP chunks of equal work, so it needs sequences of a fixed, divisible length."""
+    possible = rules.stack.supports.context_parallel and rules.splits_sequences
+    sizes = (d for d in (1, 2, 4, 8, 16) if rules.seq_len % (2 * d) == 0 and rules.seq_len // d >= 2048)
+    return rules.options("cp", {1, *sizes} if possible else (1,))
+
+
+def expert_options(rules: Rules, ranks: int) -> tuple[int, ...]:
+    """EP divides the experts and the ranks of a pipeline stage."""
+    experts = rules.model.experts
+    if experts is None or not rules.stack.supports.expert_parallel:
+        return rules.options("ep", (1,))
+    return rules.options("ep", (d for d in divisors(experts.count) if ranks % d == 0))
+
+
+def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
+    """ZeRO stages of the stack; 2 and 3 re-shard in every micro-batch and do not go with pipelines."""
+    if rules.fixed.get("offload") == OFFLOAD.index("params"):
+        return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
+    if shards == 1:
+        lends = "params" in rules.stack.supports.offload and OFFLOAD.index("params") in offload_options(rules)
+        return rules.options("zero", (0, 3) if lends else (0,))
+    known = rules.stack.supports.zero if rules.every_way else rules.stack.defaults.zero
+    allowed = [stage for stage in known if pp == 1 or stage < 2]
+    return rules.options("zero", allowed or (0,))
+
+
+def offload_options(rules: Rules) -> tuple[int, ...]:
+    """Nothing, unless it is asked for, or everything is to be tried and it is known what the host can take."""
+    every = (OFFLOAD.index(name) for name in rules.stack.supports.offload)
+    return rules.options("offload", every if rules.every_way and rules.host_known else (OFFLOAD.index("none"),))
+
+
+def group_options(rules: Rules, ranks: int) -> tuple[int, ...]:
+    """All ranks share the states (0), or the groups that fill nodes or parts of them."""
+    smaller = (d for d in divisors(ranks) if 1 < d < ranks) if rules.every_way else ()
+    return rules.options("zero_group", (0, *smaller))
+
+
+def recompute_options(rules: Rules) -> tuple[int, ...]:
+    return rules.options("recompute", range(len(RECOMPUTE)))
+
+
+def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, int, int]]:
+    """Legal (gpus, tp, cp, pp, dp), by the number of GPUs."""
+    wanted = frozenset(counts)
+    replicas = rules.options("dp", divisors(rules.global_batch))
+    groups = [
+        (tp * cp * pp * dp, tp, cp, pp, dp)
+        for tp, cp, pp, dp in product(tensor_options(rules), context_options(rules), pipeline_options(rules), replicas)
+        if tp * cp * pp * dp in wanted and rules.global_batch % dp == 0
+    ]
+    return sorted(groups)
+
+
+def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[int, ...]]:
+    """Options of the inner fields for one combination of the outer ones."""
+    parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
+    chunks = divisors(rules.model.layers // pp) if pp > 1 and rules.model.layers % pp == 0 else (1,)
+    if rules.fixed.get("schedule"):
+        chunks = (2,) if rules.fixed["schedule"] == SCHEDULES.index("zb-v") else (1,)
+    return {
+        "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
+        "vpp": rules.options("vpp", chunks),
+        "ep": expert_options(rules, tp * cp * dp),
+        "zero": zero_options(rules, dp * cp, pp),
+        "micro_batch": rules.options("micro_batch", divisors(rules.global_batch // dp)),
+        "recompute": recompute_options(rules),
+        "offload": offload_options(rules),
+        "zero_group": group_options(rules, dp * cp),
+        "schedule": rules.options("schedule", (SCHEDULES.index("1f1b"),)),
+        "sequence_parallel": rules.options("sequence_parallel", (0, 1) if rules.every_way and tp > 1 else (parallel,)),
+    }  # fmt: skip
+
+
+def layout_chunks(rules: Rules, counts: Collection[int], size: int, thrifty: bool = False) -> Iterator[Layouts]:
+    """Every legal layout on each of the GPU counts, ascending, in chunks of at least `size` but the last.
+
+    thrifty : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
+    whether anything fits at all
+    """
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
+    held = 0
+    for _, *degrees in _groups(rules, counts):
+        block = _block(rules, *degrees)
+        if thrifty:
+            block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
+        shape = tuple(len(options) for options in block.values())
+        cells = np.unravel_index(np.arange(math.prod(shape)), shape)
+        for (name, options), cell in zip(block.items(), cells, strict=True):
+            columns[name].append(np.array(options, dtype=np.int64)[cell])
+        held += math.prod(shape)
+        if held >= size:
+            yield from _merged(columns, rules)
+            columns, held = {name: [] for name in FIELDS}, 0
+    if held:
+        yield from _merged(columns, rules)
+
+
+def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
+    """Combinations of the options before the rules between fields [-]."""
+    blocks = (_block(rules, *degrees) for _, *degrees in _groups(rules, counts))
+    return sum(math.prod(len(options) for options in block.values()) for block in blocks)
+
+
+def _merged(columns: Mapping[str, list[np.ndarray]], rules: Rules) -> Iterator[Layouts]:
+    """The legal ones of the combinations as one chunk; no chunk where none is legal."""
+    merged = {name: np.concatenate(columns[name]) for name in FIELDS if name != "grad_accum"}
+    per_rank = rules.global_batch // np.maximum(merged["dp"], 1)
+    merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
+    layouts = Layouts(**merged)
+    legal = _legal(layouts, rules)
+    if np.any(legal):
+        yield layouts[legal]
+
+
+def legal_layouts(rules: Rules, counts: Collection[int], thrifty: bool = False) -> Layouts:
+    """Every legal layout on each of the GPU counts; may be empty."""
+    chunks = list(layout_chunks(rules, counts, LARGEST_LIST, thrifty))
+    if not chunks:
+        return Layouts.none()
+    return chunks[0] if len(chunks) == 1 else Layouts.joined(chunks)
+
+
+def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
+    """Rules between fields, which a field that the user fixed may break on some of the others' values.
+
+    Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
+    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines; zero-bubble schedules fill
+    pipelines of one chunk a stage (ZB-V: of two); copies of sharded states hold whole groups of experts.
+    """
+    whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
+    chunks = layouts.pp * layouts.vpp
+    chunks_fit = (layouts.pp > 1) & (chunks <= rules.model.layers)
+    if not rules.uneven_stages:
+        chunks_fit &= rules.model.layers % chunks == 0
+    interleaved = (layouts.vpp == 1) | (chunks_fit & (layouts.grad_accum % layouts.pp == 0))
+    grouped = (layouts.tp * layouts.cp * layouts.dp) % layouts.ep == 0
+    staged = (layouts.pp == 1) | (layouts.zero < 2)
+    # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
+    sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
+    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
+    # A group shares its copies evenly; without ZeRO there is nothing to share.
+    ranks = np.maximum(layouts.zero_group, 1)
+    shared = (layouts.zero_group == 0) | (
+        (layouts.zero > 0) & (layouts.data_ranks % ranks == 0) & (layouts.expert_dp % layouts.zero_replicas == 0)
+    )
+    own_chunks = np.where(layouts.schedule == SCHEDULES.index("zb-v"), 2, 1)
+    ordered = (layouts.schedule == SCHEDULES.index("1f1b")) | ((layouts.pp > 1) & (layouts.vpp == own_chunks))
+    return np.asarray(ordered & shared & whole & interleaved & grouped & staged & sharded & offloads)
+
+
+def gpu_counts(node_ranks: int, limit: int) -> tuple[int, ...]:
+    """Counts worth trying: powers of two inside a node, then whole nodes in steps of at most a half."""
+    inside = [2**i for i in range(20) if 2**i < node_ranks]
+    nodes = sorted({base * 2**i for base in (1, 3) for i in range(14)})
+    return tuple(count for count in (*inside, *(node_ranks * n for n in nodes)) if count <= limit)

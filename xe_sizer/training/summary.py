@@ -1,0 +1,271 @@
+"""A priced question as the result that users read: the JSON contract filled in, in SI units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xe_sizer import __version__
+from xe_sizer.laws.energy import energy_kwh
+from xe_sizer.result.common import (
+    SCHEMA_VERSION,
+    Gpus,
+    Limit,
+    MemoryComponent,
+    Range,
+    Reason,
+    Source,
+    TimeComponent,
+    Verdict,
+)
+from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
+from xe_sizer.scenario.limits import limits_of, missed
+from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
+from xe_sizer.training.layout import WORDS, Layouts
+from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
+from xe_sizer.training.memory import MOMENTS, at_level
+from xe_sizer.training.resolve import Question, at_the_speed_of_light
+from xe_sizer.training.sizing import Priced
+from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
+from xe_sizer.training.step import timeline
+from xe_sizer.training.uncertainty import uncertainty
+from xe_sizer.units import GIB, HOUR_S
+
+COMPUTE = ("forward", "backward", "recompute")
+MOST_PADDING = 0.5  # share of padding from which it is worth a warning
+
+
+def summarise(priced: Priced) -> Result:
+    """Everything about a priced question but the advice."""
+    question, job = priced.question, priced.question.job
+    memory, time = _memory(priced), _time(priced)
+    cost = _cost(priced, time)
+    limits = _limits(priced, time, cost)
+    node = job.server.accelerators
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        tool_version=__version__,
+        scenario=scenario_of(question),
+        verdict=Verdict(
+            fits=priced.fits,
+            meets_limits=all(limit.ok for limit in limits),
+            reasons=_reasons(priced, memory, limits),
+            limits=limits,
+            margin=priced.margin,
+        ),
+        gpus=Gpus(
+            count=priced.gpus,
+            nodes=math.ceil(priced.gpus / node),
+            gpus_per_node=min(priced.gpus, node),
+            minimum_that_fits=priced.minimum,
+        ),
+        layout=layout_of(priced.layouts),
+        memory=memory,
+        time=time,
+        data=_data(priced),
+        cost=cost,
+        warnings=(*question.warnings, *_warnings(priced)),
+        sources=_sources(question),
+    )
+
+
+def scenario_of(question: Question) -> dict[str, Any]:
+    """Resolved keys, nested as in the scenario file, with the origin of each."""
+    job = question.job
+    return resolved_scenario(question.resolved, question.origin, job.model, job.server)
+
+
+def layout_of(layouts: Layouts) -> Layout:
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group")
+    sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
+    words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
+    return Layout(
+        **sizes,
+        **words,
+        sequence_parallel=bool(layouts.sequence_parallel[0]),
+    )
+
+
+def _memory(priced: Priced) -> Memory:
+    job, layouts = priced.question.job, priced.layouts
+    stage, moment = priced.ledger.worst()
+    typical = at_level(priced.ledger, job, layouts, "typical")
+    stages = int(layouts.pp[0])
+    number = 1 if stage == 0 else stages
+    components = tuple(
+        MemoryComponent(name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1])
+        for name, size in priced.ledger.at_peak().items()
+    )
+    peak = priced.peak_bytes
+    return Memory(
+        peak_bytes=peak,
+        usable_bytes=priced.usable_bytes,
+        headroom_bytes=priced.usable_bytes - peak,
+        phase=MOMENTS[moment],
+        gpu=f"pipeline stage {number} of {stages}",
+        components=components,
+        host_bytes=float(priced.ledger.host_bytes[0]),
+        host_available_bytes=job.server.host_memory_bytes,
+        allocated_bytes=float(typical.tensor_peak_bytes[0]),
+        reserved_bytes=float(typical.reserved_peak_bytes[0]),
+        device_bytes=float(typical.peak_bytes[0]),
+        error_share=job.stack.memory.error_share,
+        trainable_parameters=job.method.trainable_parameters(job.model),
+        moments=tuple(MomentMemory(name=name, bytes=size) for name, size in priced.ledger.over_time().items()),
+    )
+
+
+def _time(priced: Priced) -> Time:
+    job, line = priced.question.job, priced.timeline
+    seconds = {name: float(value[0]) for name, value in line.components.items()}
+    step_s = sum(seconds.values())
+    efficiency = priced.question.efficiency
+    span = uncertainty(job, efficiency)
+    sequences = job.sequences(priced.layouts)
+    samples_per_s = job.global_batch / step_s
+    per_gpu = step_s * job.device.peak_flops_per_s
+    useful = float(line.flops[0])
+    ideal = _ideal_seconds(priced)
+    return Time(
+        step_s=span.around(step_s),
+        components=tuple(
+            TimeComponent(
+                name=name,
+                seconds=value,
+                share=value / step_s,
+                formula=TIME_FORMULAS[name][0],
+                source=TIME_FORMULAS[name][1],
+            )
+            for name, value in seconds.items()
+            if value > 0
+        ),
+        modules=tuple(
+            ModuleTime(name=name, forward_s=float(forward[0]), backward_s=float(backward[0]))
+            for name, (forward, backward) in line.modules.items()
+        ),
+        steps=job.steps,
+        total_s=span.around(step_s * job.steps),
+        tokens_per_s_per_gpu=samples_per_s * float(sequences.mean_tokens[0]) / priced.gpus,
+        samples_per_s=samples_per_s,
+        mfu=useful / per_gpu,
+        hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
+        bound=bound_of(seconds),
+        calibrated=span.calibrated,
+        evidence=span.evidence,
+        ideal_step_s=None if ideal is None else sum(ideal.values()),
+        losses=() if ideal is None else _losses(seconds, ideal),
+    )
+
+
+def _ideal_seconds(priced: Priced) -> dict[str, float] | None:
+    """The parts of a step at the speed of light; None where fixed efficiencies replace the laws."""
+    if priced.question.efficiency.fixed:
+        return None
+    line = timeline(at_the_speed_of_light(priced.question.job), priced.layouts)
+    return {name: float(value[0]) for name, value in line.components.items()}
+
+
+def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
+    """What each part takes beyond the speed of light, largest first, kernels together."""
+    step_s = sum(seconds.values())
+    kernels = sum(seconds[name] - ideal[name] for name in COMPUTE)
+    lost = {name: seconds[name] - ideal[name] for name in seconds if name not in COMPUTE}
+    lost = {"kernels below their peaks": kernels, **lost}
+    found = sorted(lost.items(), key=lambda item: -item[1])
+    return tuple(Loss(name=name, seconds=s, share=s / step_s) for name, s in found if s > 0)
+
+
+def bound_of(seconds: Mapping[str, float]) -> str:
+    """The part of the step that costs most, forward, backward and recomputation taken together as compute."""
+    compute = sum(seconds[name] for name in COMPUTE)
+    others = {name: value for name, value in seconds.items() if name not in COMPUTE}
+    name, value = max(others.items(), key=lambda item: item[1])
+    return "compute" if compute >= value else name
+
+
+def _data(priced: Priced) -> Data:
+    job = priced.question.job
+    sequences = job.sequences(priced.layouts)
+    trained = job.steps * job.global_batch
+    processed = trained * float(sequences.mean_tokens[0])
+    padding = float(sequences.padding_share[0])
+    return Data(
+        samples=round(job.samples),
+        real_tokens=processed * (1.0 - padding),
+        processed_tokens=processed,
+        padding_share=padding,
+        sequence_tokens=float(sequences.mean_tokens[0]),
+        longest_tokens=float(sequences.longest_tokens[0]),
+        padding=job.padding,
+    )
+
+
+def _warnings(priced: Priced) -> Iterator[str]:
+    """What the answer itself gives reason to say."""
+    padding = float(priced.question.job.sequences(priced.layouts).padding_share[0])
+    if padding > MOST_PADDING:
+        yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
+    if priced.host_unknown:
+        needed = float(priced.ledger.host_bytes[0]) / GIB
+        yield f"offloading needs {needed:,.0f} GiB of host memory a node, and how much there is is not known"
+    if priced.cost is not None:
+        yield from whole_servers(priced.billed_gpus, priced.gpus)
+
+
+def _cost(priced: Priced, time: Time) -> Cost:
+    """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
+    question, gpu = priced.question, priced.question.job.server.accelerator
+    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")})
+    price = None
+    if priced.cost is not None:
+        per_hour = priced.cost / hours.expected
+        ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
+        price = Price(currency=question.currency, **ends)
+    return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
+
+
+def _limits(priced: Priced, time: Time, cost: Cost) -> tuple[Limit, ...]:
+    limits = priced.question.given.values.limits
+    headroom_gib = (priced.usable_bytes - priced.peak_bytes) / GIB
+    price = None if cost.price is None else cost.price.expected
+    return limits_of(
+        (
+            ("max_hours", limits.max_hours, time.total_s.expected / HOUR_S, 1),
+            ("max_cost", limits.max_cost, price, 1),
+            ("max_gpus", limits.max_gpus, float(priced.gpus), 1),
+            ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
+        )
+    )
+
+
+def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
+    reasons = []
+    if memory.headroom_bytes < 0:
+        message = (
+            f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {memory.usable_bytes / GIB:.1f} GiB available, "
+            f"{-memory.headroom_bytes / GIB:.1f} GiB missing ({memory.gpu}, {memory.phase})"
+        )
+        reasons.append(Reason(code="out-of-memory", message=message))
+    host = memory.host_available_bytes
+    if host is not None and memory.host_bytes > host:
+        message = (
+            f"offloading needs {memory.host_bytes / GIB:.0f} GiB of host memory a node, {host / GIB:.0f} GiB available"
+        )
+        reasons.append(Reason(code="out-of-host-memory", message=message))
+    reasons += missed(limits)
+    return tuple(reasons)
+
+
+def _sources(question: Question) -> tuple[Source, ...]:
+    job, gpu = question.job, question.job.server.accelerator
+    found = [
+        Source(name=f"accelerator {gpu.name}", source=gpu.source),
+        Source(name=f"server {job.server.name}", source=job.server.source),
+        Source(name="matrix products", source=job.device.matmul.source),
+        Source(name="attention", source=job.device.attention.source),
+        Source(name=f"stack {job.stack.name}", source=job.stack.source),
+        Source(name="token lengths", source=question.data_source or job.lengths.assumption),
+    ]
+    found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
+    return tuple(source for source in found if source.source)

@@ -1,0 +1,29 @@
+"""How far off the times of a training job may be: from the residuals of published runs that are like it."""
+
+from __future__ import annotations
+
+from xe_sizer.laws.device import Efficiency
+from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, Uncertainty, from_residuals, published, symmetric
+from xe_sizer.training.job import Job
+
+TABLE = TABLES / "training.json"
+KINDS = {"pretrain": "pretrain", "sft": "sft", "lora": "adapters", "qlora": "adapters", "p-tuning": "adapters"}
+
+
+def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Uncertainty:
+    """The range of a job's times; 80 % of unseen measurements should lie inside.
+
+    assumed : lengths or batch are a guess, as they are where a publication leaves them out
+    """
+    stack = job.stack
+    if efficiency.ideal:
+        return SPEED_OF_LIGHT
+    if efficiency.fixed:
+        text = f"the efficiency that was given and the stack {stack.name}'s assumed {stack.uncertainty:.0%}"
+        return symmetric(stack.uncertainty, text, False)
+    if stack.calibrated_on:
+        text = f"{stack.calibrated_on}; 80 % of them are closer than {stack.uncertainty:.0%}"
+        return symmetric(stack.uncertainty, text, True)
+    table, kind = published(TABLE), KINDS[job.method.name]
+    name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
+    return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed))

@@ -1,0 +1,102 @@
+"""How much there is to train: token lengths, sequences, optimizer steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
+from xe_sizer.scenario.read import Given
+from xe_sizer.scenario.schema import DataSection
+from xe_sizer.training.lengths import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
+
+DEFAULT_SEQ_LEN = 4096
+DEFAULT_STEPS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Lengths of the samples, samples in the data set, and what the user fixed or left open, in words."""
+
+    lengths: TokenLengths
+    samples: float
+    seq_len: int
+    steps: int
+    defaults: dict[str, object]
+    warnings: tuple[str, ...]
+    source: str | None
+
+
+def dataset_of(given: Given) -> DatasetProfile:
+    """The data set profile that the scenario names. Raises InputError."""
+    name = given.values.data.profile or ""
+    is_path = name.endswith((".yaml", ".yml"))
+    path = (given.folder_for("data.profile") or Path()) / name
+    return load_dataset(str(path) if is_path else name, given.locate(("data", "profile")))
+
+
+def _data_section(given: Given) -> tuple[DataSection, str | None]:
+    """Statistics of the scenario, those of its data set profile filled in under them."""
+    data = given.values.data
+    if data.profile is None:
+        return data, None
+    profile = dataset_of(given)
+    merged = DataSection(
+        samples=data.samples or profile.samples,
+        mean_tokens=data.mean_tokens or profile.mean_tokens,
+        min_tokens=data.min_tokens or profile.min_tokens,
+        max_tokens=data.max_tokens or profile.max_tokens,
+    )
+    return merged, profile.source.get("title")
+
+
+def _lengths(data: DataSection, seq_len: int) -> tuple[TokenLengths, float | None]:
+    """Distribution of the tokens per sample, and the number of samples where it is known."""
+    if data.histogram is not None:
+        lengths = histogram_lengths(data.histogram.lengths, data.histogram.counts)
+        return lengths, float(data.samples or sum(data.histogram.counts))
+    mean = data.mean_tokens
+    if mean is None and data.tokens and data.samples:
+        mean = data.tokens / data.samples
+    if mean is not None:
+        samples = data.samples or (data.tokens / mean if data.tokens else None)
+        return statistics_lengths(samples, mean, data.min_tokens, data.max_tokens), samples
+    samples = data.samples or (data.tokens / seq_len if data.tokens else None)
+    return constant_lengths(seq_len), samples
+
+
+def _steps(
+    given: Given, samples: float | None, global_batch: int, packed_share: float
+) -> tuple[int, dict[str, object], list[str]]:
+    """Optimizer steps, and what was assumed to get them."""
+    train = given.values.train
+    if train.steps is not None:
+        return train.steps, {}, []
+    if samples is None:
+        message = f"neither steps nor the size of the data set are given: {DEFAULT_STEPS} steps assumed"
+        return DEFAULT_STEPS, {"train.steps": DEFAULT_STEPS}, [message]
+    epochs = train.epochs or 1.0
+    sequences = max(samples * packed_share * epochs, 1.0)
+    assumed: dict[str, object] = {} if train.epochs else {"train.epochs": 1.0}
+    return max(-int(-sequences // global_batch), 1), assumed, []
+
+
+def workload(given: Given, seq_len: int, global_batch: int, padding: str) -> Workload:
+    """The job's data and steps.
+
+    steps = ceil(epochs x samples / global batch); packing first turns samples into sequences of `seq_len`.
+
+    Raises
+    ------
+    InputError : unknown data set; problems in its file or in the statistics
+    """
+    data, source = _data_section(given)
+    lengths, samples = _lengths(data, seq_len)
+    packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
+    steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
+    known = data.max_tokens is not None or data.histogram is not None
+    if data.mean_tokens is not None and not known:
+        warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
+    if lengths.longest > seq_len and padding != "packed" and known:
+        warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
+    return Workload(lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source)
