@@ -17,7 +17,7 @@ import numpy as np
 
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PricedRecord, timed
+from xe_sizer.evidence.validate import PredictedRecord, timed
 from xe_sizer.training.job import Job
 from xe_sizer.training.step import timeline
 
@@ -80,7 +80,7 @@ def ablate(records: Iterable[Record]) -> list[Row]:
     pairs = list(timed(records))
     runs = [run for run, _ in pairs]
     measured = np.array([float(prediction.measured) for _, prediction in pairs])
-    full = np.array([float(timeline(_job(run), run.priced.layouts).step_s[0]) for run in runs])
+    full = np.array([float(timeline(_job(run), run.sized.layouts).step_s[0]) for run in runs])
     weights = source_weights([run.record.title for run in runs])
 
     def row(name: str, predicted: np.ndarray) -> Row:
@@ -92,17 +92,17 @@ def ablate(records: Iterable[Record]) -> list[Row]:
     for name, change in TERMS.items():
         rows.append(row(name, np.array([_step_s(run, change) for run in runs])))
     for name in COMPONENTS:
-        part = [float(timeline(_job(run), run.priced.layouts).components[name][0]) for run in runs]
+        part = [float(timeline(_job(run), run.sized.layouts).components[name][0]) for run in runs]
         rows.append(row(name, full - np.array(part)))
     return rows
 
 
-def _job(run: PricedRecord) -> Job:
-    return run.priced.question.job
+def _job(run: PredictedRecord) -> Job:
+    return run.sized.resolved.job
 
 
-def _step_s(run: PricedRecord, change: Change) -> float:
-    return float(timeline(change(_job(run)), run.priced.layouts).step_s[0])
+def _step_s(run: PredictedRecord, change: Change) -> float:
+    return float(timeline(change(_job(run)), run.sized.layouts).step_s[0])
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.validate import PricedRecord, timed
+from xe_sizer.evidence.validate import PredictedRecord, timed
 
 NEAR = 0.05
 LEAST_LAYOUTS = 3
@@ -33,9 +33,9 @@ class Group:
     correlation: float
 
 
-def per_token(record: Record, run: PricedRecord, step_s: float) -> float:
-    job = run.priced.question.job
-    return step_s / (job.global_batch * float(job.sequences(run.priced.layouts).mean_tokens[0]))
+def per_token(record: Record, run: PredictedRecord, step_s: float) -> float:
+    job = run.sized.resolved.job
+    return step_s / (job.global_batch * float(job.sequences(run.sized.layouts).mean_tokens[0]))
 
 
 def groups(records: Iterable[Record]) -> list[Group]:

@@ -15,7 +15,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.resolve import Question, resolve
+from xe_sizer.training.resolve import ResolvedTraining, resolve
 
 REGISTRY = Registry()
 ONE_GPU = {
@@ -30,7 +30,7 @@ GPT = ModelShape(
 )  # fmt: skip
 
 
-def ask(flags: Mapping[str, object]) -> Question:
+def ask(flags: Mapping[str, object]) -> ResolvedTraining:
     """A question on a server with 8 H100 unless the flags say another."""
     hardware = {} if "gpu" in flags or "server" in flags else {"server": "dell-xe9680-h100"}
     return resolve(read_scenario(None, {**hardware, **flags}, {}), REGISTRY)

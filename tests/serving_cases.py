@@ -10,23 +10,23 @@ from cases import REGISTRY
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.resolve import ServeQuestion, resolve_serving
-from xe_sizer.serving.sizing import Served, size
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.resolve import ResolvedService, resolve_serving
+from xe_sizer.serving.sizing import ServingEstimate, size
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
 BF16 = Scheme(FORMATS["bf16"], FORMATS["bf16"], FORMATS["bf16"], "bf16")
 HYBRIDS = ("jamba-v0.1", "nemotron-h-8b", "qwen3-next-80b-a3b")
 
 
-def asked(model: object = "llama-3.1-8b", **flags: object) -> ServeQuestion:
+def asked(model: object = "llama-3.1-8b", **flags: object) -> ResolvedService:
     """A question; `serve__batch=1` stands for the key serve.batch. One H100 unless another gpu or server is named."""
     given = {name.replace("__", "."): value for name, value in flags.items()}
     hardware = {} if "gpu" in given or "server" in given else {"gpu": "h100-sxm-80gb"}
     return resolve_serving(read_scenario(None, {"model": model, **hardware, **given}, {}), REGISTRY)
 
 
-def served(model: object = "llama-3.1-8b", **flags: object) -> Served:
+def served(model: object = "llama-3.1-8b", **flags: object) -> ServingEstimate:
     return size(asked(model, **flags))
 
 
@@ -37,7 +37,7 @@ def problems(**flags: object) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def job(model: object = "llama-3.1-8b", **flags: object) -> ServeJob:
+def job(model: object = "llama-3.1-8b", **flags: object) -> ServingJob:
     return asked(model, **flags).job
 
 

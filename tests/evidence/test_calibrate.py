@@ -10,7 +10,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.calibrate import FACTORS, Calibration, calibrate
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
-from xe_sizer.evidence.validate import price_record
+from xe_sizer.evidence.validate import predict_record
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
 
@@ -28,11 +28,11 @@ def record(place: int, seq_len: int, micro: int, gpus: int) -> Record:
 
 def on_a_slower_cluster(plain: Record) -> Record:
     """The record with the time of a stack whose matrix products reach 0.7 of the parent's rate."""
-    priced = price_record(plain, RecordRegistry()).priced
-    job = priced.question.job
+    priced = predict_record(plain, RecordRegistry()).sized
+    job = priced.resolved.job
     slower = msgspec.structs.replace(job.stack.efficiency, matmul=SLOWER_MATMUL)
     stack = msgspec.structs.replace(job.stack, efficiency=slower)
-    device = device_of(job.server.accelerator, stack, job.precision, priced.question.efficiency)
+    device = device_of(job.server.accelerator, stack, job.precision, priced.resolved.efficiency)
     step_s = float(timeline(replace(job, stack=stack, device=device), priced.layouts).step_s[0])
     return msgspec.structs.replace(plain, measured=Measured(step_time_s=step_s))
 

@@ -8,7 +8,7 @@ import pytest
 import xe_sizer.evidence
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_records
 from xe_sizer.evidence.scenario_of import RecordRegistry
-from xe_sizer.evidence.validate import price_record, validate
+from xe_sizer.evidence.validate import predict_record, validate
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.accuracy import QUANTITIES, Prediction
 from xe_sizer.scenario.read import read_scenario
@@ -88,13 +88,13 @@ def test_a_layout_that_misses_the_card_is_priced_all_the_same() -> None:
 
 def test_impossible_parts_of_a_layout_are_given_up_one_by_one() -> None:
     odd = msgspec.structs.replace(KNOWN, layout=LayoutStated(tp=3, pp=2, dp=2), gpus=16)
-    priced = price_record(odd, RecordRegistry())
+    priced = predict_record(odd, RecordRegistry())
     assert any(text.startswith("layout.tp 3") for text in priced.assumed)
 
 
 def test_stages_of_different_sizes_cost_their_fullest() -> None:
     even, uneven = (
-        price_record(
+        predict_record(
             msgspec.structs.replace(
                 KNOWN, model="llama-2-7b", layout=LayoutStated(tp=1, pp=pp, vpp=1, dp=2, zero=1), gpus=2 * pp
             ),
@@ -102,9 +102,9 @@ def test_stages_of_different_sizes_cost_their_fullest() -> None:
         )
         for pp in (8, 6)
     )
-    assert int(uneven.priced.layouts.pp[0]) == 6
+    assert int(uneven.sized.layouts.pp[0]) == 6
     # Six stages hold up to 6 of the 32 layers, eight hold 4: the fullest stage weighs half as much again.
-    ratio = uneven.priced.timeline.components["forward"][0] / even.priced.timeline.components["forward"][0]
+    ratio = uneven.sized.timeline.components["forward"][0] / even.sized.timeline.components["forward"][0]
     assert ratio == pytest.approx(6 / 4, rel=0.08)
 
 

@@ -143,9 +143,9 @@ def test_interleaving_shrinks_the_bubble_and_holds_more(made: Job) -> None:
 
 
 def totals(flags: dict[str, object]) -> tuple[int, float]:
-    question = ask({"model": "gpt2", "job": "sft", "data.samples": 1280, "data.mean_tokens": 200, **flags})
-    step_s = float(timeline(question.job, layouts(dp=8, zero=1, grad_accum=16)).step_s[0])
-    return question.job.steps, step_s * question.job.steps
+    resolved = ask({"model": "gpt2", "job": "sft", "data.samples": 1280, "data.mean_tokens": 200, **flags})
+    step_s = float(timeline(resolved.job, layouts(dp=8, zero=1, grad_accum=16)).step_s[0])
+    return resolved.job.steps, step_s * resolved.job.steps
 
 
 def test_twice_the_epochs_or_steps_is_twice_the_time() -> None:

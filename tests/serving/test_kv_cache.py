@@ -7,7 +7,7 @@ import pytest
 from cases import REGISTRY
 
 from xe_sizer.serving.kv_cache import sequence_bytes, state_bytes, token_bytes
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.number_formats import FORMATS
 
 BF16 = FORMATS["bf16"]
@@ -16,7 +16,7 @@ HYBRIDS = ("jamba-v0.1", "nemotron-h-8b", "qwen3-next-80b-a3b", "granite-4.0-h-s
 
 
 def held(name: str, tokens: float, cache: str = "bf16", block: int = 1, **sizes: int) -> float:
-    return float(sequence_bytes(REGISTRY.model(name), FORMATS[cache], tokens, Placements.of(**sizes), block)[0])
+    return float(sequence_bytes(REGISTRY.model(name), FORMATS[cache], tokens, ReplicaLayouts.of(**sizes), block)[0])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_cache_is_given_out_in_blocks(tokens: int, blocks: int) -> None:
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_recurrent_states_do_not_grow(name: str) -> None:
     """Only the layers with attention keep tokens; the state is there from the first token on."""
-    model, one = REGISTRY.model(name), Placements.of()
+    model, one = REGISTRY.model(name), ReplicaLayouts.of()
     attention = sum(count for kind, count in model.layer_kinds if kind.mixer == "attention")
     token = 2 * attention * model.kv_heads * model.head_dim * 2
     state = float(state_bytes(model, one)[0])
@@ -99,13 +99,13 @@ def test_recurrent_states_do_not_grow(name: str) -> None:
 
 def test_state_of_jamba_by_hand() -> None:
     """28 layers of 8,192 channels with 16 states in float32, and the last 3 inputs of the convolution in 16 bit."""
-    assert float(state_bytes(REGISTRY.model("jamba-v0.1"), Placements.of())[0]) == 28 * 8192 * (16 * 4 + 3 * 2)
+    assert float(state_bytes(REGISTRY.model("jamba-v0.1"), ReplicaLayouts.of())[0]) == 28 * 8192 * (16 * 4 + 3 * 2)
 
 
 def test_state_of_nemotron_h_by_hand() -> None:
     """24 layers, 128 heads of 64 with 128 states; the convolution sees values, inputs and outputs of 8 groups."""
     mixed = 8192 + 2 * 8 * 128
-    assert float(state_bytes(REGISTRY.model("nemotron-h-8b"), Placements.of())[0]) == 24 * (
+    assert float(state_bytes(REGISTRY.model("nemotron-h-8b"), ReplicaLayouts.of())[0]) == 24 * (
         8192 * 128 * 4 + mixed * 3 * 2
     )
 
@@ -130,7 +130,7 @@ def test_stages_share_the_layers_and_attention_ranks_nothing() -> None:
 
 
 def test_one_call_prices_many_placements() -> None:
-    model, placements = REGISTRY.model("gemma-2-9b"), Placements.of(tp=[1, 2, 4, 8], pp=[1, 2, 1, 2])
+    model, placements = REGISTRY.model("gemma-2-9b"), ReplicaLayouts.of(tp=[1, 2, 4, 8], pp=[1, 2, 1, 2])
     together = sequence_bytes(model, BF16, 9000.0, placements, 16)
     alone = [sequence_bytes(model, BF16, 9000.0, placements[i : i + 1], 16)[0] for i in range(4)]
     assert np.array_equal(together, alone)

@@ -14,7 +14,7 @@ import pytest
 from cases import REGISTRY
 from serving_cases import engine_file, keys, served
 
-from xe_sizer.serving.sizing import Served
+from xe_sizer.serving.sizing import ServingEstimate
 
 TOKENS, OUTPUTS = 512, 32
 A100_FLOPS, A100_BYTES = 312e12, 2039e9  # in 16 bit
@@ -54,7 +54,7 @@ source: {title: gpu_configs/a100-sxm-80gb.json}
 """
 
 
-def answer(folder: Path, table: str, index: int) -> Served:
+def answer(folder: Path, table: str, index: int) -> ServingEstimate:
     ranks, flops, memory, _, _ = TABLES[table]
     gpu = "a100-sxm-80gb"
     if ranks[index] > 1:
@@ -76,7 +76,7 @@ def test_prefill(tmp_path: Path, table: str, index: int) -> None:
     """
     ranks, flops, memory, published_ms, _ = TABLES[table]
     found, model = answer(tmp_path, table, index), REGISTRY.model(MODELS[index])
-    width = found.question.job.scheme.activations.element_bytes / 2
+    width = found.resolved.job.scheme.activations.element_bytes / 2
     scores = 2 * 2 * TOKENS**2 * model.hidden * model.layers
     logits = 2 * TOKENS * model.vocab * model.hidden
     moved = TOKENS * model.layers * (

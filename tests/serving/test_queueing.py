@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import job
 
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import HIGHEST_LOAD, Curve, Latencies, capacity, curve, latencies, rate_within
 from xe_sizer.serving.traffic import Traffic
@@ -18,10 +18,10 @@ from xe_sizer.serving.traffic import Traffic
 CHAT = Traffic(inputs=800.0, outputs=200.0, input_spread=1.0, output_spread=1.0)
 ALIKE = Traffic(inputs=800.0, outputs=200.0)
 ENGINES = ("vllm", "tgi", "tensorrt-llm")
-PLACED = Placements.of(tp=[1, 2, 8])
+PLACED = ReplicaLayouts.of(tp=[1, 2, 8])
 
 
-def made(engine: str = "vllm", traffic: Traffic = CHAT, placements: Placements = PLACED, **flags: object) -> Curve:
+def made(engine: str = "vllm", traffic: Traffic = CHAT, placements: ReplicaLayouts = PLACED, **flags: object) -> Curve:
     asked = job(server="dell-xe9680-h100", serve__engine=engine, **flags)
     return curve(asked, placements, serving_memory(asked, placements), traffic)
 
@@ -154,7 +154,7 @@ def test_each_placement_answers_for_itself() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_more_memory_for_the_cache_never_lowers_throughput(engine: str) -> None:
     shares = [
-        made(engine, serve__gpu_memory_utilization=share, placements=Placements.of(tp=[1, 2]))
+        made(engine, serve__gpu_memory_utilization=share, placements=ReplicaLayouts.of(tp=[1, 2]))
         for share in (0.5, 0.7, 0.9)
     ]
     for less, more in pairwise(shares):
@@ -164,7 +164,7 @@ def test_more_memory_for_the_cache_never_lowers_throughput(engine: str) -> None:
 
 def test_no_more_fit_than_the_engine_takes() -> None:
     asked = job(serve__max_sequences=16)
-    one = Placements.of()
+    one = ReplicaLayouts.of()
     assert capacity(asked, one, serving_memory(asked, one), ALIKE)[0] == 16
     large = job("llama-3.1-70b")
     memory = serving_memory(large, one)

@@ -22,11 +22,11 @@ PRICED: dict[str, object] = {"cost__price_per_gpu_hour": 3.0}
 
 
 def test_defaults_say_that_they_are() -> None:
-    question = asked()
+    resolved = asked()
     for key, value in (("serve.input_tokens", 1024.0), ("serve.output_tokens", 256.0), ("serve.percentile", 95.0)):
-        assert (question.resolved[key], question.origin[key]) == (value, "default")
-    assert question.origin["serve.max_sequences"] == "stack"
-    assert question.load is None
+        assert (resolved.values[key], resolved.origin[key]) == (value, "default")
+    assert resolved.origin["serve.max_sequences"] == "stack"
+    assert resolved.load is None
     assert asked(serve__batch=3).load == "batch"
     assert asked(serve__request_rate=3).amount == 3
 
@@ -59,7 +59,7 @@ def test_a_prompt_beyond_the_positions_is_warned_of() -> None:
     assert not any("positions" in warning for warning in asked("llama-3-8b", serve__input_tokens=7000).warnings)
 
 
-# Placements
+# ReplicaLayouts
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-70b", "mixtral-8x7b", "qwen2.5-7b", "deepseek-v3", "phi-3-medium-4k"])
@@ -228,7 +228,7 @@ def test_what_fits_is_inside_the_card(name: str, engine: str) -> None:
     found = served(name, server=H100S, serve__engine=engine, serve__batch=1)
     memory = found.memory
     assert sum(float(size[0]) for size in memory.fixed.values()) + memory.pool_bytes[0] <= memory.usable_bytes
-    held = rank_weight_bytes(found.question.job.model, found.question.job.scheme, found.placement)
+    held = rank_weight_bytes(found.resolved.job.model, found.resolved.job.scheme, found.placement)
     assert memory.fixed["weights"][0] == held[0]
 
 

@@ -10,32 +10,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import job
 
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.static import decode_time, prefill_time, static_batch
 from xe_sizer.serving.steady import steady
 from xe_sizer.serving.step import PARTS, StepTime, Work, step_time
 from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import engine_names, load_engine
 
-ONE = Placements.of()
+ONE = ReplicaLayouts.of()
 DENSE, MOE = "llama-3.1-8b", "mixtral-8x7b"
 KINDS = (DENSE, MOE, "gemma-2-9b", "deepseek-v2-lite", "jamba-v0.1", "qwen3-next-80b-a3b", "gpt-oss-20b")
 # Engines whose kernels multiply packed weights as they read them.
 FUSING = ("vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi", "gpt-fast")
 
 
-def total(made: ServeJob, work: Work, placements: Placements = ONE) -> float:
+def total(made: ServingJob, work: Work, placements: ReplicaLayouts = ONE) -> float:
     return float(step_time(made, placements, work).total_s[0])
 
 
-def without_window(made: ServeJob) -> ServeJob:
+def without_window(made: ServingJob) -> ServingJob:
     return replace(made, model=replace(made.model, sliding_window=None, windowed_layers=0))
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_parts_are_the_step_and_the_modules_its_kernels(name: str) -> None:
-    made, placements = job(name, server="dell-xe9680-h100"), Placements.of(tp=[1, 2, 8], pp=[1, 1, 2])
+    made, placements = job(name, server="dell-xe9680-h100"), ReplicaLayouts.of(tp=[1, 2, 8], pp=[1, 1, 2])
     found = step_time(made, placements, Work(decodes=7, decode_past=900, prefills=2, prefill_tokens=300))
     assert set(found.parts) == set(PARTS)
     assert all(np.all(value >= 0) for value in found.parts.values())
@@ -74,10 +74,10 @@ def test_many_steps_at_once_equal_each_alone(name: str) -> None:
         "prefill_tokens": np.array([1.0, 512.0, 1000.0, 1.0, 2000.0]),
         "prefill_past": np.array([0.0, 0.0, 400.0, 0.0, 0.0]),
     }
-    together = step_time(made, Placements.of(tp=tp, pp=pp), Work(**loads))
+    together = step_time(made, ReplicaLayouts.of(tp=tp, pp=pp), Work(**loads))
     for index in range(len(tp)):
         work = Work(**{key: float(values[index]) for key, values in loads.items()})
-        alone = step_time(made, Placements.of(tp=tp[index], pp=pp[index]), work)
+        alone = step_time(made, ReplicaLayouts.of(tp=tp[index], pp=pp[index]), work)
         for part in PARTS:
             assert np.broadcast_to(together.parts[part], 5)[index] == pytest.approx(
                 float(np.broadcast_to(alone.parts[part], 1)[0]), rel=1e-13, abs=1e-18
@@ -126,7 +126,7 @@ def test_a_window_longer_than_the_sequence_changes_nothing(tokens: int) -> None:
 @pytest.mark.parametrize("name", [DENSE, "llama-2-7b", "qwen2.5-7b", MOE])
 def test_fused_int4_weights_never_decode_slower_than_bf16(name: str, engine: str) -> None:
     """One sequence reads every weight once: a quarter of the bytes cannot take longer where no kernel is added."""
-    placed = Placements.of(tp=[2, 4])
+    placed = ReplicaLayouts.of(tp=[2, 4])
     wide, narrow = (
         job(name, server="dell-xe9680-h100", serve__engine=engine, serve__weights=weights)
         for weights in ("bf16", "int4")
@@ -185,10 +185,10 @@ def test_many_batches_at_once_equal_each_alone(name: str) -> None:
         np.array([100.0, 3000.0, 900.0]),
         np.array([2.0, 50.0, 700.0]),
     )
-    together = static_batch(made, Placements.of(tp=tp), batches, inputs, outputs)
+    together = static_batch(made, ReplicaLayouts.of(tp=tp), batches, inputs, outputs)
     for index in range(3):
         sizes = (batches[index], inputs[index], outputs[index])
-        alone = static_batch(made, Placements.of(tp=tp[index]), *sizes)
+        alone = static_batch(made, ReplicaLayouts.of(tp=tp[index]), *sizes)
         for field in ("ttft_s", "tpot_s", "request_s"):
             assert getattr(alone, field)[0] == pytest.approx(getattr(together, field)[index], rel=1e-13), field
     loads = static_batch(made, ONE, batches, inputs, outputs)
@@ -283,7 +283,7 @@ def test_tokens_made_are_tokens_asked_for(engine: str, running: float) -> None:
 @pytest.mark.parametrize("engine", engine_names())
 def test_more_requests_inside_make_more_tokens_but_each_slower(engine: str) -> None:
     made, running = job(serve__engine=engine), np.array([1.0, 2.0, 8.0, 64.0, 256.0])
-    found = steady(made, Placements.of(tp=[1] * 5), Traffic(500.0, 200.0), running)
+    found = steady(made, ReplicaLayouts.of(tp=[1] * 5), Traffic(500.0, 200.0), running)
     assert np.all(np.diff(found.requests_per_s) >= -1e-9)
     assert np.all(np.diff(found.tpot_s) >= -1e-12)
 
@@ -302,7 +302,7 @@ def test_a_host_that_waits_is_part_of_the_step_only_without_graphs() -> None:
 
 def test_several_ranks_exchange_and_one_does_not() -> None:
     made = job("llama-3.1-70b", server="dell-xe9680-h100")
-    found = step_time(made, Placements.of(tp=[1, 2, 8], pp=[1, 1, 2]), Work(decodes=8, decode_past=500))
+    found = step_time(made, ReplicaLayouts.of(tp=[1, 2, 8], pp=[1, 1, 2]), Work(decodes=8, decode_past=500))
     exchanged, sent = found.parts["tensor-parallel communication"], found.parts["pipeline communication"]
     assert exchanged[0] == 0 < exchanged[1]
     assert sent.tolist()[:2] == [0, 0]

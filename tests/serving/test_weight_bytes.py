@@ -13,7 +13,7 @@ from serving_cases import BF16, asked
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters, embedding_weights, head_weights, layer_weights
 from xe_sizer.profiles.model import model_names
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes, weight_bytes
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
@@ -34,7 +34,7 @@ def tensors(model: ModelShape) -> list[tuple[float, Weight]]:
 
 
 def rank_bytes(name: str, **sizes: int) -> float:
-    return float(rank_weight_bytes(REGISTRY.model(name), BF16, Placements.of(**sizes))[0])
+    return float(rank_weight_bytes(REGISTRY.model(name), BF16, ReplicaLayouts.of(**sizes))[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,7 +103,7 @@ def test_a_tied_table_is_stored_once(name: str, table: int) -> None:
     model = REGISTRY.model(name)
     apart = replace(model, tied_embeddings=False)
     assert weight_bytes(apart, BF16) - weight_bytes(model, BF16) == 2 * table
-    assert rank_weight_bytes(model, BF16, Placements.of())[0] == pytest.approx(weight_bytes(model, BF16), rel=1e-12)
+    assert rank_weight_bytes(model, BF16, ReplicaLayouts.of())[0] == pytest.approx(weight_bytes(model, BF16), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1"])
@@ -125,7 +125,7 @@ def test_ranks_hold_the_model_together(name: str) -> None:
     model = REGISTRY.model(name)
     whole = weight_bytes(model, BF16)
     assert rank_bytes(name) == pytest.approx(whole, rel=1e-12)
-    placements = Placements.of(tp=[2, 4, 8, 2, 4, 1], pp=[1, 1, 1, 2, 2, 3])
+    placements = ReplicaLayouts.of(tp=[2, 4, 8, 2, 4, 1], pp=[1, 1, 1, 2, 2, 3])
     together = rank_weight_bytes(model, BF16, placements) * placements.gpus
     assert np.all(together >= whole * (1 - 1e-12))
     assert np.all(together[:2] <= 1.06 * whole)

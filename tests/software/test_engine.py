@@ -93,7 +93,7 @@ def test_an_engine_of_one_batch_takes_no_requests_that_come_and_go(name: str, lo
     found = problems(serve__engine=name, **{f"serve__{load}": 4})
     assert len(found) == 1
     assert load in found[0]
-    assert served(serve__engine=name).question.load == "batch"
+    assert served(serve__engine=name).resolved.load == "batch"
 
 
 @pytest.mark.parametrize("name", engine_names())
@@ -110,13 +110,13 @@ def test_settings_of_the_scenario_replace_those_of_the_engine(name: str) -> None
         "serve__max_step_tokens": 777,
         "serve__gpu_memory_utilization": 0.7,
     }
-    question = asked(serve__engine=name, **given)
-    engine = question.job.engine
+    resolved = asked(serve__engine=name, **given)
+    engine = resolved.job.engine
     assert engine.batching.max_sequences == 7
     assert engine.batching.max_step_tokens == 777
     assert engine.memory.utilization == 0.7
     assert engine.kernels == load_engine(name).kernels
-    assert asked(serve__engine=name).resolved["serve.max_sequences"] == load_engine(name).batching.max_sequences
+    assert asked(serve__engine=name).values["serve.max_sequences"] == load_engine(name).batching.max_sequences
 
 
 def test_a_stack_that_is_an_engine_is_taken_and_vllm_is_the_default() -> None:

@@ -29,8 +29,8 @@ def row(chosen: Layouts, index: int = 0) -> tuple[int, ...]:
 
 
 def candidates(gpus: tuple[int, ...] = (8,)) -> tuple[Job, Layouts]:
-    question = ask({"model": "llama-2-7b", "job": "sft", "train.global_batch": 16, "train.seq_len": 2048})
-    return question.job, legal_layouts(question.rules, gpus)
+    resolved = ask({"model": "llama-2-7b", "job": "sft", "train.global_batch": 16, "train.seq_len": 2048})
+    return resolved.job, legal_layouts(resolved.rules, gpus)
 
 
 def times_of_fitting(made: Job, everything: Layouts, headroom: float) -> list[float]:

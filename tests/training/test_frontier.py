@@ -13,7 +13,7 @@ from xe_sizer.training.choose import TIE, spare_bytes
 from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger
-from xe_sizer.training.resolve import Question
+from xe_sizer.training.resolve import ResolvedTraining
 from xe_sizer.training.space import layout_chunks, legal_layouts
 from xe_sizer.training.step import timeline
 
@@ -22,10 +22,10 @@ STACKS = ("generic", "megatron-lm", "nemo", "hf-trainer", "deepspeed")
 SPACES = 200
 
 
-def random_question(seed: int) -> tuple[Question, tuple[int, ...], int]:
+def random_question(seed: int) -> tuple[ResolvedTraining, tuple[int, ...], int]:
     """A job, numbers of GPUs and a chunk size."""
     draw = np.random.default_rng(seed)
-    question = ask(
+    resolved = ask(
         {
             "model": str(draw.choice(MODELS)),
             "stack": str(draw.choice(STACKS)),
@@ -36,14 +36,14 @@ def random_question(seed: int) -> tuple[Question, tuple[int, ...], int]:
         }
     )
     counts = tuple(int(count) for count in draw.choice([1, 2, 4, 8, 16, 24], size=3, replace=False))
-    return question, counts, int(draw.choice([1, 100, 1000, 100_000]))
+    return resolved, counts, int(draw.choice([1, 100, 1000, 100_000]))
 
 
 @pytest.mark.parametrize("seed", range(SPACES))
 def test_nothing_is_lost(seed: int) -> None:
     """For every number of GPUs the answer is that of pricing all layouts: as fast, and with as much headroom."""
-    question, counts, size = random_question(seed)
-    job, rules = question.job, replace(question.rules, every_way=True)
+    resolved, counts, size = random_question(seed)
+    job, rules = resolved.job, replace(resolved.rules, every_way=True)
     every = legal_layouts(rules, counts)
     found = frontier(job, layout_chunks(rules, counts, size))
     expected = {count: best for count in counts if (best := _brute_force(job, every[every.gpus == count])) is not None}
@@ -70,28 +70,28 @@ def _brute_force(job: object, layouts: Layouts) -> tuple[float, float] | None:
 
 
 def test_an_interrupt_keeps_what_was_found() -> None:
-    question = ask({"model": "llama-2-7b", "train.seq_len": 2048, "train.global_batch": 32})
-    rules = replace(question.rules, every_way=True)
+    resolved = ask({"model": "llama-2-7b", "train.seq_len": 2048, "train.global_batch": 32})
+    rules = replace(resolved.rules, every_way=True)
 
     def interrupted() -> Iterator[Layouts]:
         yield from layout_chunks(rules, (8,), 1000)
         raise KeyboardInterrupt
 
-    whole, found = frontier(question.job, layout_chunks(rules, (8,), 1000)), frontier(question.job, interrupted())
+    whole, found = frontier(resolved.job, layout_chunks(rules, (8,), 1000)), frontier(resolved.job, interrupted())
     assert (whole.complete, found.complete) == (True, False)
     assert found.step_s.tolist() == whole.step_s.tolist()
 
 
 def test_nothing_fits() -> None:
-    question = ask({"model": "llama-3.1-405b", "train.seq_len": 8192, "train.global_batch": 8})
-    found = frontier(question.job, layout_chunks(question.rules, (1,), 1000))
+    resolved = ask({"model": "llama-3.1-405b", "train.seq_len": 8192, "train.global_batch": 8})
+    found = frontier(resolved.job, layout_chunks(resolved.rules, (1,), 1000))
     assert (len(found.layouts), found.feasible, found.complete) == (0, 0, True)
     assert found.considered > 0
 
 
 def test_what_is_in_time_goes_before_what_has_more_headroom() -> None:
-    question = ask({"model": "llama-2-70b", "stack": "megatron-lm", "train.global_batch": 128})
-    job, rules = question.job, replace(question.rules, every_way=True)
+    resolved = ask({"model": "llama-2-70b", "stack": "megatron-lm", "train.global_batch": 128})
+    job, rules = resolved.job, replace(resolved.rules, every_way=True)
     every = legal_layouts(rules, (64,))
     fastest = float(timeline(job, every[fits(memory_ledger(job, every), job, spare_bytes(job, 0.0))]).step_s.min())
     free = frontier(job, [every])

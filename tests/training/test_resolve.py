@@ -21,17 +21,17 @@ def problems(flags: dict[str, object]) -> list[str]:
 
 
 def test_defaults_come_from_the_stack_and_say_so() -> None:
-    question = ask({**BASE, "job": "lora", "stack": "nemo"})
+    resolved = ask({**BASE, "job": "lora", "stack": "nemo"})
     for key, value in (("lora.rank", 32), ("train.padding", "longest-in-global-batch"), ("precision", "bf16")):
-        assert (question.resolved[key], question.origin[key]) == (value, "stack")
-    assert (question.resolved["train.global_batch"], question.origin["train.global_batch"]) == (128, "default")
+        assert (resolved.values[key], resolved.origin[key]) == (value, "stack")
+    assert (resolved.values["train.global_batch"], resolved.origin["train.global_batch"]) == (128, "default")
 
 
 def test_what_the_user_said_wins_and_says_where() -> None:
     flags = {"model": "llama-2-7b", "server": "dell-xe9680-h100", "lora.rank": 8, "job": "lora"}
-    question = resolve(read_scenario(None, flags, {"XE_SIZER_STACK": "nemo"}), REGISTRY)
-    assert (question.origin["lora.rank"], question.origin["stack"]) == ("flag", "env")
-    assert question.job.method.learning.adapters == {"qkv": 8}
+    resolved = resolve(read_scenario(None, flags, {"XE_SIZER_STACK": "nemo"}), REGISTRY)
+    assert (resolved.origin["lora.rank"], resolved.origin["stack"]) == ("flag", "env")
+    assert resolved.job.method.learning.adapters == {"qkv": 8}
 
 
 def test_pretraining_packs_and_fine_tuning_follows_the_stack() -> None:
@@ -129,16 +129,16 @@ def test_no_hardware_is_an_error_with_a_hint() -> None:
 
 
 def test_settings_without_effect_are_told() -> None:
-    question = ask({**BASE, "job": "sft", "lora.rank": 8})
-    assert any("no effect" in warning for warning in question.warnings)
+    resolved = ask({**BASE, "job": "sft", "lora.rank": 8})
+    assert any("no effect" in warning for warning in resolved.warnings)
     assert not any("no effect" in warning for warning in ask({**BASE, "job": "lora", "lora.rank": 8}).warnings)
 
 
 def test_fixed_fractions_leave_the_host_out() -> None:
-    question = ask({**BASE, "efficiency.flops": 0.5, "efficiency.memory": 0.25, "stack": "hf-trainer"})
-    device = question.job.device
+    resolved = ask({**BASE, "efficiency.flops": 0.5, "efficiency.memory": 0.25, "stack": "hf-trainer"})
+    device = resolved.job.device
     assert (device.matmul.effective_flops_efficiency, device.memory_bound_efficiency) == (0.5, 0.25)
-    assert question.job.stack.step_overhead_s == question.job.stack.forward_launch_s == 0.0
+    assert resolved.job.stack.step_overhead_s == resolved.job.stack.forward_launch_s == 0.0
     ideal = ask({**BASE, "efficiency.ideal": True}).job.device
     assert (ideal.matmul.effective_flops_efficiency, ideal.memory_bound_efficiency) == (1.0, 1.0)
 

@@ -145,7 +145,7 @@ def test_no_gpus_no_layouts() -> None:
 
 def test_thrifty_layouts_are_those_with_the_smallest_micro_batch() -> None:
     asked = rules()
-    everything, few = legal_layouts(asked, (8,)), legal_layouts(asked, (8,), thrifty=True)
+    everything, few = legal_layouts(asked, (8,)), legal_layouts(asked, (8,), least_memory=True)
     assert set(rows(few)) == {
         row for row in rows(everything) if row[FIELDS.index("micro_batch")] == row[FIELDS.index("vpp")] == 1
     }

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from xe_sizer.training.unique_rows import distinct
+from xe_sizer.training.unique_rows import unique_rows
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(*[arrays(np.int64, n, elements=st.integers(0, 3))] * 4)))
 def test_rows_come_back(columns: tuple[np.ndarray, ...]) -> None:
-    rows = distinct(columns)
+    rows = unique_rows(columns)
     for column in columns:
         assert (rows.spread(column[rows.first]) == column).all()
     assert rows.first.size == len({tuple(row) for row in zip(*columns, strict=True)})
@@ -21,10 +21,10 @@ def test_rows_come_back(columns: tuple[np.ndarray, ...]) -> None:
 def test_wide_columns_and_fractions_are_told_apart() -> None:
     wide = np.array([2**60, 2**60, 2**60 + 1, 0])
     shares = np.array([0.25, 0.5, 0.25, 0.25])
-    rows = distinct([wide, wide, shares])
+    rows = unique_rows([wide, wide, shares])
     assert rows.first.size == 4
 
 
 def test_a_single_figure_serves_all() -> None:
-    rows = distinct([np.array([1, 2, 1])])
+    rows = unique_rows([np.array([1, 2, 1])])
     assert rows.spread(np.array([7.0])).tolist() == [7.0, 7.0, 7.0]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.cli.options import Asking, given_scenario, profile_folders
+from xe_sizer.cli.options import CommandKind, given_scenario, profile_folders
 from xe_sizer.cli.output import check_topics, gate, output_from
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.registry import known_format, render
@@ -28,7 +28,7 @@ class Asked:
     explain: list[str] | None
     exit_zero: bool
 
-    def answered(self, asking: Asking, answer: Callable[[Given, Registry], Answer]) -> int:
+    def answered(self, asking: CommandKind, answer: Callable[[Given, Registry], Answer]) -> int:
         """Write what `answer` says; its verdict is the exit code. Output options are checked before anything is priced.
 
         Raises InputError.

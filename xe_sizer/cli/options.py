@@ -113,7 +113,7 @@ ProfilesOption = Annotated[
 
 
 @dataclass(frozen=True, eq=False)
-class Asking:
+class CommandKind:
     """A kind of question: its options with their keys, and what to say where none of them is given."""
 
     options: Mapping[str, str]
@@ -121,12 +121,12 @@ class Asking:
     hint: str
 
 
-TRAINING = Asking(
+TRAINING = CommandKind(
     OPTIONS,
     "there is nothing to estimate",
     "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8",
 )
-SERVING = Asking(
+SERVING = CommandKind(
     SERVE_OPTIONS,
     "there is nothing to serve",
     "name a scenario file, or start with --model llama-3.1-8b --gpu h100-sxm-80gb --request-rate 5",
@@ -149,7 +149,7 @@ class ScenarioOption:
         return self.name.replace("-", "_")
 
 
-def scenario_options(asking: Asking = TRAINING) -> tuple[ScenarioOption, ...]:
+def scenario_options(asking: CommandKind = TRAINING) -> tuple[ScenarioOption, ...]:
     return tuple(_describe(name, key) for name, key in asking.options.items())
 
 
@@ -159,7 +159,7 @@ def option_and_value(text: str) -> tuple[str, str, str]:
     return name.strip().removeprefix("--").replace("_", "-"), equals, value
 
 
-def with_options_of(asking: Asking) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_options_of(asking: CommandKind) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give `command(*, flags, ...)` the options of a kind of question; `flags` gets them as text by dotted key."""
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -188,7 +188,7 @@ def given_scenario(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     registry: Registry,
-    asking: Asking | None = TRAINING,
+    asking: CommandKind | None = TRAINING,
 ) -> Given:
     """`read_scenario` with flags as text. asking : what the command asks; None: what the scenario itself does.
 
@@ -222,7 +222,9 @@ def given_scenario(
     return given
 
 
-def _with_further(problems: list[Problem], rest: Given, registry: Registry, asking: Asking | None) -> Sequence[Problem]:
+def _with_further(
+    problems: list[Problem], rest: Given, registry: Registry, asking: CommandKind | None
+) -> Sequence[Problem]:
     """The problems, and those that the answer to the rest of the scenario would meet."""
     from xe_sizer.studies.answer import with_further_problems
 
@@ -242,7 +244,7 @@ def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str
     return tuple(Path(name) for name, _ in named)
 
 
-def _variables(asking: Asking, environment: Mapping[str, str]) -> bool:
+def _variables(asking: CommandKind, environment: Mapping[str, str]) -> bool:
     return any(variable_name(option) in environment for option in asking.options)
 
 

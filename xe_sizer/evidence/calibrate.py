@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.validate import PricedRecord, price_records, step_time
+from xe_sizer.evidence.validate import PredictedRecord, price_records, step_time
 from xe_sizer.result.accuracy import Skipped
 from xe_sizer.software.stack import Stack, load_stack
 from xe_sizer.training.device import device_of
@@ -81,17 +81,17 @@ class Calibration:
 class _Measured:
     """A priced record: log of measured over predicted time at the parent's factors, and its source."""
 
-    found: PricedRecord
+    found: PredictedRecord
     measured_s: float
     source: str
 
     def log_ratio(self, log_factors: Vector) -> float:
         """log(measured / predicted) under the factors."""
-        question = self.found.priced.question
-        stack = _with_factors(question.job.stack, log_factors)
-        device = device_of(question.job.server.accelerator, stack, question.job.precision, question.efficiency)
-        job = replace(question.job, stack=stack, device=device)
-        return float(np.log(self.measured_s / timeline(job, self.found.priced.layouts).step_s[0]))
+        resolved = self.found.sized.resolved
+        stack = _with_factors(resolved.job.stack, log_factors)
+        device = device_of(resolved.job.server.accelerator, stack, resolved.job.precision, resolved.efficiency)
+        job = replace(resolved.job, stack=stack, device=device)
+        return float(np.log(self.measured_s / timeline(job, self.found.sized.layouts).step_s[0]))
 
 
 def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
@@ -136,7 +136,7 @@ def _measured(records: Iterable[Record], parent: str) -> tuple[list[_Measured], 
         if isinstance(found, Skipped):
             skipped.append((found.id, found.reason))
             continue
-        if not isinstance(found, PricedRecord):
+        if not isinstance(found, PredictedRecord):
             skipped.append((found.record.id, "a record of inference: calibrate fits training stacks"))
             continue
         times = list(step_time(found))

@@ -15,8 +15,8 @@ from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.memory import static_peak
-from xe_sizer.serving.resolve import ServeQuestion, resolve_serving
-from xe_sizer.serving.sizing import Served, size
+from xe_sizer.serving.resolve import ResolvedService, resolve_serving
+from xe_sizer.serving.sizing import ServingEstimate, size
 from xe_sizer.units import MILLI
 
 
@@ -25,7 +25,7 @@ class ServedRecord:
     """A record with the answer for it and what was assumed; `guessed`: lengths that the record leaves out."""
 
     record: Record
-    served: Served
+    served: ServingEstimate
     assumed: tuple[str, ...]
     guessed: bool
 
@@ -56,16 +56,16 @@ def serve_record(
         raise InputError(Problem("the rate at which requests arrived is not stated"))
     flags = inference_of(record, registry)
     flags.values["serve.engine"] = engines.get(flags.values["serve.engine"], flags.values["serve.engine"])
-    question = resolve_serving(read_scenario(None, flags.values, {}), registry)
+    resolved = resolve_serving(read_scenario(None, flags.values, {}), registry)
     guessed = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
-    return ServedRecord(record, size(question), (*flags.assumed, *_defaults(question)), guessed)
+    return ServedRecord(record, size(resolved), (*flags.assumed, *_defaults(resolved)), guessed)
 
 
-def _defaults(question: ServeQuestion) -> Iterator[str]:
-    if question.load is None:
+def _defaults(resolved: ResolvedService) -> Iterator[str]:
+    if resolved.load is None:
         yield "as many requests as a replica takes: no load stated"
-    if question.origin.get("serve.kv_cache") == "default":
-        yield f"KV cache {question.job.scheme.cache.name}: not stated"
+    if resolved.origin.get("serve.kv_cache") == "default":
+        yield f"KV cache {resolved.job.scheme.cache.name}: not stated"
 
 
 def figures(found: ServedRecord) -> Iterator[Figure]:
@@ -73,7 +73,7 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
     measured, point = found.record.measured, found.served.point
     first_ms = measured.ttft_ms or measured.prefill_ms
     # Latencies of a full replica, or of a queue that starts full, depend on how many requests wait.
-    bounded = found.served.question.load is not None and AT_ONCE not in conditions(found.record)
+    bounded = found.served.resolved.load is not None and AT_ONCE not in conditions(found.record)
     if first_ms and bounded:
         yield Figure("ttft", first_ms * MILLI, point.ttft_s)
     step_ms = measured.tpot_ms or measured.tpot_ms_p50
@@ -87,7 +87,7 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
 def _throughputs(found: ServedRecord) -> Iterator[Figure]:
     """What the record may count, the most telling first, zero where it does not; per second of all replicas."""
     record, measured, served = found.record, found.record.measured, found.served
-    traffic, rate, sequences = served.question.traffic, served.requests_per_s, record.sequences or 0
+    traffic, rate, sequences = served.resolved.traffic, served.requests_per_s, record.sequences or 0
     both = traffic.inputs + traffic.outputs
     output = measured.output_tokens_per_s or (measured.output_tokens_per_s_per_gpu or 0.0) * served.gpus
     if record.output_len is None and sequences:
@@ -113,12 +113,12 @@ class Peak:
 def peak(found: ServedRecord) -> Peak | None:
     """Peak memory of a batch whose cache grows, in the metric of the record [bytes]."""
     measured = measured_peak_bytes(found.record.measured)
-    served, question = found.served, found.served.question
-    if measured is None or question.load != "batch" or not question.job.engine.memory.grows:
+    served, resolved = found.served, found.served.resolved
+    if measured is None or resolved.load != "batch" or not resolved.job.engine.memory.grows:
         return None
     conversion, metric = measured
-    traffic = question.traffic
-    parts = static_peak(question.job, served.placement, question.amount, traffic.inputs, traffic.outputs)
+    traffic = resolved.traffic
+    parts = static_peak(resolved.job, served.placement, resolved.amount, traffic.inputs, traffic.outputs)
     live = float(sum(value[0] for value in parts.values()))
     beside = float(served.memory.beside_tensors[0])
     return Peak(conversion.value, live if metric == "allocated" else live + beside, conversion.assumed)

@@ -11,7 +11,7 @@ import numpy as np
 
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PricedRecord, answered, timed
+from xe_sizer.evidence.validate import PredictedRecord, answered, timed
 from xe_sizer.result.accuracy import Prediction
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Group, Residuals, Table, blended
@@ -41,8 +41,8 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
     return [_run(found, prediction) for found, prediction in timed(records)]
 
 
-def _run(found: PricedRecord, prediction: Prediction) -> Run:
-    job = found.priced.question.job
+def _run(found: PredictedRecord, prediction: Prediction) -> Run:
+    job = found.sized.resolved.job
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
     ratio = math.log(float(prediction.measured) / float(prediction.predicted))
@@ -53,7 +53,7 @@ def serving_runs_of(records: Iterable[Record]) -> list[Run]:
     """All latencies and rates of inference that have a prediction; the engine is the stack, the quantity the kind."""
     return [
         Run(
-            found.served.question.job.engine.name,
+            found.served.resolved.job.engine.name,
             prediction.quantity,
             found.guessed,
             prediction.source,

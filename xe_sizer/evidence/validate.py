@@ -24,8 +24,8 @@ from xe_sizer.scenario.read import OPTIONS, read_scenario
 from xe_sizer.serving.uncertainty import span as serving_span
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
-from xe_sizer.training.resolve import Question, resolve
-from xe_sizer.training.sizing import Priced, price
+from xe_sizer.training.resolve import ResolvedTraining, resolve
+from xe_sizer.training.sizing import TrainingEstimate, size
 from xe_sizer.training.uncertainty import uncertainty
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
@@ -39,12 +39,12 @@ REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lo
 
 
 @dataclass(frozen=True, eq=False)
-class PricedRecord:
+class PredictedRecord:
     """A record with its price, whether it fits, and what was assumed for it."""
 
     record: Record
     asked: Asked
-    priced: Priced
+    sized: TrainingEstimate
     fits: bool
     assumed: tuple[str, ...]
 
@@ -53,14 +53,14 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
     """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason."""
     predictions: list[Prediction] = []
     skipped: list[Skipped] = []
-    for priced in price_records(records):
-        if isinstance(priced, Skipped):
-            skipped.append(priced)
+    for sized in price_records(records):
+        if isinstance(sized, Skipped):
+            skipped.append(sized)
             continue
-        found = list(_predictions(priced) if isinstance(priced, PricedRecord) else _served(priced))
+        found = list(_predictions(sized) if isinstance(sized, PredictedRecord) else _served(sized))
         predictions += [prediction for prediction in found if prediction.quantity in quantities]
         if not found:
-            skipped.append(Skipped(id=priced.record.id, reason="nothing measured that can be predicted"))
+            skipped.append(Skipped(id=sized.record.id, reason="nothing measured that can be predicted"))
     return Accuracy(records=tuple(predictions), skipped=tuple(skipped), summary=summaries(predictions))
 
 
@@ -71,24 +71,24 @@ def answered(records: Iterable[Record]) -> Iterator[tuple[ServedRecord, Predicti
             yield from ((found, prediction) for prediction in _rates(found))
 
 
-def timed(records: Iterable[Record]) -> Iterator[tuple[PricedRecord, Prediction]]:
+def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord, Prediction]]:
     """Records that have a price and a time, with the prediction of that time."""
     for found in price_records(records):
-        if isinstance(found, PricedRecord):
+        if isinstance(found, PredictedRecord):
             yield from ((found, prediction) for prediction in step_time(found))
 
 
-def price_records(records: Iterable[Record]) -> Iterator[PricedRecord | ServedRecord | Skipped]:
+def price_records(records: Iterable[Record]) -> Iterator[PredictedRecord | ServedRecord | Skipped]:
     """Every record with its price, or the reason why it has none."""
     registry = RecordRegistry()
     for record in records:
         try:
-            yield serve_record(record, registry) if record.serves else price_record(record, registry)
+            yield serve_record(record, registry) if record.serves else predict_record(record, registry)
         except InputError as error:
             yield Skipped(id=record.id, reason=_reason(error))
 
 
-def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
+def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
     """Price a record by the path of a scenario; a layout that cannot be is given up key by key.
 
     Raises
@@ -98,27 +98,27 @@ def price_record(record: Record, registry: RecordRegistry) -> PricedRecord:
     asked = scenario_of(record, registry)
     for _ in range(len(asked.flags)):
         try:
-            question = resolve(read_scenario(None, asked.flags, {}), registry)
-            priced = price(question, False)
+            resolved = resolve(read_scenario(None, asked.flags, {}), registry)
+            sized = size(resolved, False)
         except InputError as error:
             asked = _without_the_impossible(asked, error)
             continue
-        fits = priced.fits
+        fits = sized.fits
         if asked.tuned and not fits:
-            fits = _fits_recomputed(question)
-        assumed = (*asked.assumed, *_defaults(question), *_chosen(priced))
-        return PricedRecord(record, asked, priced, fits, assumed)
+            fits = _fits_recomputed(resolved)
+        assumed = (*asked.assumed, *_defaults(resolved), *_chosen(sized))
+        return PredictedRecord(record, asked, sized, fits, assumed)
     raise AssertionError("a scenario lost all its keys and still could not be priced")
 
 
-def _fits_recomputed(question: Question) -> bool:
+def _fits_recomputed(resolved: ResolvedTraining) -> bool:
     """Whether a run whose recipe recomputes what it must fits with any recomputation.
 
     Its time stays that of the usual setting: recipes recompute single modules, which costs little, where the search
     has only whole layers.
     """
-    left = replace(question, fixed={name: value for name, value in question.fixed.items() if name != "recompute"})
-    return price(left, False).fits
+    left = replace(resolved, fixed={name: value for name, value in resolved.fixed.items() if name != "recompute"})
+    return size(left, False).fits
 
 
 def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
@@ -140,20 +140,20 @@ def _reason(error: InputError) -> str:
     return re.sub(r"\s+", " ", "; ".join(problem.message for problem in error.problems)) or "cannot be priced"
 
 
-def _defaults(question: Question) -> Iterator[str]:
+def _defaults(resolved: ResolvedTraining) -> Iterator[str]:
     """Settings that nobody stated and that the stack settled."""
     for key in REPORTED_DEFAULTS:
-        if question.origin.get(key) in ("stack", "default"):
-            value: Any = question.resolved[key]
+        if resolved.origin.get(key) in ("stack", "default"):
+            value: Any = resolved.values[key]
             text = ", ".join(value) if isinstance(value, tuple | list) else value
             yield f"{key} {text}: default of the stack"
 
 
-def _chosen(priced: Priced) -> Iterator[str]:
+def _chosen(sized: TrainingEstimate) -> Iterator[str]:
     """Parts of the layout that the search chose."""
-    fixed, layouts = priced.question.fixed, priced.layouts
-    names = ["micro_batch", "recompute"] if priced.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
-    if priced.question.job.model.experts and priced.gpus > 1:
+    fixed, layouts = sized.resolved.fixed, sized.layouts
+    names = ["micro_batch", "recompute"] if sized.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
+    if sized.resolved.job.model.experts and sized.gpus > 1:
         names.append("ep")
     sizes = []
     for name in names:
@@ -162,20 +162,20 @@ def _chosen(priced: Priced) -> Iterator[str]:
             sizes.append(f"{name} {WORDS[name][value] if name in WORDS else value}")
     if sizes:
         yield f"chosen by the search: {', '.join(sizes)}"
-    if priced.question.gpus is None:
-        yield f"{priced.gpus} GPUs, the fewest that fit: number not stated"
+    if sized.resolved.gpus is None:
+        yield f"{sized.gpus} GPUs, the fewest that fit: number not stated"
 
 
-def _predictions(found: PricedRecord) -> Iterator[Prediction]:
+def _predictions(found: PredictedRecord) -> Iterator[Prediction]:
     yield from step_time(found)
     yield from _peak_memory(found)
     yield from _oom(found)
 
 
-def step_time(found: PricedRecord) -> Iterator[Prediction]:
+def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     """The record's time beside the predicted one, where it measured one."""
-    record, priced = found.record, found.priced
-    job, layouts = priced.question.job, priced.layouts
+    record, sized = found.record, found.sized
+    job, layouts = sized.resolved.job, sized.layouts
     stated = record.mean_tokens or record.seq_len or (record.max_seq_len if record.job == "pretrain" else None)
     lengths = job.sequences(layouts)
     # Trainers count what they process; with lengths stated, rates are of real tokens.
@@ -184,33 +184,33 @@ def step_time(found: PricedRecord) -> Iterator[Prediction]:
         samples=job.global_batch,
         micro_batches=int(layouts.grad_accum[0]),
         tokens=float(job.seq_len) if job.padding == "packed" else tokens,
-        gpus=priced.gpus,
+        gpus=sized.gpus,
         lengths_stated=stated is not None,
     )
     measured = measured_step_s(record, step, found.asked.counts_micro_batches)
     if measured is None:
         return
-    span = uncertainty(job, priced.question.efficiency, found.asked.guessed).around(priced.step_s)
+    span = uncertainty(job, sized.resolved.efficiency, found.asked.guessed).around(sized.step_s)
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
-    yield _prediction(record, "step_time", measured.value, priced.step_s, assumed, (span.low, span.high))
+    yield _prediction(record, "step_time", measured.value, sized.step_s, assumed, (span.low, span.high))
 
 
-def _peak_memory(found: PricedRecord) -> Iterator[Prediction]:
+def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     measured = measured_peak_bytes(found.record.measured)
     if measured is None:
         return
     conversion, metric = measured
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     # The verdict is cautious; what a run shows is what such runs typically use.
-    ledger = at_level(found.priced.ledger, found.priced.question.job, found.priced.layouts, "typical")
+    ledger = at_level(found.sized.ledger, found.sized.resolved.job, found.sized.layouts, "typical")
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or "unstated"
     yield _prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))
 
 
-def _oom(found: PricedRecord) -> Iterator[Prediction]:
+def _oom(found: PredictedRecord) -> Iterator[Prediction]:
     measured = measured_oom(found.record.measured)
-    if measured is None or found.priced.question.gpus is None:
+    if measured is None or found.sized.resolved.gpus is None:
         return
     yield Prediction(
         id=found.record.id,
@@ -245,7 +245,7 @@ def _served(found: ServedRecord) -> Iterator[Prediction]:
 
 def _rates(found: ServedRecord) -> Iterator[Prediction]:
     for figure in figures(found):
-        span = serving_span(found.served.question, figure.quantity, found.guessed)
+        span = serving_span(found.served.resolved, figure.quantity, found.guessed)
         ends = (figure.predicted * span.low, figure.predicted * span.high)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
         yield _prediction(found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends)

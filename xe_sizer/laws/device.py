@@ -39,7 +39,7 @@ class Efficiency:
         return self.ideal or (self.flops is not None and self.memory is None)
 
 
-class Habits(Protocol):
+class LawFactors(Protocol):
     """Factors of a stack or an engine on the accelerator's laws."""
 
     @property
@@ -78,7 +78,12 @@ def _at_fraction(matmul: MatmulLaw, chosen: Efficiency) -> tuple[MatmulLaw, Atte
 
 
 def device(
-    gpu: Accelerator, precision: str, attention_family: str, habits: Habits, chosen: Efficiency, wide_adapters: bool
+    gpu: Accelerator,
+    precision: str,
+    attention_family: str,
+    factors: LawFactors,
+    chosen: Efficiency,
+    wide_adapters: bool,
 ) -> Device:
     """The device at one precision, as software of these habits drives it; attention runs in 16 bit, or wider."""
     peaks = gpu.peak_flops_per_s
@@ -95,14 +100,14 @@ def device(
         memory_bound, floor_s = matmul.memory_efficiency, 0.0
         decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)
     else:
-        experts = _scaled(grouped_law(matmul), habits.matmul * habits.experts)
-        matmul, adapter, scan = (_scaled(law, habits.matmul) for law in (matmul, adapter, scan))
+        experts = _scaled(grouped_law(matmul), factors.matmul * factors.experts)
+        matmul, adapter, scan = (_scaled(law, factors.matmul) for law in (matmul, adapter, scan))
         attention = replace(
             attention,
-            flops_efficiency=attention.flops_efficiency * habits.attention,
-            backward_flops_efficiency=attention.backward_flops_efficiency * habits.attention,
+            flops_efficiency=attention.flops_efficiency * factors.attention,
+            backward_flops_efficiency=attention.backward_flops_efficiency * factors.attention,
         )
-        memory_bound *= habits.memory_bound
+        memory_bound *= factors.memory_bound
     size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
         matmul, peaks[precision], attention, peaks[beside], adapter, peaks[adapters],

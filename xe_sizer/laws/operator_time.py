@@ -143,7 +143,7 @@ def _moved_s(moved_bytes: Array, kernels: float, device: Device) -> Array:
     )
 
 
-def price(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorTime, ...]:
+def operator_times(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorTime, ...]:
     """Seconds of every operator but the collectives, forward and backward, summed over its layers.
 
     backward : price gradients too; without, what would be theirs is not to be relied on

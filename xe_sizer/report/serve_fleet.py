@@ -27,14 +27,14 @@ def fleet_blocks(result: ServeResult) -> Iterator[Block]:
 
 def _fleet(options: Sequence[FleetOption]) -> Table:
     shown = options[:SHOWN]
-    priced = any(one.cost_per_hour is not None for one in shown)
-    price = (Column("per hour", True), Column("per million", True)) if priced else ()
+    sized = any(one.cost_per_hour is not None for one in shown)
+    price = (Column("per hour", True), Column("per million", True)) if sized else ()
     columns = (
         Column("hardware"), Column("GPUs", True), Column("replicas"), Column("first token", True),
         Column("per token", True), Column("tokens/s and GPU", True), Column("load", True),
         Column("design power", True), *price, Column("outcome"),
     )  # fmt: skip
-    rows = tuple((*_option_cells(one), *(_price_cells(one) if priced else ()), _outcome(one)) for one in shown)
+    rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
     order = "price an hour, or by design power where prices are not known"
     note = f"{more}best first: those that keep the limits, by {order}; per million: output tokens"

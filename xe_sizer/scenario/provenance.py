@@ -16,7 +16,7 @@ from xe_sizer.scenario.schema import CostSection
 T = TypeVar("T")
 
 
-class Choices:
+class Provenance:
     """Values of scenario keys as they are settled, each with its origin."""
 
     def __init__(self, given: Given) -> None:
@@ -38,19 +38,19 @@ class Choices:
         self.origin[key] = origin
 
 
-def model_of(given: Given, registry: Registry, choices: Choices) -> ModelShape:
-    choices.settle("model", None)
+def model_of(given: Given, registry: Registry, provenance: Provenance) -> ModelShape:
+    provenance.settle("model", None)
     return registry.model(relative(given, "model", given.values.model), given.locate(("model",)))
 
 
-def server_of(given: Given, registry: Registry, choices: Choices) -> Server | None:
+def server_of(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
     """The server asked for; None where it may be what a key that could not be read says."""
     values = given.values
     if values.server is not None:
-        choices.settle("server", None)
+        provenance.settle("server", None)
         return registry.server(relative(given, "server", values.server), given.locate(("server",)))
     if values.gpu is not None:
-        choices.settle("gpu", None)
+        provenance.settle("gpu", None)
         gpu = registry.accelerator(relative(given, "gpu", values.gpu), given.locate(("gpu",)))
         return bare_server(gpu)
     if any("." not in key for key in given.unread):
@@ -121,13 +121,13 @@ def whole_servers(billed: int, used: int) -> Iterator[str]:
         yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
 
 
-def gpu_count(choices: Choices, server: Server | None) -> int | None:
-    values = choices.given.values
+def gpu_count(provenance: Provenance, server: Server | None) -> int | None:
+    values = provenance.given.values
     if values.gpus is None and values.nodes is not None:
-        choices.settle("nodes", None)
+        provenance.settle("nodes", None)
         return int(values.nodes * server.accelerators) if server else None
     if values.gpus is not None:
-        choices.settle("gpus", None)
+        provenance.settle("gpus", None)
     return values.gpus
 
 

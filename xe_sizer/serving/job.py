@@ -14,7 +14,7 @@ from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.profiles.server import network
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.engine import Engine, NarrowKernel
 from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
 from xe_sizer.units import MICRO
@@ -29,7 +29,7 @@ LINKED = ("nvswitch", "nvlink-mesh", "xgmi-mesh")  # fabrics that an engine's ow
 
 
 @dataclass(frozen=True, eq=False)
-class ServeJob:
+class ServingJob:
     """What serves: `device` prices one accelerator, `network` what joins them."""
 
     model: ModelShape
@@ -40,7 +40,7 @@ class ServeJob:
     network: Network
     efficiency: Efficiency
 
-    def groups(self, placements: Placements) -> Array:
+    def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""
         return as_array(placements.dp * (placements.pp if self.engine.pipelined else 1))
 
@@ -63,9 +63,11 @@ def wide_modules(scheme: Scheme) -> frozenset[str]:
     return WIDE_MODULES | rest
 
 
-def serve_job(model: ModelShape, engine: Engine, scheme: Scheme, server: Server, efficiency: Efficiency) -> ServeJob:
+def serving_job(
+    model: ModelShape, engine: Engine, scheme: Scheme, server: Server, efficiency: Efficiency
+) -> ServingJob:
     """Joins model, engine and hardware."""
-    return ServeJob(
+    return ServingJob(
         model=model,
         engine=engine,
         scheme=scheme,

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from xe_sizer.graph.attention import cache_width
 from xe_sizer.graph.model import ModelShape, StateSpace
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.number_formats import Format
 
 STATE_BYTES = 4.0  # recurrent states are kept in float32
@@ -45,7 +45,7 @@ def token_bytes(model: ModelShape, cache: Format) -> float:
 
 
 def sequence_bytes(
-    model: ModelShape, cache: Format, tokens: ArrayLike, placements: Placements, block: int, windows: bool = True
+    model: ModelShape, cache: Format, tokens: ArrayLike, placements: ReplicaLayouts, block: int, windows: bool = True
 ) -> Array:
     """Cache of one sequence on one rank [bytes], tokens rounded up to whole blocks.
 
@@ -62,7 +62,7 @@ def sequence_bytes(
     return np.asarray(size + state_bytes(model, placements))
 
 
-def state_bytes(model: ModelShape, placements: Placements) -> Array:
+def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, of a stage [bytes]."""
     space = model.state_space
     if space is None:

@@ -11,8 +11,8 @@ IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Placements:
-    """Placements of one replica, arrays of one shape (placements,).
+class ReplicaLayouts:
+    """ReplicaLayouts of one replica, arrays of one shape (placements,).
 
     tp : tensor parallel ranks; pp : pipeline stages; ep : expert parallel ranks
     dp : ranks that each serve a share of the sequences with attention of their own, and the experts together
@@ -24,15 +24,15 @@ class Placements:
     dp: IntArray
 
     @classmethod
-    def of(cls, tp: ArrayLike = 1, pp: ArrayLike = 1, ep: ArrayLike = 1, dp: ArrayLike = 1) -> Placements:
+    def of(cls, tp: ArrayLike = 1, pp: ArrayLike = 1, ep: ArrayLike = 1, dp: ArrayLike = 1) -> ReplicaLayouts:
         sizes = np.broadcast_arrays(*(np.atleast_1d(np.asarray(size, dtype=np.int64)) for size in (tp, pp, ep, dp)))
         return cls(*sizes)
 
     def __len__(self) -> int:
         return len(self.tp)
 
-    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Placements:
-        return Placements(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> ReplicaLayouts:
+        return ReplicaLayouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     @property
     def gpus(self) -> IntArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xe_sizer.result.common import MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
 from xe_sizer.serving.memory import BESIDE, FORMULAS, request_bytes, static_peak
-from xe_sizer.serving.sizing import Served
+from xe_sizer.serving.sizing import ServingEstimate
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
 from xe_sizer.units import GIB
 
@@ -14,21 +14,21 @@ RESERVED = "left free by the engine"
 LEDGER = {**FORMULAS, RESERVED: ("card - share of the engine - CUDA graphs", "gpu_memory_utilization")}
 
 
-def serve_memory(served: Served) -> ServeMemory:
+def serve_memory(sized: ServingEstimate) -> ServeMemory:
     """The ledger: the pool as the engine allocates it, or the batch at its peak where the cache grows.
 
     What does not fit is shown with the cache of one whole request, which is the least that serves, and with what the
     engine is told to leave free [bytes].
     """
-    parts = _parts(served)
+    parts = _parts(sized)
     peak = sum(parts.values())
-    usable = served.memory.usable_bytes
-    pp, room = int(served.placement.pp[0]), usable - peak
+    usable = sized.memory.usable_bytes
+    pp, room = int(sized.placement.pp[0]), usable - peak
     return ServeMemory(
         peak_bytes=peak,
         usable_bytes=usable,
         headroom_bytes=room if abs(room) >= 1.0 else 0.0,
-        phase=f"{_held(served)} at their peak" if grows(served) else "as allocated" if served.fits else "one request",
+        phase=f"{_held(sized)} at their peak" if grows(sized) else "as allocated" if sized.fits else "one request",
         gpu="fullest pipeline stage" if pp > 1 else "all alike",
         components=tuple(
             MemoryComponent(name=name, bytes=size, formula=LEDGER[name][0], source=LEDGER[name][1])
@@ -38,29 +38,29 @@ def serve_memory(served: Served) -> ServeMemory:
     )
 
 
-def margin(served: Served, memory: ServeMemory) -> str:
+def margin(sized: ServingEstimate, memory: ServeMemory) -> str:
     """How close: over, tight (the room beside one request is inside the error of the model) or headroom."""
-    if not served.fits:
+    if not sized.fits:
         return "over"
-    room = memory.headroom_bytes if grows(served) else _pool_bytes(served) - _request_bytes(served)
+    room = memory.headroom_bytes if grows(sized) else _pool_bytes(sized) - _request_bytes(sized)
     return "tight" if room < memory.error_share * memory.usable_bytes else "headroom"
 
 
-def cache_bytes(served: Served, memory: ServeMemory) -> float:
+def cache_bytes(sized: ServingEstimate, memory: ServeMemory) -> float:
     """Room for the cache on one GPU: the pool, or all beside the other parts where it grows [bytes]."""
-    if not grows(served):
-        return _pool_bytes(served)
+    if not grows(sized):
+        return _pool_bytes(sized)
     held = sum(part.bytes for part in memory.components if part.name == CACHE)
     return max(memory.headroom_bytes + held, 0.0)
 
 
-def _request_bytes(served: Served) -> float:
+def _request_bytes(sized: ServingEstimate) -> float:
     """Cache of one request at its full length on one GPU [bytes]."""
-    traffic = served.question.traffic
-    return float(request_bytes(served.question.job, served.placement, traffic.inputs + traffic.outputs)[0])
+    traffic = sized.resolved.traffic
+    return float(request_bytes(sized.resolved.job, sized.placement, traffic.inputs + traffic.outputs)[0])
 
 
-def shortage(served: Served, memory: ServeMemory) -> Reason:
+def shortage(sized: ServingEstimate, memory: ServeMemory) -> Reason:
     """Why it does not fit: needed, available and missing memory of a GPU, and what takes it."""
     sizes = {part.name: part.bytes for part in memory.components}
     weights, cache, reserved = sizes["weights"], sizes[CACHE], sizes.get(RESERVED, 0.0)
@@ -69,49 +69,49 @@ def shortage(served: Served, memory: ServeMemory) -> Reason:
     message = (
         f"needs {memory.peak_bytes / GIB:,.1f} GiB per GPU, {memory.usable_bytes / GIB:,.1f} GiB available, "
         f"{-memory.headroom_bytes / GIB:,.1f} GiB missing (weights {weights / GIB:,.1f}, "
-        f"KV cache of {_held(served)} {cache / GIB:,.1f}{free}, the rest {rest / GIB:,.1f} GiB)"
+        f"KV cache of {_held(sized)} {cache / GIB:,.1f}{free}, the rest {rest / GIB:,.1f} GiB)"
     )
     return Reason(code="out-of-memory", message=message)
 
 
-def grows(served: Served) -> bool:
-    return served.question.job.engine.memory.grows
+def grows(sized: ServingEstimate) -> bool:
+    return sized.resolved.job.engine.memory.grows
 
 
-def _held(served: Served) -> str:
-    if not grows(served):
+def _held(sized: ServingEstimate) -> str:
+    if not grows(sized):
         return "one request"
-    sequences = _sequences(served)
+    sequences = _sequences(sized)
     return "one request" if sequences < 1.5 else f"{sequences:,.0f} requests"
 
 
-def _sequences(served: Served) -> float:
+def _sequences(sized: ServingEstimate) -> float:
     """Requests inside a replica whose cache grows: the batch, or as many as run, of those that fit to their end."""
-    if served.question.load == "batch":
-        return served.question.amount
-    return max(min(served.point.running, float(int(served.holds))), 1.0)
+    if sized.resolved.load == "batch":
+        return sized.resolved.amount
+    return max(min(sized.point.running, float(int(sized.holds))), 1.0)
 
 
-def _pool_bytes(served: Served) -> float:
-    return float(served.memory.pool_bytes[0])
+def _pool_bytes(sized: ServingEstimate) -> float:
+    return float(sized.memory.pool_bytes[0])
 
 
-def _parts(served: Served) -> dict[str, float]:
-    fixed = {name: float(value[0]) for name, value in served.memory.fixed.items()}
-    if not grows(served):
+def _parts(sized: ServingEstimate) -> dict[str, float]:
+    fixed = {name: float(value[0]) for name, value in sized.memory.fixed.items()}
+    if not grows(sized):
         weights = {"weights": fixed["weights"]}
-        if served.fits:
-            return {**weights, CACHE: _pool_bytes(served), **fixed}
-        reserved = {RESERVED: served.memory.usable_bytes - _available_bytes(served, fixed)}
-        return {**weights, CACHE: _request_bytes(served), **fixed, **reserved}
-    job, traffic = served.question.job, served.question.traffic
-    live = static_peak(job, served.placement, _sequences(served), traffic.inputs, traffic.outputs)
+        if sized.fits:
+            return {**weights, CACHE: _pool_bytes(sized), **fixed}
+        reserved = {RESERVED: sized.memory.usable_bytes - _available_bytes(sized, fixed)}
+        return {**weights, CACHE: _request_bytes(sized), **fixed, **reserved}
+    job, traffic = sized.resolved.job, sized.resolved.traffic
+    live = static_peak(job, sized.placement, _sequences(sized), traffic.inputs, traffic.outputs)
     return {**{name: float(value[0]) for name, value in live.items()}, **{name: fixed[name] for name in BESIDE}}
 
 
-def _available_bytes(served: Served, fixed: dict[str, float]) -> float:
+def _available_bytes(sized: ServingEstimate, fixed: dict[str, float]) -> float:
     """What the engine may take of a GPU, its share of the whole or of what is free; graphs come on top [bytes]."""
-    card, engine = served.memory.usable_bytes, served.question.job.engine.memory
+    card, engine = sized.memory.usable_bytes, sized.resolved.job.engine.memory
     graphs = fixed["CUDA graphs"]
     taken = sum(fixed.values()) - graphs
     free = engine.utilization_of == "free"

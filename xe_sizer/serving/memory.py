@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServeJob
+from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.kv_cache import sequence_bytes
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import GIB
 
@@ -55,7 +55,9 @@ class ServingMemory:
         return np.asarray(sum(self.fixed[name] for name in BESIDE))
 
 
-def step_tensors(job: ServeJob, placements: Placements, tokens: ArrayLike, sampled: ArrayLike) -> dict[str, Array]:
+def step_tensors(
+    job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike, sampled: ArrayLike
+) -> dict[str, Array]:
     """Activations and logits of a step of so many tokens, of which some get logits [bytes].
 
     Widest point of a layer: the hidden tensors beside gate, up and their product, or beside the rows that experts
@@ -75,7 +77,7 @@ def step_tensors(job: ServeJob, placements: Placements, tokens: ArrayLike, sampl
     }
 
 
-def serving_memory(job: ServeJob, placements: Placements, prompt_tokens: float | None = None) -> ServingMemory:
+def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
     """What an engine that keeps a pool finds when it starts.
 
     pool = utilization x card - weights - activations - context - communicators (vLLM, SGLang: `utilization_of` total),
@@ -109,13 +111,13 @@ def serving_memory(job: ServeJob, placements: Placements, prompt_tokens: float |
     return ServingMemory({**fixed, "CUDA graphs": graphs}, np.maximum(left, 0.0), card)
 
 
-def held_tokens(job: ServeJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:
+def held_tokens(job: ServingJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:
     """Tokens of the cache that a running request holds on average [-]: its prompt and half of its answer, or all."""
     whole = job.engine.batching.reserves == "whole"
     return np.asarray(as_array(inputs) + as_array(outputs) * (1.0 if whole else 0.5))
 
 
-def max_sequences(job: ServeJob, placements: Placements, memory: ServingMemory, tokens: ArrayLike) -> Array:
+def max_sequences(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, tokens: ArrayLike) -> Array:
     """Sequences of so many tokens that the pool of a replica holds [-], a fraction below one where not even one fits.
 
     Each attention rank has a pool of its own; pipeline stages hold all sequences, each its layers of them.
@@ -125,14 +127,14 @@ def max_sequences(job: ServeJob, placements: Placements, memory: ServingMemory, 
     return np.asarray(np.where(per_rank < 1.0, per_rank, per_rank * placements.dp))
 
 
-def request_bytes(job: ServeJob, placements: Placements, tokens: ArrayLike) -> Array:
+def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike) -> Array:
     """Cache of a request of so many tokens on one GPU, as the engine keeps it [bytes]."""
     block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
     return sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
 
 
 def static_peak(
-    job: ServeJob, placements: Placements, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
+    job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
 ) -> dict[str, Array]:
     """Live tensors at the worst moment of a batch whose cache grows [bytes]: the prefill's end, or the last step.
 

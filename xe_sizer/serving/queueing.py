@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import ServingMemory, held_tokens, max_sequences
 from xe_sizer.serving.steady import Steady, steady
 from xe_sizer.serving.traffic import Traffic
@@ -83,14 +83,14 @@ class Latencies:
     request_s: Array
 
 
-def capacity(job: ServeJob, placements: Placements, memory: ServingMemory, traffic: Traffic) -> Array:
+def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Array:
     """Requests that a replica holds at once [-]: what the pool takes, and the engine's own limit."""
     tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
     limit = job.engine.batching.max_sequences * job.groups(placements)
     return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
 
 
-def curve(job: ServeJob, placements: Placements, memory: ServingMemory, traffic: Traffic) -> Curve:
+def curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
     """The states of a replica between one request and its capacity, evenly spaced in their logarithm."""
     most = capacity(job, placements, memory, traffic)
     steps = np.linspace(0.0, 1.0, GRID)[:, None]
@@ -120,8 +120,8 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
     """
     rate = np.broadcast_to(as_array(rate), np.broadcast_shapes(np.shape(rate), found.most.shape))
     deviations = 0.0 if percentile is None else NormalDist().inv_cdf(percentile / 100.0)
-    served = np.minimum(rate, HIGHEST_LOAD * found.top_rate)
-    (inside,) = found.at_rate(served, found.states.running)
+    sized = np.minimum(rate, HIGHEST_LOAD * found.top_rate)
+    (inside,) = found.at_rate(sized, found.states.running)
     spread = deviations * np.sqrt(np.maximum(inside, 1.0))
     crowded = np.clip(inside + spread, 1.0, np.maximum(found.most, 1.0))
     states = found.states
@@ -130,10 +130,10 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
     if percentile is not None:
         prompts = traffic.lengths_at(traffic.inputs, traffic.input_spread, deviations) / traffic.inputs
         answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations)
-    wait_s = _wait_s(found, traffic, served, percentile)
+    wait_s = _wait_s(found, traffic, sized, percentile)
     ttft_s = step_s / 2.0 + wait_s + prefill_s * prompts
     request_s = ttft_s + max(answers - 1.0, 0.0) * tpot_s
-    unbounded = np.where(rate <= served, 0.0, np.inf)
+    unbounded = np.where(rate <= sized, 0.0, np.inf)
     return Latencies(ttft_s + unbounded, tpot_s, request_s + unbounded)
 
 

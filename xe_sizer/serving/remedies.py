@@ -13,12 +13,12 @@ from dataclasses import replace
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.change import Change
 from xe_sizer.serving.ledger import grows
-from xe_sizer.serving.sizing import Served, size
+from xe_sizer.serving.sizing import ServingEstimate, size
 from xe_sizer.serving.summary import judged, meets, overloaded
 from xe_sizer.software.number_formats import SIXTEEN_BIT, Format
 from xe_sizer.units import GIB, rounded
 
-Lever = Callable[[Served], Iterator[Change]]
+Lever = Callable[[ServingEstimate], Iterator[Change]]
 
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes
@@ -30,17 +30,17 @@ SHORTER = (2, 4, 8, 16, 32)
 SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
 
 
-def memory_share(served: Served) -> Iterator[Change]:
+def memory_share(sized: ServingEstimate) -> Iterator[Change]:
     """More of the card for the engine, or less where free memory was asked for."""
-    engine, asked = served.question.job.engine.memory, served.question.given.values.limits.min_headroom_gib
-    if grows(served):
+    engine, asked = sized.resolved.job.engine.memory, sized.resolved.given.values.limits.min_headroom_gib
+    if grows(sized):
         return
-    now, card = engine.utilization, served.memory.usable_bytes
-    if not served.fits and now < HIGHEST_UTILIZATION:
+    now, card = engine.utilization, sized.memory.usable_bytes
+    if not sized.fits and now < HIGHEST_UTILIZATION:
         yield _share(now, HIGHEST_UTILIZATION)
-    if served.fits and asked:
-        pool = float(served.memory.pool_bytes[0])
-        room = card - pool - sum(float(value[0]) for value in served.memory.fixed.values())
+    if sized.fits and asked:
+        pool = float(sized.memory.pool_bytes[0])
+        room = card - pool - sum(float(value[0]) for value in sized.memory.fixed.values())
         base = pool / now if engine.utilization_of == "free" else card
         lower = math.floor(100.0 * (now - (asked * GIB - room) / base)) / 100.0
         if 0.0 < lower < now:
@@ -53,44 +53,44 @@ def _share(now: float, then: float) -> Change:
     )  # fmt: skip
 
 
-def placement(served: Served) -> Iterator[Change]:
+def placement(sized: ServingEstimate) -> Iterator[Change]:
     """The sizes that the user fixed left open."""
-    question = served.question
-    after = _opened(served, question.gpus) if question.fixed else None
-    if after is not None and (values := _sizes(served, after)):
+    resolved = sized.resolved
+    after = _opened(sized, resolved.gpus) if resolved.fixed else None
+    if after is not None and (values := _sizes(sized, after)):
         yield Change(f"another placement: {_words(values)}", values, 1)
 
 
-def narrower_weights(served: Served) -> Iterator[Change]:
+def narrower_weights(sized: ServingEstimate) -> Iterator[Change]:
     """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
-    job = served.question.job
+    job = sized.resolved.job
     peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
     for name in ("fp8" if "fp8" in peaks else "int8", "nvfp4" if "fp4" in peaks else "int4"):
         if _bits(name) / 8.0 < NARROWER * now.element_bytes:
             words = f"{name} weights instead of {now.name}"
-            yield Change(words, _formats(served, weights=name), 2 if _bits(name) == 8 else 3)
+            yield Change(words, _formats(sized, weights=name), 2 if _bits(name) == 8 else 3)
 
 
-def narrower_cache(served: Served) -> Iterator[Change]:
-    now = served.question.job.scheme.cache
+def narrower_cache(sized: ServingEstimate) -> Iterator[Change]:
+    now = sized.resolved.job.scheme.cache
     if now.element_bytes >= SIXTEEN_BIT:
-        yield Change(f"fp8 KV cache instead of {now.name}", _formats(served, kv_cache="fp8"), 2)
+        yield Change(f"fp8 KV cache instead of {now.name}", _formats(sized, kv_cache="fp8"), 2)
 
 
-def more_gpus(served: Served) -> Iterator[Change]:
+def more_gpus(sized: ServingEstimate) -> Iterator[Change]:
     """As many as the load needs with number and placement open."""
-    after = _opened(served, None)
-    if after is not None and after.gpus > served.gpus:
-        values = {"gpus": after.gpus, **_sizes(served, after)}
-        yield Change(f"{after.gpus} GPUs instead of {served.gpus}", values, 4)
+    after = _opened(sized, None)
+    if after is not None and after.gpus > sized.gpus:
+        values = {"gpus": after.gpus, **_sizes(sized, after)}
+        yield Change(f"{after.gpus} GPUs instead of {sized.gpus}", values, 4)
 
 
-def less_load(served: Served) -> Iterator[Change]:
+def less_load(sized: ServingEstimate) -> Iterator[Change]:
     """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
-    load, asked = served.question.load, served.question.amount
+    load, asked = sized.resolved.load, sized.resolved.amount
     if load is None:
         return
-    most = _highest(lambda amount: _keeps(served, amount), asked, load != "request_rate")
+    most = _highest(lambda amount: _keeps(sized, amount), asked, load != "request_rate")
     if not most:
         return
     if load == "request_rate":
@@ -101,11 +101,11 @@ def less_load(served: Served) -> Iterator[Change]:
         yield Change(f"{most:,.0f} {what} instead of {asked:,.0f}", {f"serve.{load}": int(most)}, 5)
 
 
-def _keeps(served: Served, amount: float) -> bool:
+def _keeps(sized: ServingEstimate, amount: float) -> bool:
     """Whether the service answers yes to so much of its load, with replicas that are not full where no limit says how
     long a request may wait."""
-    found = size(replace(served.question, amount=amount))
-    waits = served.question.load == "request_rate" and served.question.given.values.limits.max_ttft_s is None
+    found = size(replace(sized.resolved, amount=amount))
+    waits = sized.resolved.load == "request_rate" and sized.resolved.given.values.limits.max_ttft_s is None
     return meets(found) and (not waits or found.utilisation <= UNHURRIED)
 
 
@@ -128,8 +128,8 @@ def _readable(amount: float, whole: bool) -> float:
     return float(math.floor(amount)) if whole else rounded(amount, down=True)
 
 
-def shorter_prompts(served: Served) -> Iterator[Change]:
-    inputs = served.question.traffic.inputs
+def shorter_prompts(sized: ServingEstimate) -> Iterator[Change]:
+    inputs = sized.resolved.traffic.inputs
     for part in SHORTER:
         if inputs / part >= SHORTEST:
             tokens = float(round(inputs / part))
@@ -137,13 +137,13 @@ def shorter_prompts(served: Served) -> Iterator[Change]:
             yield Change(words, {"serve.input_tokens": tokens}, 5)
 
 
-def wider_limits(served: Served) -> Iterator[Change]:
+def wider_limits(sized: ServingEstimate) -> Iterator[Change]:
     """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
-    limits = served.question.given.values.limits
-    ttft_s, tpot_s, _ = judged(served)
+    limits = sized.resolved.given.values.limits
+    ttft_s, tpot_s, _ = judged(sized)
     asked = {"max_ttft_s": (limits.max_ttft_s, ttft_s), "max_tpot_s": (limits.max_tpot_s, tpot_s)}
     broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
-    if not broken or (overloaded(served) and served.question.gpus is not None):
+    if not broken or (overloaded(sized) and sized.resolved.gpus is not None):
         return
     reached = max(value / limit for limit, value in broken.values())
     for factor in sorted({*WIDER, *({reached} if math.isfinite(reached) else ())}):
@@ -152,28 +152,28 @@ def wider_limits(served: Served) -> Iterator[Change]:
         yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
 
 
-def _opened(served: Served, gpus: int | None) -> Served | None:
+def _opened(sized: ServingEstimate, gpus: int | None) -> ServingEstimate | None:
     """The service with its placement open, on so many GPUs; None where that is not possible."""
     try:
-        return size(replace(served.question, gpus=gpus, fixed={}))
+        return size(replace(sized.resolved, gpus=gpus, fixed={}))
     except InputError:
         return None
 
 
-def _sizes(served: Served, after: Served) -> dict[str, object]:
+def _sizes(sized: ServingEstimate, after: ServingEstimate) -> dict[str, object]:
     """The sizes that the user fixed and that have to change, as keys."""
-    chosen = {name: int(getattr(after.placement, name)[0]) for name in served.question.fixed}
-    return {f"layout.{name}": value for name, value in chosen.items() if served.question.fixed[name] != value}
+    chosen = {name: int(getattr(after.placement, name)[0]) for name in sized.resolved.fixed}
+    return {f"layout.{name}": value for name, value in chosen.items() if sized.resolved.fixed[name] != value}
 
 
 def _words(values: dict[str, object]) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
 
 
-def _formats(served: Served, **named: str) -> dict[str, object]:
+def _formats(sized: ServingEstimate, **named: str) -> dict[str, object]:
     """Keys that set some formats: one by one, or as the scheme that the user wrote."""
-    job = served.question.job
-    if served.question.given.values.serve.scheme is None:
+    job = sized.resolved.job
+    if sized.resolved.given.values.serve.scheme is None:
         return {f"serve.{key}": name for key, name in named.items()}
     weights = _bits(named.get("weights", job.scheme.weights))
     multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT

@@ -14,7 +14,7 @@ from xe_sizer.laws.device import Efficiency, supported_precisions
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.provenance import (
-    Choices,
+    Provenance,
     collect,
     gpu_count,
     in_reading_order,
@@ -25,7 +25,7 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import Given
-from xe_sizer.serving.job import ServeJob, serve_job
+from xe_sizer.serving.job import ServingJob, serving_job
 from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import Engine, engine_names, load_engine
 from xe_sizer.software.number_formats import Format, Scheme, format_of, parse_scheme, scheme
@@ -40,7 +40,7 @@ LOADS = ("request_rate", "concurrency", "batch")
 
 
 @dataclass(frozen=True, eq=False)
-class ServeQuestion:
+class ResolvedService:
     """What is asked, resolved but for the placement and the number of replicas.
 
     load : request_rate, concurrency, batch, or None: as much as a replica can take; `amount` of it
@@ -48,7 +48,7 @@ class ServeQuestion:
     """
 
     given: Given
-    job: ServeJob
+    job: ServingJob
     traffic: Traffic
     load: str | None
     amount: float
@@ -59,12 +59,12 @@ class ServeQuestion:
     price_per_gpu_hour: float | None
     whole_nodes: bool
     currency: str
-    resolved: Mapping[str, Any]
+    values: Mapping[str, Any]
     origin: Mapping[str, str]
     warnings: tuple[str, ...]
 
 
-def resolve_serving(given: Given, registry: Registry) -> ServeQuestion:
+def resolve_serving(given: Given, registry: Registry) -> ResolvedService:
     """Everything that sizing an inference service needs.
 
     Raises
@@ -72,19 +72,19 @@ def resolve_serving(given: Given, registry: Registry) -> ServeQuestion:
     InputError : every unknown name, and every contradiction with model, hardware or engine
     """
     problems: list[Problem] = []
-    choices = Choices(given)
+    provenance = Provenance(given)
     named: str | None = given.values.model
-    model = None if named is None else collect(problems, model_of, given, registry, choices)
-    server = collect(problems, server_of, given, registry, choices)
-    engine = collect(problems, _engine, given, choices)
-    gpus = gpu_count(choices, server)
+    model = None if named is None else collect(problems, model_of, given, registry, provenance)
+    server = collect(problems, server_of, given, registry, provenance)
+    engine = collect(problems, _engine, given, provenance)
+    gpus = gpu_count(provenance, server)
     found = None
     if server and engine:
-        found = collect(problems, _scheme, given, choices, server.accelerator, model, engine)
+        found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
     problems += (*_conflicts(given, model, server, gpus), *_impossible(given, model, engine, found))
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
-    return _question(given, choices, model, server, engine, found, gpus)
+    return _assembled(given, provenance, model, server, engine, found, gpus)
 
 
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
@@ -94,40 +94,46 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
     return with_further(problems, further, rest)
 
 
-def _question(
-    given: Given, choices: Choices, model: ModelShape, server: Server, engine: Engine, found: Scheme, gpus: int | None
-) -> ServeQuestion:
+def _assembled(
+    given: Given,
+    provenance: Provenance,
+    model: ModelShape,
+    server: Server,
+    engine: Engine,
+    found: Scheme,
+    gpus: int | None,
+) -> ResolvedService:
     values, chosen = given.values, given.values.efficiency
-    engine = _with_settings(engine, choices)
+    engine = _with_settings(engine, provenance)
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
     load = _load(given, engine)
-    traffic = _traffic(choices)
-    question = ServeQuestion(
+    traffic = _traffic(provenance)
+    resolved = ResolvedService(
         given=given,
-        job=serve_job(model, engine, found, server, efficiency),
+        job=serving_job(model, engine, found, server, efficiency),
         traffic=traffic,
         load=load,
-        amount=float(choices.settle(f"serve.{load}", 1)) if load else 0.0,
+        amount=float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         gpus=gpus,
-        percentile=choices.settle("serve.percentile", DEFAULT_PERCENTILE),
-        spare_replicas=choices.settle("serve.spare_replicas", 0),
+        percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
+        spare_replicas=provenance.settle("serve.spare_replicas", 0),
         price_per_gpu_hour=price_per_gpu_hour(values.cost, server),
         whole_nodes=values.cost.price_per_gpu_hour is None,
         currency=values.cost.currency or server.price_currency,
-        resolved=choices.values,
-        origin=choices.origin,
+        values=provenance.values,
+        origin=provenance.origin,
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
-    _record(given, choices)
-    return question
+    _record(given, provenance)
+    return resolved
 
 
-def _engine(given: Given, choices: Choices) -> Engine:
+def _engine(given: Given, provenance: Provenance) -> Engine:
     """The engine that was named, else the stack where that is one, else the default."""
     stack = given.values.stack
     default = stack if stack in engine_names() else DEFAULT_ENGINE
-    name = choices.settle("serve.engine", default)
+    name = provenance.settle("serve.engine", default)
     return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")))
 
 
@@ -137,11 +143,11 @@ def _load(given: Given, engine: Engine) -> str | None:
     return asked or ("batch" if engine.batching.batching == "static" else None)
 
 
-def _with_settings(engine: Engine, choices: Choices) -> Engine:
+def _with_settings(engine: Engine, provenance: Provenance) -> Engine:
     """The engine with the limits and the share of memory that the user gave."""
-    share = choices.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
-    most = choices.settle("serve.max_sequences", engine.batching.max_sequences, "stack")
-    tokens = choices.settle("serve.max_step_tokens", engine.batching.max_step_tokens, "stack")
+    share = provenance.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
+    most = provenance.settle("serve.max_sequences", engine.batching.max_sequences, "stack")
+    tokens = provenance.settle("serve.max_step_tokens", engine.batching.max_step_tokens, "stack")
     return msgspec.structs.replace(
         engine,
         memory=msgspec.structs.replace(engine.memory, utilization=share),
@@ -149,7 +155,7 @@ def _with_settings(engine: Engine, choices: Choices) -> Engine:
     )
 
 
-def _scheme(given: Given, choices: Choices, gpu: Accelerator, model: ModelShape | None, engine: Engine) -> Scheme:
+def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: ModelShape | None, engine: Engine) -> Scheme:
     """Formats as given, else the published checkpoint's; activations follow weights that the accelerator multiplies.
 
     The cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
@@ -161,18 +167,18 @@ def _scheme(given: Given, choices: Choices, gpu: Accelerator, model: ModelShape 
     if values.serve.scheme is not None:
         where = given.locate(("serve", "scheme"))
         try:
-            names = parse_scheme(choices.settle("serve.scheme", None), wide, peaks)
+            names = parse_scheme(provenance.settle("serve.scheme", None), wide, peaks)
         except InputError as error:
             raise InputError(Problem(one.message, where, one.hint) for one in error.problems) from None
         weights, activations, cache = (format_of(name) for name in names)
         return scheme(weights, activations, cache, peaks)
-    precision = choices.settle("precision", wide) if values.precision is not None else wide
+    precision = provenance.settle("precision", wide) if values.precision is not None else wide
     plain = wide if precision in ("tf32",) else NARROW_OF.get(precision, precision)
     published = model.checkpoint_format if model and values.precision is None else None
-    weights = format_of(choices.settle("serve.weights", published or plain))
-    activations = format_of(choices.settle("serve.activations", _usual_activations(weights, wide, peaks)))
+    weights = format_of(provenance.settle("serve.weights", published or plain))
+    activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
     narrow_cache = weights.name in engine.memory.fp8_cache_with and "fp8" in peaks
-    cache = format_of(choices.settle("serve.kv_cache", "fp8" if narrow_cache else wide))
+    cache = format_of(provenance.settle("serve.kv_cache", "fp8" if narrow_cache else wide))
     return scheme(weights, activations, cache, peaks)
 
 
@@ -183,17 +189,17 @@ def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -
     return wide
 
 
-def _traffic(choices: Choices) -> Traffic:
-    drafts = choices.settle("serve.draft_tokens", 0)
+def _traffic(provenance: Provenance) -> Traffic:
+    drafts = provenance.settle("serve.draft_tokens", 0)
     return Traffic(
-        inputs=choices.settle("serve.input_tokens", DEFAULT_INPUT_TOKENS),
-        outputs=choices.settle("serve.output_tokens", DEFAULT_OUTPUT_TOKENS),
-        input_spread=choices.settle("serve.input_spread", 0.0),
-        output_spread=choices.settle("serve.output_spread", 0.0),
-        prefix_hit_share=choices.settle("serve.prefix_hit_share", 0.0),
+        inputs=provenance.settle("serve.input_tokens", DEFAULT_INPUT_TOKENS),
+        outputs=provenance.settle("serve.output_tokens", DEFAULT_OUTPUT_TOKENS),
+        input_spread=provenance.settle("serve.input_spread", 0.0),
+        output_spread=provenance.settle("serve.output_spread", 0.0),
+        prefix_hit_share=provenance.settle("serve.prefix_hit_share", 0.0),
         draft_tokens=drafts,
-        acceptance_rate=choices.settle("serve.acceptance_rate", 0.0) if drafts else 0.0,
-        draft_cost=choices.settle("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
+        acceptance_rate=provenance.settle("serve.acceptance_rate", 0.0) if drafts else 0.0,
+        draft_cost=provenance.settle("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
     )
 
 
@@ -236,12 +242,12 @@ def _impossible(
         yield Problem(message, given.locate(("serve", "weights")), "nvfp4, int4 or awq narrow every linear layer")
 
 
-def _record(given: Given, choices: Choices) -> None:
+def _record(given: Given, provenance: Provenance) -> None:
     """Keep what was given for the report."""
     for section in ("layout", "limits", "cost", "efficiency", "serve"):
         for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
             if value is not None and f"{section}.{key}" in given.origin:
-                choices.settle(f"{section}.{key}", None)
+                provenance.settle(f"{section}.{key}", None)
 
 
 def _warnings(

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import ServingMemory, max_sequences, request_bytes, serving_memory, static_peak
 from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latencies, rate_within
-from xe_sizer.serving.resolve import ServeQuestion
+from xe_sizer.serving.resolve import ResolvedService
 from xe_sizer.serving.space import legal_placements, worthwhile
 from xe_sizer.serving.static import StaticBatch, static_batch
 from xe_sizer.serving.steady import steady
@@ -47,7 +47,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServingEstimate:
     """The chosen placement and its replicas.
 
     minimum : fewest GPUs on which a replica fits; None where none of the tried placements does
@@ -56,8 +56,8 @@ class Served:
     top_rate : the same within the limits on latency, where they can be kept
     """
 
-    question: ServeQuestion
-    placement: Placements
+    resolved: ResolvedService
+    placement: ReplicaLayouts
     memory: ServingMemory
     minimum: int | None
     holds: float
@@ -74,7 +74,7 @@ class Served:
 
     @property
     def working_replicas(self) -> int:
-        return max(self.replicas - self.question.spare_replicas, 1)
+        return max(self.replicas - self.resolved.spare_replicas, 1)
 
     @property
     def requests_per_s(self) -> float:
@@ -84,18 +84,18 @@ class Served:
     @property
     def utilisation(self) -> float:
         """Load over what the working replicas could take: within the limits, where a rate is to be kept."""
-        most = self.full_rate if self.question.load == "concurrency" else self.top_rate
+        most = self.full_rate if self.resolved.load == "concurrency" else self.top_rate
         return self.point.requests_per_s / most if most else 0.0
 
     @property
     def billed_gpus(self) -> int:
         """Those asked for are paid for, and servers of which a part is used."""
-        paid, node = max(self.gpus, self.question.gpus or 0), self.question.job.server.accelerators
-        return -(-paid // node) * node if self.question.whole_nodes else paid
+        paid, node = max(self.gpus, self.resolved.gpus or 0), self.resolved.job.server.accelerators
+        return -(-paid // node) * node if self.resolved.whole_nodes else paid
 
     @property
     def cost_per_hour(self) -> float | None:
-        rate = self.question.price_per_gpu_hour
+        rate = self.resolved.price_per_gpu_hour
         return None if rate is None else self.billed_gpus * rate
 
     @cached_property
@@ -107,13 +107,13 @@ class Served:
 
 @dataclass(frozen=True, eq=False)
 class _Cases:
-    """Placements to choose from with their memory; arrays of shape (placements,).
+    """ReplicaLayouts to choose from with their memory; arrays of shape (placements,).
 
     holds : requests at their full length that fit at once; fitting : whether that is enough
     need_bytes : of a GPU for everything beside the cache, and for the cache of the least that serves
     """
 
-    placements: Placements
+    placements: ReplicaLayouts
     memory: ServingMemory
     holds: Array
     fitting: Flags
@@ -129,27 +129,27 @@ class _Cases:
         return int(np.lexsort((*reversed(keys), missing, ~self.fitting))[0])
 
 
-def size(question: ServeQuestion) -> Served:
+def size(resolved: ResolvedService) -> ServingEstimate:
     """Choose the placement of a replica and the number of replicas.
 
     Raises
     ------
     InputError : no placement is legal on the GPUs asked for
     """
-    placements = legal_placements(question.job, question.fixed, most_gpus(question))
+    placements = legal_placements(resolved.job, resolved.fixed, most_gpus(resolved))
     if not len(placements):
-        raise InputError(_no_placement(question))
-    cases = _cases(question, placements)
+        raise InputError(_no_placement(resolved))
+    cases = _cases(resolved, placements)
     minimum = int(placements.gpus[cases.fitting].min()) if np.any(cases.fitting) else None
     cases = cases[worthwhile(placements, cases.fitting)]
-    return _static(question, cases, minimum) if question.load == "batch" else _online(question, cases, minimum)
+    return _static(resolved, cases, minimum) if resolved.load == "batch" else _online(resolved, cases, minimum)
 
 
-def _cases(question: ServeQuestion, placements: Placements) -> _Cases:
-    job, traffic = question.job, question.traffic
+def _cases(resolved: ResolvedService, placements: ReplicaLayouts) -> _Cases:
+    job, traffic = resolved.job, resolved.traffic
     memory = serving_memory(job, placements, traffic.inputs)
-    holds = np.broadcast_to(_holds(question, placements, memory), len(placements))
-    least = question.amount if question.load == "batch" and job.engine.memory.grows else 1.0
+    holds = np.broadcast_to(_holds(resolved, placements, memory), len(placements))
+    least = resolved.amount if resolved.load == "batch" and job.engine.memory.grows else 1.0
     if job.engine.memory.grows:
         live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
         need_bytes = memory.beside_tensors + live
@@ -158,15 +158,15 @@ def _cases(question: ServeQuestion, placements: Placements) -> _Cases:
     return _Cases(placements, memory, holds, holds >= least, np.broadcast_to(need_bytes, len(placements)))
 
 
-def most_gpus(question: ServeQuestion) -> int | None:
+def most_gpus(resolved: ResolvedService) -> int | None:
     """GPUs that a replica may have: those asked for hold the spare ones too."""
-    most = question.gpus or question.given.values.limits.max_gpus
-    return None if most is None else most // (1 + question.spare_replicas)
+    most = resolved.gpus or resolved.given.values.limits.max_gpus
+    return None if most is None else most // (1 + resolved.spare_replicas)
 
 
-def _holds(question: ServeQuestion, placements: Placements, memory: ServingMemory) -> Array:
+def _holds(resolved: ResolvedService, placements: ReplicaLayouts, memory: ServingMemory) -> Array:
     """Requests at their full length that fit a replica at once: in the pool, or beside the weights where it grows."""
-    job, traffic = question.job, question.traffic
+    job, traffic = resolved.job, resolved.traffic
     if not job.engine.memory.grows:
         tokens = traffic.inputs + traffic.outputs
         return max_sequences(job, placements, memory, tokens)
@@ -181,26 +181,26 @@ def _pick(array: Array, index: int) -> float:
     return float(np.broadcast_to(array, max(index + 1, np.size(array)))[index])
 
 
-def _replicas_of(question: ServeQuestion, placements: Placements) -> Array:
+def _replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
     """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
-    if question.gpus is None:
+    if resolved.gpus is None:
         return np.ones(len(placements))
-    return np.maximum(question.gpus // placements.gpus - question.spare_replicas, 1).astype(float)
+    return np.maximum(resolved.gpus // placements.gpus - resolved.spare_replicas, 1).astype(float)
 
 
-def _static(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Served:
+def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> ServingEstimate:
     """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
-    job, traffic, placements = question.job, question.traffic, cases.placements
+    job, traffic, placements = resolved.job, resolved.traffic, cases.placements
     most = np.inf if job.engine.memory.grows else capacity(job, placements, cases.memory, traffic)
-    found = static_batch(job, placements, question.amount, traffic.inputs, traffic.outputs, most, traffic)
-    missed = _missed(question, found.ttft_s, found.tpot_s)
-    gpus = as_array(placements.gpus if question.gpus is None else -placements.gpus)
+    found = static_batch(job, placements, resolved.amount, traffic.inputs, traffic.outputs, most, traffic)
+    missed = _missed(resolved, found.ttft_s, found.tpot_s)
+    gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     best = cases.order(missed, gpus, found.request_s)
-    replicas = int(_replicas_of(question, placements)[best])
-    rate = question.amount / _pick(found.request_s, best)
+    replicas = int(_replicas_of(resolved, placements)[best])
+    rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
     point = Point(
-        running=question.amount,
+        running=resolved.amount,
         requests_per_s=rate,
         ttft_s=values[0],
         tpot_s=values[1],
@@ -208,19 +208,19 @@ def _static(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Serv
         percentiles={},
         prefill=_step(found, best, "prefill"),
         decode=_step(found, best, "decode"),
-        prompt_s=values[0] / question.amount,
-        answer_s=(values[2] - values[0]) / question.amount,
+        prompt_s=values[0] / resolved.amount,
+        answer_s=(values[2] - values[0]) / resolved.amount,
     )
     one = cases[best : best + 1]
-    return Served(
-        question, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
-        rate, rate, replicas + question.spare_replicas, point,
+    return ServingEstimate(
+        resolved, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
+        rate, rate, replicas + resolved.spare_replicas, point,
     )  # fmt: skip
 
 
-def _missed(question: ServeQuestion, ttft_s: Array, tpot_s: Array) -> Array:
+def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
     """How far the limits on latency are missed: steps of 10 % of the worse one, 0 where both are kept [-]."""
-    limits = question.given.values.limits
+    limits = resolved.given.values.limits
     shares = [
         np.asarray(values) / limit
         for limit, values in ((limits.max_ttft_s, ttft_s), (limits.max_tpot_s, tpot_s))
@@ -238,31 +238,31 @@ def _step(found: StaticBatch, index: int, name: str) -> StepTime:
     )
 
 
-def _online(question: ServeQuestion, cases: _Cases, minimum: int | None) -> Served:
+def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> ServingEstimate:
     """Requests that come and go: the cheapest placement that takes the load within the limits, then the fastest.
 
     GPUs that are there anyway are used for the most requests.
     """
-    limits, placements = question.given.values.limits, cases.placements
-    found = curve(question.job, placements, cases.memory, question.traffic)
-    inside = rate_within(found, question.traffic, limits.max_ttft_s, limits.max_tpot_s, question.percentile)
+    limits, placements = resolved.given.values.limits, cases.placements
+    found = curve(resolved.job, placements, cases.memory, resolved.traffic)
+    inside = rate_within(found, resolved.traffic, limits.max_ttft_s, limits.max_tpot_s, resolved.percentile)
     inside = np.where(cases.fitting, inside, 0.0)
     top = np.where(inside > 0, inside, found.top_rate * cases.fitting)
-    replicas = _fleet(question, placements, top, inside > 0)
-    rate = _rate_of_replica(question, found, replicas, top)
-    at = _latencies(question, found, rate)
-    missed = _missed(question, at.ttft_s, at.tpot_s)
+    replicas = _fleet(resolved, placements, top, inside > 0)
+    rate = _rate_of_replica(resolved, found, replicas, top)
+    at = _latencies(resolved, found, rate)
+    missed = _missed(resolved, at.ttft_s, at.tpot_s)
     overloaded = ~np.isfinite(at.ttft_s)
-    asked = question.load == "request_rate"
-    gpus = (replicas if asked else 1.0) * placements.gpus * (question.gpus is None)
+    asked = resolved.load == "request_rate"
+    gpus = (replicas if asked else 1.0) * placements.gpus * (resolved.gpus is None)
     taken = np.where(overloaded, found.top_rate, top if asked else rate) * replicas
-    preferred = taken * (overloaded | (question.gpus is not None) | (not asked))
+    preferred = taken * (overloaded | (resolved.gpus is not None) | (not asked))
     best = cases.order(overloaded, missed, as_array(gpus), -_alike(preferred), at.tpot_s)
     one = cases[best : best + 1]
-    point = _point(question, one.placements, found[best : best + 1], float(rate[best]))
-    return Served(
-        question, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
-        float(found.top_rate[best]), float(top[best]), int(replicas[best]) + question.spare_replicas, point,
+    point = _point(resolved, one.placements, found[best : best + 1], float(rate[best]))
+    return ServingEstimate(
+        resolved, one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
+        float(found.top_rate[best]), float(top[best]), int(replicas[best]) + resolved.spare_replicas, point,
     )  # fmt: skip
 
 
@@ -271,61 +271,61 @@ def _alike(rates: Array) -> Array:
     return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 
 
-def _fleet(question: ServeQuestion, placements: Placements, top: Array, keeps: Flags) -> Array:
+def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, top: Array, keeps: Flags) -> Array:
     """Replicas of each placement: those that the GPUs asked for hold, else as many as the request rate needs.
 
     keeps : whether `top` keeps limits on latency, if there are any
     """
-    if question.gpus is not None or question.load != "request_rate":
-        return _replicas_of(question, placements)
-    limits = question.given.values.limits
+    if resolved.gpus is not None or resolved.load != "request_rate":
+        return _replicas_of(resolved, placements)
+    limits = resolved.given.values.limits
     bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
     loaded = np.where(keeps & bounded, 1.0, TARGET_LOAD)
-    needed = np.ceil(question.amount / np.maximum(top * loaded, 1e-12) - 1e-9)
+    needed = np.ceil(resolved.amount / np.maximum(top * loaded, 1e-12) - 1e-9)
     return np.asarray(np.where(top > 0, np.maximum(needed, 1.0), 1.0))
 
 
-def _rate_of_replica(question: ServeQuestion, found: Curve, replicas: Array, top: Array) -> Array:
+def _rate_of_replica(resolved: ResolvedService, found: Curve, replicas: Array, top: Array) -> Array:
     """Requests per second that each replica gets: its share of the load, what keeps it so full, or all it can take."""
-    if question.load == "request_rate":
-        return np.asarray(question.amount / replicas)
-    if question.load == "concurrency":
-        return found.at_running(_running(question, found), found.rates)[0]
+    if resolved.load == "request_rate":
+        return np.asarray(resolved.amount / replicas)
+    if resolved.load == "concurrency":
+        return found.at_running(_running(resolved, found), found.rates)[0]
     return np.asarray(np.minimum(top, FULL * found.top_rate))
 
 
-def _running(question: ServeQuestion, found: Curve) -> Array:
+def _running(resolved: ResolvedService, found: Curve) -> Array:
     """Of the requests that a replica always has, those that run; the others wait for a place."""
-    return np.asarray(np.minimum(question.amount, np.maximum(found.most, 1.0)))
+    return np.asarray(np.minimum(resolved.amount, np.maximum(found.most, 1.0)))
 
 
-def _latencies(question: ServeQuestion, found: Curve, rate: Array) -> Latencies:
+def _latencies(resolved: ResolvedService, found: Curve, rate: Array) -> Latencies:
     """What limits are compared with: the percentile of arrivals by chance, the mean of a load that is kept.
 
     With so many requests always inside, each takes amount / rate (Little's law), and what its tokens leave of that it
     waits for the first one.
     """
-    if question.load != "concurrency":
-        return latencies(found, question.traffic, rate, question.percentile)
-    (tpot_s,) = found.at_running(_running(question, found), found.states.tpot_s)
-    request_s = question.amount / rate
-    return Latencies(request_s - max(question.traffic.outputs - 1.0, 0.0) * tpot_s, tpot_s, request_s)
+    if resolved.load != "concurrency":
+        return latencies(found, resolved.traffic, rate, resolved.percentile)
+    (tpot_s,) = found.at_running(_running(resolved, found), found.states.tpot_s)
+    request_s = resolved.amount / rate
+    return Latencies(request_s - max(resolved.traffic.outputs - 1.0, 0.0) * tpot_s, tpot_s, request_s)
 
 
-def _point(question: ServeQuestion, placement: Placements, found: Curve, rate: float) -> Point:
+def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, rate: float) -> Point:
     """The replica at its rate: latencies in the mean and at the percentiles, and the steps that it runs."""
-    traffic, at = question.traffic, np.array([rate])
-    if question.load == "concurrency":
-        running = float(_running(question, found)[0])
-        mean, percentiles = _values(_latencies(question, found, at)), {}
+    traffic, at = resolved.traffic, np.array([rate])
+    if resolved.load == "concurrency":
+        running = float(_running(resolved, found)[0])
+        mean, percentiles = _values(_latencies(resolved, found, at)), {}
     else:
         lightest = float(found.rates[0, 0])
         (inside,) = found.at_rate(np.minimum(at, found.top_rate), found.states.running)
         running = float(inside[0]) * min(rate / lightest, 1.0)
         mean = _values(latencies(found, traffic, at))
-        wanted = sorted({*PERCENTILES, question.percentile})
+        wanted = sorted({*PERCENTILES, resolved.percentile})
         percentiles = {one: _values(latencies(found, traffic, at, one)) for one in wanted}
-    state = steady(question.job, placement, traffic, max(running, 1.0))
+    state = steady(resolved.job, placement, traffic, max(running, 1.0))
     prompt_s = float(state.prompt_s[0])
     answer_s = 1.0 / float(state.requests_per_s[0]) - prompt_s
     return Point(running, rate, *mean, percentiles, state.prefill, state.decode, prompt_s, answer_s)
@@ -335,10 +335,10 @@ def _values(found: Latencies) -> tuple[float, float, float]:
     return float(found.ttft_s[0]), float(found.tpot_s[0]), float(found.request_s[0])
 
 
-def _no_placement(question: ServeQuestion) -> Problem:
-    fixed = ", ".join(f"{name} {value}" for name, value in question.fixed.items())
+def _no_placement(resolved: ResolvedService) -> Problem:
+    fixed = ", ".join(f"{name} {value}" for name, value in resolved.fixed.items())
     message = "no placement is possible" + (f" with {fixed}" if fixed else "")
-    message += f" on {question.gpus} GPUs" if question.gpus else ""
-    message += f" with {question.spare_replicas} replicas of them spare" if question.spare_replicas else ""
+    message += f" on {resolved.gpus} GPUs" if resolved.gpus else ""
+    message += f" with {resolved.spare_replicas} replicas of them spare" if resolved.spare_replicas else ""
     hint = "tp divides heads and stays inside a node, pp is at most the layers, ep divides experts and is tp x dp"
-    return Problem(message, question.given.locate(("gpus",)), hint)
+    return Problem(message, resolved.given.locate(("gpus",)), hint)

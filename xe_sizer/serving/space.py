@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
 
 STAGES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 MORE_STAGES = (1, 2, 4)  # times the fewest that fit: what a deeper pipeline gains is looked at no further
 KEYS = ("tp", "pp", "ep", "dp")
 
 
-def legal_placements(job: ServeJob, fixed: Mapping[str, int], most_gpus: int | None) -> Placements:
+def legal_placements(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None) -> ReplicaLayouts:
     """Every placement of a replica that the fixed sizes leave, smallest first; possibly none.
 
     Tensor parallel ranks divide the heads and share a node. A pipeline goes on where more of them are not possible: at
@@ -26,10 +26,10 @@ def legal_placements(job: ServeJob, fixed: Mapping[str, int], most_gpus: int | N
     found = sorted(set(_candidates(job, fixed, most_gpus)), key=lambda sizes: (sizes[0] * sizes[1] * sizes[3], sizes))
     legal = [sizes for sizes in found if most_gpus is None or sizes[0] * sizes[1] * sizes[3] <= most_gpus]
     columns = list(zip(*legal, strict=True)) if legal else [()] * len(KEYS)
-    return Placements.of(**dict(zip(KEYS, columns, strict=True)))
+    return ReplicaLayouts.of(**dict(zip(KEYS, columns, strict=True)))
 
 
-def worthwhile(placements: Placements, fitting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def worthwhile(placements: ReplicaLayouts, fitting: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Of each split of a layer the fewest stages that fit, twice and four times as many; the most where none fits."""
     splits = np.stack([placements.tp, placements.ep, placements.dp])
     _, split = np.unique(splits, axis=1, return_inverse=True)
@@ -40,7 +40,9 @@ def worthwhile(placements: Placements, fitting: NDArray[np.bool_]) -> NDArray[np
     return np.asarray(np.where(np.isfinite(fewest[split]), deeper, placements.pp == most[split]))
 
 
-def _candidates(job: ServeJob, fixed: Mapping[str, int], most_gpus: int | None) -> Iterator[tuple[int, int, int, int]]:
+def _candidates(
+    job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None
+) -> Iterator[tuple[int, int, int, int]]:
     node = job.server.accelerators
     odd = most_gpus is not None and most_gpus % node != 0
     for tp in _sizes(fixed.get("tp"), node if job.engine.pipelined else 1):
@@ -55,7 +57,7 @@ def _candidates(job: ServeJob, fixed: Mapping[str, int], most_gpus: int | None) 
                     yield tp, pp, ep, dp
 
 
-def _expert_sizes(job: ServeJob, fixed: Mapping[str, int], tp: int, node: int) -> Iterator[tuple[int, int]]:
+def _expert_sizes(job: ServingJob, fixed: Mapping[str, int], tp: int, node: int) -> Iterator[tuple[int, int]]:
     experts = job.model.experts
     for dp in _sizes(fixed.get("dp"), node if experts and tp == 1 else 1):
         # Ranks that serve sequences of their own hold whole experts; else a rank would miss the others' partial sums.

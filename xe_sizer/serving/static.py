@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.step import StepTime, Work, step_time
 from xe_sizer.serving.traffic import Traffic
 
@@ -32,7 +32,7 @@ class StaticBatch:
 
 
 def prefill_time(
-    job: ServeJob, placements: Placements, sequences: ArrayLike, inputs: ArrayLike, past: ArrayLike = 0.0
+    job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, past: ArrayLike = 0.0
 ) -> tuple[StepTime, Array]:
     """One step of a prefill of so many prompts, and how many such steps it takes.
 
@@ -55,7 +55,7 @@ def prefill_time(
 
 
 def decode_time(
-    job: ServeJob, placements: Placements, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
+    job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     tokens_per_step: ArrayLike = 1.0,
 ) -> StepTime:  # fmt: skip
     """The mean decode step of sequences that grow from their prompt to the end of their answer."""
@@ -78,7 +78,7 @@ def _mean(values: Array) -> Array:
 
 
 def static_batch(
-    job: ServeJob, placements: Placements, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
+    job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     capacity: ArrayLike = np.inf, traffic: Traffic | None = None,
 ) -> StaticBatch:  # fmt: skip
     """Latencies of a static batch.

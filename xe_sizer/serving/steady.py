@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.step import StepTime, Work, step_time
 from xe_sizer.serving.traffic import Traffic
 
@@ -47,7 +47,7 @@ class _Chunks:
     past: Array
 
 
-def _chunks(job: ServeJob, traffic: Traffic, decoding: Array) -> _Chunks:
+def _chunks(job: ServingJob, traffic: Traffic, decoding: Array) -> _Chunks:
     """Prompts are cut where a step has no room for them beside the decodes; uncut ones run in steps of their own.
 
     decoding : sequences of one group
@@ -64,7 +64,7 @@ def _mean_past(traffic: Traffic) -> float:
     return traffic.inputs + traffic.outputs_in_time / 2.0
 
 
-def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: ArrayLike) -> Steady:
+def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, running: ArrayLike) -> Steady:
     """A replica that always has so many requests inside.
 
     In the time of one answer every running sequence is replaced once, so a step carries decodes / steps_of_an_answer
@@ -105,7 +105,7 @@ def steady(job: ServeJob, placements: Placements, traffic: Traffic, running: Arr
     )
 
 
-def _decoding(job: ServeJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> Array:
+def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> Array:
     """Of the requests inside those that decode: the rest is in its prefill, or waits for room in the steps [-]."""
     limit = float(job.engine.batching.max_step_tokens)
     pieces = _chunks(job, traffic, np.minimum(running / groups, limit)).pieces
@@ -116,7 +116,7 @@ def _decoding(job: ServeJob, traffic: Traffic, running: Array, steps: float, gro
     return np.asarray(np.minimum(decoding, most))
 
 
-def _prompts_of_a_step(job: ServeJob, per_step: Array, cut: _Chunks, groups: Array) -> Array:
+def _prompts_of_a_step(job: ServingJob, per_step: Array, cut: _Chunks, groups: Array) -> Array:
     """Pieces in a step that has any [-]: with one in one of the replica's groups of sequences there is one in each."""
     batch = np.maximum(per_step, groups)
     if job.engine.batching.chunked_prefill:
@@ -125,7 +125,7 @@ def _prompts_of_a_step(job: ServeJob, per_step: Array, cut: _Chunks, groups: Arr
 
 
 def _both_steps(
-    job: ServeJob, placements: Placements, traffic: Traffic, decoding: Array, batch: Array, cut: _Chunks
+    job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, decoding: Array, batch: Array, cut: _Chunks
 ) -> tuple[StepTime, StepTime]:
     """A step of decodes alone, and one with prompts: beside the decodes where prompts are cut, else without them."""
     points = decoding.size

@@ -17,9 +17,9 @@ from xe_sizer.graph.operators import Array, Attention, Kernels, Matmul, Operator
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.operator_time import exchange_times, launch_counts, price
-from xe_sizer.serving.job import ServeJob
-from xe_sizer.serving.layout import Placements
+from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
 
 PARTS = (
     "linear layers",
@@ -93,7 +93,7 @@ class _Step:
     pure_decode: Array
 
 
-def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
+def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTime:
     """Time of one step under each placement.
 
     parts : operator laws of the accelerator, exchanges inside the replica, and what the accelerator waits for the
@@ -106,12 +106,12 @@ def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
     """
     step = _step(job, placements, work)
     fullest = _fullest_stage(job, placements)
-    priced = [(time, fullest) for time in price(step.layers, job.device, backward=False)]
-    priced += [(time, np.ones(1)) for time in price(step.ends, job.device, backward=False)]
+    times = [(time, fullest) for time in operator_times(step.layers, job.device, backward=False)]
+    times += [(time, np.ones(1)) for time in operator_times(step.ends, job.device, backward=False)]
     shape = step.rank.tp.shape
     parts = {name: np.zeros(shape) for name in PARTS}
     modules: dict[str, Array] = {}
-    for time, share in priced:
+    for time, share in times:
         part, module, seconds = _part_of(time.operator), time.operator.module, share * time.forward_s
         parts[part] = parts[part] + seconds
         modules[module] = modules.get(module, np.zeros(shape)) + seconds
@@ -127,7 +127,7 @@ def step_time(job: ServeJob, placements: Placements, work: Work) -> StepTime:
     return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, modules)
 
 
-def _fullest_stage(job: ServeJob, placements: Placements) -> Array:
+def _fullest_stage(job: ServingJob, placements: ReplicaLayouts) -> Array:
     """How much longer the layers take where stages differ: all groups go at the pace of ceil(layers / pp) [-]."""
     stages = as_array(placements.pp if job.engine.pipelined else np.ones_like(placements.pp))
     return np.asarray(np.ceil(job.model.layers / stages) * stages / job.model.layers)
@@ -141,7 +141,7 @@ def _part_of(operator: Operator) -> str:
     return "attention" if isinstance(operator, Attention | Scan) else "memory-bound operators"
 
 
-def _step(job: ServeJob, placements: Placements, work: Work) -> _Step:
+def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> _Step:
     names = ("decodes", "decode_past", "decode_tokens", "prefills", "prefill_tokens", "prefill_past")
     arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(getattr(work, name)) for name in names))
     tp, decodes, past, each, prefills, tokens, before = arrays
@@ -177,7 +177,7 @@ def _own_kind(operator: Operator) -> bool:
     return isinstance(operator, Attention | Scan) or operator.name in ("cache write", "scan")
 
 
-def _kernels(job: ServeJob) -> Kernels:
+def _kernels(job: ServingJob) -> Kernels:
     chosen = job.engine.kernels
     return Kernels(
         norm=chosen.norm,
@@ -196,8 +196,8 @@ def _kernels(job: ServeJob) -> Kernels:
 
 
 def _inputs(
-    job: ServeJob,
-    placements: Placements,
+    job: ServingJob,
+    placements: ReplicaLayouts,
     tp: Array,
     batch: Array,
     sequence: ArrayLike,
@@ -229,7 +229,7 @@ def _inputs(
     )
 
 
-def _widening_bytes(job: ServeJob, rank: RankShape) -> Array:
+def _widening_bytes(job: ServingJob, rank: RankShape) -> Array:
     """Traffic per weight of formats that are widened in memory before the product; few rows run fused [bytes]."""
     if not job.scheme.weight_only or job.efficiency.fixed:
         return np.zeros(rank.tp.shape)
@@ -237,7 +237,7 @@ def _widening_bytes(job: ServeJob, rank: RankShape) -> Array:
     return np.asarray(narrow.traffic_bytes * (rank.tokens >= narrow.widened_rows), dtype=np.float64)
 
 
-def _pipeline_s(job: ServeJob, placements: Placements, step: _Step) -> Array:
+def _pipeline_s(job: ServingJob, placements: ReplicaLayouts, step: _Step) -> Array:
     """Sends of the hidden state from stage to stage [s]."""
     message = step.rank.tokens * job.model.hidden * job.element_bytes
     stages = as_array(placements.pp)
@@ -246,7 +246,7 @@ def _pipeline_s(job: ServeJob, placements: Placements, step: _Step) -> Array:
     return np.asarray((stages - 1.0) * once)
 
 
-def _host_s(job: ServeJob, placements: Placements, step: _Step, device_s: Array) -> Array:
+def _host_s(job: ServingJob, placements: ReplicaLayouts, step: _Step, device_s: Array) -> Array:
     """What the accelerator waits for: kernels that start slower than they run, and the engine between two steps [s]."""
     engine = job.engine
     launches = sum(launch_counts(ops)[0] for ops in (step.layers, step.ends)) + _narrow_launches(job, step.layers)
@@ -256,7 +256,7 @@ def _host_s(job: ServeJob, placements: Placements, step: _Step, device_s: Array)
     return np.asarray(waits * (1.0 - replayed) + between)
 
 
-def _narrow_launches(job: ServeJob, operators: Iterable[Operator]) -> float:
+def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
     if not job.scheme.weight_only:
         return 0.0
     each = job.engine.narrow_kernel(job.scheme.weights.name).launches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from xe_sizer.serving.resolve import ServeQuestion
+from xe_sizer.serving.resolve import ResolvedService
 from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, Uncertainty, from_residuals, published, symmetric
 
 TABLE = TABLES / "serving.json"
@@ -13,13 +13,13 @@ Quantity = Literal["ttft", "tpot", "request", "throughput"]
 MEMORY_ERROR_SHARE = 0.03
 
 
-def span(question: ServeQuestion, quantity: Quantity, assumed: bool = False) -> Uncertainty:
+def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -> Uncertainty:
     """The range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
 
     A request takes most of its time token by token, and has the range of that. Engines without measurements have the
     range of their parent, or of all. assumed : lengths are a guess
     """
-    engine, efficiency = question.job.engine, question.job.efficiency
+    engine, efficiency = resolved.job.engine, resolved.job.efficiency
     if efficiency.ideal:
         return SPEED_OF_LIGHT
     if efficiency.fixed:
@@ -28,5 +28,5 @@ def span(question: ServeQuestion, quantity: Quantity, assumed: bool = False) -> 
     table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
     known = (engine.name, engine.measured_as or "", engine.parent or "")
     name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)
-    borrowed = bool(question.job.server.accelerator.laws.assumed)
+    borrowed = bool(resolved.job.server.accelerator.laws.assumed)
     return from_residuals(table, name, kind, assumed, borrowed, "engine")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xe_sizer.scenario.provenance import whole_servers
 from xe_sizer.scenario.read import INFERENCE, SERVE_OPTIONS, Given
-from xe_sizer.serving.sizing import FULL, Served
+from xe_sizer.serving.sizing import FULL, ServingEstimate
 from xe_sizer.software.engine import engine_names
 
 SATURATED = 0.9
@@ -14,46 +14,46 @@ USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
 PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve")
 
 
-def warnings_of(served: Served) -> Iterator[str]:
+def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
-    question, traffic = served.question, served.question.traffic
+    resolved, traffic = sized.resolved, sized.resolved.traffic
     lengths = {
         "input_tokens": f"prompts of {traffic.inputs:,.0f}",
         "output_tokens": f"answers of {traffic.outputs:,.0f}",
     }
-    assumed = [name for name in lengths if question.origin.get(f"serve.{name}") == "default"]
+    assumed = [name for name in lengths if resolved.origin.get(f"serve.{name}") == "default"]
     if assumed:
         words = " and ".join(lengths[name] for name in assumed)
         yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
-    if question.load is None:
+    if resolved.load is None:
         yield f"no load is given: a replica runs at {FULL:.0%} of what it takes (request_rate, concurrency or batch)"
-    yield from _saturated(served)
+    yield from _saturated(sized)
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
-    yield from _formats(served)
-    if question.gpus is not None and served.fits and question.gpus > served.gpus:
-        left, size = question.gpus - served.gpus, int(served.placement.gpus[0])
-        yield f"{left} of the {question.gpus} GPUs stay idle: replicas have {size}"
-    if served.cost_per_hour is not None:
-        yield from whole_servers(served.billed_gpus, served.gpus)
-    ignored = sorted(_ignored(question.given))
+    yield from _formats(sized)
+    if resolved.gpus is not None and sized.fits and resolved.gpus > sized.gpus:
+        left, size = resolved.gpus - sized.gpus, int(sized.placement.gpus[0])
+        yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
+    if sized.cost_per_hour is not None:
+        yield from whole_servers(sized.billed_gpus, sized.gpus)
+    ignored = sorted(_ignored(resolved.given))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
 
 
-def _saturated(served: Served) -> Iterator[str]:
-    limits, load, point = served.question.given.values.limits, served.question.load, served.point
-    if load == "concurrency" and served.fits and round(served.question.amount - point.running) > 0:
-        inside = f"{point.running:,.0f} of the {served.question.amount:,.0f} requests run at once"
+def _saturated(sized: ServingEstimate) -> Iterator[str]:
+    limits, load, point = sized.resolved.given.values.limits, sized.resolved.load, sized.point
+    if load == "concurrency" and sized.fits and round(sized.resolved.amount - point.running) > 0:
+        inside = f"{point.running:,.0f} of the {sized.resolved.amount:,.0f} requests run at once"
         yield f"{inside}: the others wait for a place (more GPUs, narrower formats, or a limit on --ttft)"
     bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
-    if load == "request_rate" and served.fits and not bounded and SATURATED < served.utilisation <= 1.0:
-        used = f"{min(served.utilisation, 0.999):.1%}"
+    if load == "request_rate" and sized.fits and not bounded and SATURATED < sized.utilisation <= 1.0:
+        used = f"{min(sized.utilisation, 0.999):.1%}"
         yield f"replicas run at {used} of what they take, and requests wait long: a limit (--ttft, --tpot) sizes for it"
 
 
-def _formats(served: Served) -> Iterator[str]:
-    asked, job = served.question.given.values.serve.activations, served.question.job
+def _formats(sized: ServingEstimate) -> Iterator[str]:
+    asked, job = sized.resolved.given.values.serve.activations, sized.resolved.job
     if asked is not None and asked != job.scheme.activations.name:
         gpu = job.server.accelerator.name
         yield f"{gpu} does not multiply {asked}: activations stay in {job.scheme.activations.name}"

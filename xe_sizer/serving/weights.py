@@ -11,7 +11,7 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
 from xe_sizer.serving.job import wide_modules
-from xe_sizer.serving.layout import Placements
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
 
 
@@ -21,12 +21,12 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
     Matrices of the layers are in the format, with its scales; embedding, head, router, norms and biases stay in 16 bit.
     Source: checkpoints of GPTQ, AWQ, compressed-tensors, ModelOpt and gpt-oss.
     """
-    one = Placements.of()
+    one = ReplicaLayouts.of()
     layers = [count * _total(weights, one, scheme) for count, weights in _layers(model)]
     return float(np.sum([*layers, *(_total(part, one, scheme) for part in _ends(model))]))
 
 
-def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: Placements) -> Array:
+def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
     """Weights on the fullest rank of each placement, shape (placements,) [bytes].
 
     The fullest stage has the heaviest ceil(layers / pp) layers in a row, and the embedding or the head, whichever is
@@ -43,7 +43,7 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: Placements)
     return np.asarray(layers + np.where(pp > 1, np.maximum(embedding, head_alone), embedding + head))
 
 
-def _fullest_stage(model: ModelShape, scheme: Scheme, placements: Placements) -> Array:
+def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
     """The heaviest run of ceil(layers / pp) layers that a rank may hold [bytes]."""
     share = np.ceil(model.layers / as_array(placements.pp)) / model.layers
     each = [(count, _total(weights, placements, scheme)) for count, weights in _layers(model)]
@@ -80,12 +80,12 @@ def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
     return embedding_weights(model), head_weights(model)
 
 
-def _total(weights: tuple[Weight, ...], placements: Placements, scheme: Scheme) -> Array:
+def _total(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
     zero = np.zeros(len(placements))
     return np.asarray(np.sum([zero, *(_bytes(weight, placements, scheme) for weight in weights)], axis=0))
 
 
-def _bytes(weight: Weight, placements: Placements, scheme: Scheme) -> Array:
+def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     """One weight on one rank: its matrix in the format or in 16 bit, its bias in 16 bit."""
     tp = as_array(placements.tp)
     wide = max(SIXTEEN_BIT, scheme.weights.element_bytes if scheme.weights.name == "fp32" else SIXTEEN_BIT)

@@ -87,7 +87,7 @@ class EngineHost(_Part, frozen=True):
     request_ms: Duration
 
 
-class EngineEfficiency(_Part, frozen=True):
+class EngineFactors(_Part, frozen=True):
     """Factors on the accelerator's laws; 1 means as measured."""
 
     matmul: Factor
@@ -162,7 +162,7 @@ class Engine(_Part, frozen=True):
     source: str
     kernels: EngineKernels
     host: EngineHost
-    efficiency: EngineEfficiency
+    efficiency: EngineFactors
     exchanges: EngineExchanges
     memory: EngineMemory
     batching: EngineBatching

@@ -98,7 +98,7 @@ class Overlap(_Part, frozen=True):
     sharding: Share
 
 
-class Efficiency(_Part, frozen=True):
+class StackFactors(_Part, frozen=True):
     """Factors on the accelerator's laws; 1 means as measured. `experts` is for their grouped products."""
 
     matmul: Factor
@@ -169,7 +169,7 @@ class Stack(_Part, frozen=True):
     states: States
     host: Host
     overlap: Overlap
-    efficiency: Efficiency
+    efficiency: StackFactors
     memory: MemoryAround
     defaults: Defaults
     supports: Supports

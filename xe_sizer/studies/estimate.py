@@ -8,7 +8,7 @@ from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import Given
 from xe_sizer.training.advice import advise
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import price
+from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import summarise
 
 
@@ -19,6 +19,6 @@ def estimate(given: Given, registry: Registry) -> Result:
     ------
     InputError : what the user can mend, all at once
     """
-    priced = price(resolve(given, registry))
-    result = summarise(priced)
-    return with_advice(result, result.verdict, advise(priced, registry))
+    sized = size(resolve(given, registry))
+    result = summarise(sized)
+    return with_advice(result, result.verdict, advise(sized, registry))

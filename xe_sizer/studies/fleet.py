@@ -15,8 +15,8 @@ from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.read import Given
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
-from xe_sizer.serving.resolve import ServeQuestion, resolve_serving
-from xe_sizer.serving.sizing import Served, most_gpus, size
+from xe_sizer.serving.resolve import ResolvedService, resolve_serving
+from xe_sizer.serving.sizing import ServingEstimate, most_gpus, size
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import cost_of, judged, meets, throughput_of
 
@@ -27,11 +27,11 @@ MOST_POINTS = 24  # of a Pareto front
 class Fleet:
     """Answers on every kind of hardware, the best first, and what was left out."""
 
-    answers: tuple[Served, ...]
+    answers: tuple[ServingEstimate, ...]
     left_out: tuple[LeftOut, ...]
 
     @property
-    def chosen(self) -> Served:
+    def chosen(self) -> ServingEstimate:
         return self.answers[0]
 
 
@@ -46,7 +46,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     ------
     InputError : what the user can mend; hardware that the model cannot run on is left out, unless all of it is
     """
-    answers: list[Served] = []
+    answers: list[ServingEstimate] = []
     left_out: list[LeftOut] = []
     problems: list[Problem] = []
     for keys in hardware:
@@ -60,23 +60,23 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     if not answers:
         raise InputError(list(dict.fromkeys(problems)))
     kept = [meets(one) for one in answers]
-    priced = _one_currency([one for one, keeps in zip(answers, kept, strict=True) if keeps])
+    comparable = _one_currency([one for one, keeps in zip(answers, kept, strict=True) if keeps])
     order = sorted(
         range(len(answers)),
         key=lambda place: (
             not kept[place],
             not answers[place].fits,
-            _expense(answers[place], priced),
+            _expense(answers[place], comparable),
             judged(answers[place])[1],
         ),
     )
     return Fleet(tuple(answers[place] for place in order), tuple(left_out))
 
 
-def _one_currency(answers: Sequence[Served]) -> bool:
+def _one_currency(answers: Sequence[ServingEstimate]) -> bool:
     """Whether prices can be compared: all are known, in one currency."""
     known = all(one.cost_per_hour is not None for one in answers)
-    return bool(answers) and known and len({one.question.currency for one in answers}) == 1
+    return bool(answers) and known and len({one.resolved.currency for one in answers}) == 1
 
 
 def one_price(given: Given) -> Iterator[str]:
@@ -86,40 +86,38 @@ def one_price(given: Given) -> Iterator[str]:
         yield f"every kind of hardware is charged the same {price:g} per GPU-hour: without it, power decides"
 
 
-def _expense(served: Served, priced: bool) -> float:
+def _expense(sized: ServingEstimate, comparable: bool) -> float:
     """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
-    found = served.cost_per_hour if priced else power_w(served)
+    found = sized.cost_per_hour if comparable else power_w(sized)
     return math.inf if found is None else found
 
 
-def power_w(served: Served) -> float | None:
+def power_w(sized: ServingEstimate) -> float | None:
     """Design power of all GPUs [W]."""
-    tdp_w = served.question.job.server.accelerator.tdp_w
-    return None if tdp_w is None else tdp_w * served.gpus
+    tdp_w = sized.resolved.job.server.accelerator.tdp_w
+    return None if tdp_w is None else tdp_w * sized.gpus
 
 
-def option(served: Served) -> FleetOption:
+def option(sized: ServingEstimate) -> FleetOption:
     """One answer as a line of the comparison."""
-    ttft_s, tpot_s, _ = judged(served)
-    server, cost = served.question.job.server, cost_of(served)
+    ttft_s, tpot_s, _ = judged(sized)
+    server, cost = sized.resolved.job.server, cost_of(sized)
     return FleetOption(
         gpu=server.accelerator.name,
         server=server.name,
-        gpus=served.gpus,
-        replicas=served.replicas,
-        layout=layout_of(
-            served.placement.tp[0], served.placement.pp[0], served.placement.ep[0], served.placement.dp[0]
-        ),
-        fits=served.fits,
-        meets_limits=meets(served),
+        gpus=sized.gpus,
+        replicas=sized.replicas,
+        layout=layout_of(sized.placement.tp[0], sized.placement.pp[0], sized.placement.ep[0], sized.placement.dp[0]),
+        fits=sized.fits,
+        meets_limits=meets(sized),
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
         tpot_s=tpot_s if math.isfinite(tpot_s) else None,
-        output_tokens_per_s_per_gpu=throughput_of(served).output_tokens_per_s_per_gpu,
-        utilisation=served.utilisation,
+        output_tokens_per_s_per_gpu=throughput_of(sized).output_tokens_per_s_per_gpu,
+        utilisation=sized.utilisation,
         cost_per_hour=cost.per_hour,
         cost_per_million_output_tokens=cost.per_million_output_tokens,
-        currency=served.question.currency,
-        power_w=power_w(served),
+        currency=sized.resolved.currency,
+        power_w=power_w(sized),
     )
 
 
@@ -127,13 +125,13 @@ def layout_of(tp: int, pp: int, ep: int, dp: int) -> ReplicaLayout:
     return ReplicaLayout(tp=int(tp), pp=int(pp), ep=int(ep), dp=int(dp))
 
 
-def pareto(question: ServeQuestion) -> tuple[ParetoPoint, ...]:
+def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
     """The ways to run a replica that no other beats in tokens a second per user and per GPU, fastest per user first.
 
     Every placement with every number of requests inside, from one to as many as fit.
     """
-    job, traffic = question.job, question.traffic
-    placements = legal_placements(job, question.fixed, most_gpus(question))
+    job, traffic = resolved.job, resolved.traffic
+    placements = legal_placements(job, resolved.fixed, most_gpus(resolved))
     if not len(placements):
         return ()
     found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)

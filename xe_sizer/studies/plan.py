@@ -22,9 +22,9 @@ from xe_sizer.training.choose import Choice
 from xe_sizer.training.frontier import Frontier, Progress, frontier
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.resolve import Question, resolve
+from xe_sizer.training.resolve import ResolvedTraining, resolve
 from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.sizing import Priced, longest_step_s, meets_limits, no_layout
+from xe_sizer.training.sizing import TrainingEstimate, longest_step_s, meets_limits, no_layout
 from xe_sizer.training.space import layout_chunks
 from xe_sizer.training.step import timeline
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
@@ -41,19 +41,19 @@ PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 class Candidates:
     """One kind of hardware with its priced candidates."""
 
-    question: Question
-    priced: tuple[Priced, ...]
+    resolved: ResolvedTraining
+    sized: tuple[TrainingEstimate, ...]
     considered: int
     feasible: int
     complete: bool
 
 
-def gpu_numbers(question: Question) -> tuple[int, ...]:
+def gpu_numbers(resolved: ResolvedTraining) -> tuple[int, ...]:
     """The numbers of GPUs that a plan tries: the one asked for, else powers of two in a node, and all whole nodes."""
-    if question.gpus is not None:
-        return (question.gpus,)
-    most = question.given.values.limits.max_gpus or LARGEST_PLAN
-    node = question.job.server.accelerators
+    if resolved.gpus is not None:
+        return (resolved.gpus,)
+    most = resolved.given.values.limits.max_gpus or LARGEST_PLAN
+    node = resolved.job.server.accelerators
     inside = (1 << power for power in range(node.bit_length()) if 1 << power < node)
     return tuple(count for count in (*inside, *range(node, most + 1, node)) if count <= most)
 
@@ -98,24 +98,24 @@ def _searched(
     problems: list[Problem] = []
     for keys in hardware:
         try:
-            question = resolve(changed(given, keys) if keys else given, registry)
+            resolved = resolve(changed(given, keys) if keys else given, registry)
         except InputError as error:
             if len(hardware) == 1:
                 raise
             problems += error.problems
             left_out.append(LeftOut(name=_name(keys), reason=error.problems[0].message))
             continue
-        searched = candidates(question, _onward(progress, sum(one.considered for one in found)))
-        if not searched.priced and searched.complete:
+        searched = candidates(resolved, _onward(progress, sum(one.considered for one in found)))
+        if not searched.sized and searched.complete:
             reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
-            left_out.append(LeftOut(name=_name(keys) or question.job.server.name, reason=reason))
+            left_out.append(LeftOut(name=_name(keys) or resolved.job.server.name, reason=reason))
         found.append(searched)
         if not searched.complete:
             break
     if not found:
         raise InputError(list(dict.fromkeys(problems)))
     if all(one.complete and not one.considered for one in found):
-        raise InputError(no_layout(found[0].question, gpu_numbers(found[0].question)))
+        raise InputError(no_layout(found[0].resolved, gpu_numbers(found[0].resolved)))
     return found, tuple(left_out)
 
 
@@ -126,7 +126,7 @@ def _onward(progress: Progress | None, before: int) -> Progress | None:
 
 def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     """What the rules removed, over all kinds of hardware."""
-    kinds = [removed_by_rules(replace(one.question.rules, every_way=True), gpu_numbers(one.question)) for one in found]
+    kinds = [removed_by_rules(replace(one.resolved.rules, every_way=True), gpu_numbers(one.resolved)) for one in found]
     return tuple(replaced(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
 
 
@@ -134,133 +134,133 @@ def _name(keys: Mapping[str, object]) -> str:
     return " ".join(str(value) for value in keys.values())
 
 
-def candidates(question: Question, progress: Progress | None = None, every_way: bool = True) -> Candidates:
+def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
     """The best layout on every number of GPUs, priced; `every_way` as in `Rules`."""
-    rules = replace(question.rules, every_way=every_way)
-    chunks = layout_chunks(rules, gpu_numbers(question), CHUNK)
-    in_time_s = partial(longest_step_s, question)
-    best = frontier(question.job, chunks, question.min_headroom_bytes, progress, in_time_s)
-    return Candidates(question, tuple(_priced(question, best)), best.considered, best.feasible, best.complete)
+    rules = replace(resolved.rules, every_way=every_way)
+    chunks = layout_chunks(rules, gpu_numbers(resolved), CHUNK)
+    in_time_s = partial(longest_step_s, resolved)
+    best = frontier(resolved.job, chunks, resolved.min_headroom_bytes, progress, in_time_s)
+    return Candidates(resolved, tuple(_sized(resolved, best)), best.considered, best.feasible, best.complete)
 
 
-def searched(question: Question, every_way: bool = True) -> tuple[Priced, ...]:
+def searched(resolved: ResolvedTraining, every_way: bool = True) -> tuple[TrainingEstimate, ...]:
     """Candidates of a search that nobody interrupted. Raises KeyboardInterrupt."""
-    found = candidates(question, every_way=every_way)
+    found = candidates(resolved, every_way=every_way)
     if not found.complete:
         raise KeyboardInterrupt
-    return found.priced
+    return found.sized
 
 
-def _priced(question: Question, best: Frontier) -> Iterable[Priced]:
+def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstimate]:
     """The layouts of a frontier as estimates, each priced alone: sums of many round otherwise in the last digit."""
-    job = question.job
+    job = resolved.job
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
         choice = Choice(row, memory_ledger(job, row), timeline(job, row), True, best.considered, best.feasible)
-        yield Priced(question, int(row.gpus[0]), None, choice)
+        yield TrainingEstimate(resolved, int(row.gpus[0]), None, choice)
 
 
 def _result(
     found: Sequence[Candidates], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
 ) -> PlanResult:
-    priced = [one for kind in found for one in kind.priced]
-    money = _in_money(priced)
-    pareto = _pareto(priced, money)
-    order = sorted(range(len(priced)), key=lambda index: _rank(priced[index], objective, money))
-    priced, pareto = [priced[index] for index in order], [pareto[index] for index in order]
-    listed = tuple(_candidate(one, best, registry) for one, best in zip(priced, pareto, strict=True))
-    answers = _answers(priced, listed, money)
-    question = found[0].question if answers.chosen is None else priced[answers.chosen].question
+    sized = [one for kind in found for one in kind.sized]
+    money = _in_money(sized)
+    pareto = _pareto(sized, money)
+    order = sorted(range(len(sized)), key=lambda index: _rank(sized[index], objective, money))
+    sized, pareto = [sized[index] for index in order], [pareto[index] for index in order]
+    listed = tuple(_candidate(one, best, registry) for one, best in zip(sized, pareto, strict=True))
+    answers = _answers(sized, listed, money)
+    resolved = found[0].resolved if answers.chosen is None else sized[answers.chosen].resolved
     return PlanResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=scenario_of(question),
+        scenario=scenario_of(resolved),
         objective=objective,
-        verdict=_verdict(priced, answers, search.complete),
+        verdict=_verdict(sized, answers, search.complete),
         search=search,
         candidates=listed,
         answers=answers,
-        command=command(question.given, {}, registry.user_folders),
+        command=command(resolved.given, {}, registry.user_folders),
         left_out=left_out,
-        warnings=(*question.warnings, *_warnings(found, money)),
+        warnings=(*resolved.warnings, *_warnings(found, money)),
     )
 
 
 def _warnings(found: Sequence[Candidates], money: bool) -> Iterator[str]:
     """What a reader must know to read the candidates right."""
-    priced = [one for kind in found for one in kind.priced]
-    if not money and any(one.cost is not None for one in priced):
+    sized = [one for kind in found for one in kind.sized]
+    if not money and any(one.cost is not None for one in sized):
         yield "some prices are unknown or in another currency: the cheapest is the one with the fewest GPU-hours"
-    if money and any(one.billed_gpus > one.gpus for one in priced):
+    if money and any(one.billed_gpus > one.gpus for one in sized):
         yield "whole servers are paid for: parts of one cost as much as all of it"
-    unknown = [kind.question for kind in found if not kind.question.rules.host_known]
-    if any(question.rules.stack.supports.offload for question in unknown):
-        names = ", ".join(dict.fromkeys(question.job.server.name for question in unknown))
+    unknown = [kind.resolved for kind in found if not kind.resolved.rules.host_known]
+    if any(resolved.rules.stack.supports.offload for resolved in unknown):
+        names = ", ".join(dict.fromkeys(resolved.job.server.name for resolved in unknown))
         yield f"host memory unknown, so offloading is tried only where it is asked for: {names}"
 
 
-def _in_money(priced: Sequence[Priced]) -> bool:
+def _in_money(sized: Sequence[TrainingEstimate]) -> bool:
     """Whether prices can be compared: all known, in one currency."""
-    known = all(one.cost is not None for one in priced)
-    return known and len({one.question.currency for one in priced}) == 1
+    known = all(one.cost is not None for one in sized)
+    return known and len({one.resolved.currency for one in sized}) == 1
 
 
-def _rank(priced: Priced, objective: str, money: bool) -> tuple[bool, float, float, float]:
+def _rank(sized: TrainingEstimate, objective: str, money: bool) -> tuple[bool, float, float, float]:
     """What meets the limits first, then by the objective, then by time, then by headroom."""
-    headroom = (priced.usable_bytes - priced.peak_bytes) / priced.usable_bytes
-    return not meets_limits(priced), _value(priced, objective, money), priced.total_s, -headroom
+    headroom = (sized.usable_bytes - sized.peak_bytes) / sized.usable_bytes
+    return not meets_limits(sized), _value(sized, objective, money), sized.total_s, -headroom
 
 
-def _value(priced: Priced, objective: str, money: bool) -> float:
+def _value(sized: TrainingEstimate, objective: str, money: bool) -> float:
     if objective == "time":
-        return priced.total_s
+        return sized.total_s
     if objective == "gpus":
-        return float(priced.gpus)
+        return float(sized.gpus)
     if objective == "energy":
-        energy = energy_kwh(priced.question.job.server.accelerator, priced.gpu_hours)
+        energy = energy_kwh(sized.resolved.job.server.accelerator, sized.gpu_hours)
         return np.inf if energy is None else energy
-    return priced.cost if money and priced.cost is not None else priced.gpu_hours
+    return sized.cost if money and sized.cost is not None else sized.gpu_hours
 
 
-def _pareto(priced: Sequence[Priced], money: bool) -> list[bool]:
+def _pareto(sized: Sequence[TrainingEstimate], money: bool) -> list[bool]:
     """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them."""
     objectives = ("gpus", "time", "energy", *(("cost",) if money else ()))
-    values = np.array([[_value(one, name, money) for name in objectives] for one in priced])
+    values = np.array([[_value(one, name, money) for name in objectives] for one in sized])
     return [not bool(np.any(np.all(values <= row, axis=1) & np.any(values < row, axis=1))) for row in values]
 
 
-def _candidate(priced: Priced, pareto: bool, registry: Registry) -> Candidate:
-    question, job, layouts = priced.question, priced.question.job, priced.layouts
-    span: Range = uncertainty(job, question.efficiency).around(priced.total_s)
+def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
+    resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
+    span: Range = uncertainty(job, resolved.efficiency).around(sized.total_s)
     node = job.server.accelerators
     return Candidate(
         gpu=job.server.accelerator.name,
         server=job.server.name,
-        gpus=priced.gpus,
-        nodes=-(-priced.gpus // node),
+        gpus=sized.gpus,
+        nodes=-(-sized.gpus // node),
         layout=layout_of(layouts),
-        step_s=priced.step_s,
+        step_s=sized.step_s,
         total_s=span,
-        gpu_hours=priced.gpu_hours,
-        peak_bytes=priced.peak_bytes,
-        headroom_bytes=priced.usable_bytes - priced.peak_bytes,
-        bound=bound_of(priced.component_s),
+        gpu_hours=sized.gpu_hours,
+        peak_bytes=sized.peak_bytes,
+        headroom_bytes=sized.usable_bytes - sized.peak_bytes,
+        bound=bound_of(sized.component_s),
         pareto=pareto,
-        meets_limits=meets_limits(priced),
-        price=priced.cost,
-        currency=None if priced.cost is None else question.currency,
-        energy_kwh=energy_kwh(job.server.accelerator, priced.gpu_hours),
-        tokens_per_s=job.global_batch / priced.step_s * float(job.sequences(layouts).mean_tokens[0]),
-        command=command(question.given, layout_flags(priced), registry.user_folders),
+        meets_limits=meets_limits(sized),
+        price=sized.cost,
+        currency=None if sized.cost is None else resolved.currency,
+        energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
+        tokens_per_s=job.global_batch / sized.step_s * float(job.sequences(layouts).mean_tokens[0]),
+        command=command(resolved.given, layout_flags(sized), registry.user_folders),
     )
 
 
-def layout_flags(priced: Priced) -> dict[str, object]:
+def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     """The scenario keys that ask for the number of GPUs and the layout of an estimate."""
-    layouts = priced.layouts
-    flags: dict[str, object] = {"gpus": priced.gpus}
-    if "train.global_batch" not in priced.question.given.origin:
-        flags["train.global_batch"] = priced.question.job.global_batch  # what is usual depends on the GPUs
+    layouts = sized.layouts
+    flags: dict[str, object] = {"gpus": sized.gpus}
+    if "train.global_batch" not in sized.resolved.given.origin:
+        flags["train.global_batch"] = sized.resolved.job.global_batch  # what is usual depends on the GPUs
     flags |= {f"layout.{name}": int(getattr(layouts, name)[0]) for name in PLAIN}
     flags |= {f"layout.{name}": words[int(getattr(layouts, name)[0])] for name, words in WORDS.items()}
     flags["train.micro_batch"] = int(layouts.micro_batch[0])
@@ -271,41 +271,41 @@ def layout_flags(priced: Priced) -> dict[str, object]:
     return {key: value for key, value in flags.items() if key in OPTION_OF}
 
 
-def _answers(priced: Sequence[Priced], candidates: Sequence[Candidate], money: bool) -> Answers:
+def _answers(sized: Sequence[TrainingEstimate], candidates: Sequence[Candidate], money: bool) -> Answers:
     if not candidates:
         return Answers()
-    indices = range(len(priced))
+    indices = range(len(sized))
     met = [index for index in indices if candidates[index].meets_limits]
-    nearest = None if met else min(indices, key=lambda index: _shortfall(priced[index]))
+    nearest = None if met else min(indices, key=lambda index: _shortfall(sized[index]))
     return Answers(
-        smallest=min(indices, key=lambda index: (priced[index].gpus, priced[index].total_s)),
-        fastest=min(indices, key=lambda index: priced[index].total_s),
-        cheapest=min(indices, key=lambda index: _value(priced[index], "cost", money)),
+        smallest=min(indices, key=lambda index: (sized[index].gpus, sized[index].total_s)),
+        fastest=min(indices, key=lambda index: sized[index].total_s),
+        cheapest=min(indices, key=lambda index: _value(sized[index], "cost", money)),
         chosen=met[0] if met else nearest,
         nearest=nearest,
     )
 
 
-def _shortfall(priced: Priced) -> float:
+def _shortfall(sized: TrainingEstimate) -> float:
     """Needed over allowed, of the limit that is missed by most [-]."""
-    limits, hours = priced.question.given.values.limits, priced.total_s / HOUR_S
+    limits, hours = sized.resolved.given.values.limits, sized.total_s / HOUR_S
     shares = [0.0]
     if limits.max_hours:
         shares.append(hours / limits.max_hours)
     if limits.max_cost:
-        shares.append(np.inf if priced.cost is None else priced.cost / limits.max_cost)
+        shares.append(np.inf if sized.cost is None else sized.cost / limits.max_cost)
     return max(shares)
 
 
-def _verdict(priced: Sequence[Priced], answers: Answers, complete: bool) -> Verdict:
+def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:
     if answers.chosen is None and not complete:
         message = "interrupted before a layout that fits was found"
         return Verdict(False, False, (Reason(code="interrupted", message=message),))
     if answers.chosen is None:
         message = "no layout fits on any of the GPUs that were tried"
         return Verdict(False, False, (Reason(code="out-of-memory", message=message),))
-    chosen = priced[answers.chosen]
-    asked, hours = chosen.question.given.values.limits, chosen.total_s / HOUR_S
+    chosen = sized[answers.chosen]
+    asked, hours = chosen.resolved.given.values.limits, chosen.total_s / HOUR_S
     stated = (("max_hours", asked.max_hours, hours), ("max_cost", asked.max_cost, chosen.cost))
     limits = tuple(
         Limit(name=name, limit=float(limit), value=value, ok=value is not None and value <= limit)

@@ -13,8 +13,8 @@ from xe_sizer.result.studies import (
 )
 from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import gpu_numbers, searched
-from xe_sizer.training.resolve import Question, resolve
-from xe_sizer.training.sizing import Priced
+from xe_sizer.training.resolve import ResolvedTraining, resolve
+from xe_sizer.training.sizing import TrainingEstimate
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
 
@@ -23,17 +23,17 @@ def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
 
     Efficiency is the samples per second and GPU against those on the fewest GPUs on which it fits. Raises InputError.
     """
-    question = resolve(given, registry)
-    open_ = replace(question.without_layout(), gpus=None)
+    resolved = resolve(given, registry)
+    open_ = replace(resolved.without_layout(), gpus=None)
     found = {one.gpus: one for one in searched(open_)}
     points: list[ScalingPoint] = []
     counts = [count for count in gpu_numbers(open_) if found and count >= min(found)] if weak else sorted(found)
     for count in _doubling(counts):
-        priced = _weak(open_, count, min(found)) if weak else found[count]
-        if priced is not None:
-            points.append(_point(priced, points[0] if points else None))
+        sized = _weak(open_, count, min(found)) if weak else found[count]
+        if sized is not None:
+            points.append(_point(sized, points[0] if points else None))
     kind = "weak" if weak else "strong"
-    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(question), kind=kind, points=tuple(points))
+    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(resolved), kind=kind, points=tuple(points))
 
 
 def _doubling(counts: Sequence[int]) -> Iterator[int]:
@@ -45,26 +45,26 @@ def _doubling(counts: Sequence[int]) -> Iterator[int]:
             yield count
 
 
-def _weak(question: Question, count: int, fewest: int) -> Priced | None:
+def _weak(resolved: ResolvedTraining, count: int, fewest: int) -> TrainingEstimate | None:
     """The best on so many GPUs with a batch in proportion to them."""
-    job = question.job
+    job = resolved.job
     batch = max(round(job.global_batch * count / fewest), 1)
-    grown = replace(question, job=replace(job, global_batch=batch), gpus=count)
+    grown = replace(resolved, job=replace(job, global_batch=batch), gpus=count)
     return next(iter(searched(grown)), None)
 
 
-def _point(priced: Priced, first: ScalingPoint | None) -> ScalingPoint:
-    job = priced.question.job
-    samples_per_s = job.global_batch / priced.step_s
-    alone = first.global_batch / first.step_s / first.gpus if first else samples_per_s / priced.gpus
-    seconds = priced.component_s
+def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
+    job = sized.resolved.job
+    samples_per_s = job.global_batch / sized.step_s
+    alone = first.global_batch / first.step_s / first.gpus if first else samples_per_s / sized.gpus
+    seconds = sized.component_s
     return ScalingPoint(
-        gpus=priced.gpus,
+        gpus=sized.gpus,
         global_batch=job.global_batch,
-        layout=layout_of(priced.layouts),
-        step_s=priced.step_s,
-        tokens_per_s=samples_per_s * float(job.sequences(priced.layouts).mean_tokens[0]),
-        efficiency=samples_per_s / priced.gpus / alone,
+        layout=layout_of(sized.layouts),
+        step_s=sized.step_s,
+        tokens_per_s=samples_per_s * float(job.sequences(sized.layouts).mean_tokens[0]),
+        efficiency=samples_per_s / sized.gpus / alone,
         bound=bound_of(seconds),
         lost=_mostly_lost(seconds),
     )

@@ -22,8 +22,8 @@ from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import searched
 from xe_sizer.training.device import device_of
-from xe_sizer.training.resolve import Question, resolve
-from xe_sizer.training.sizing import Priced, price
+from xe_sizer.training.resolve import ResolvedTraining, resolve
+from xe_sizer.training.sizing import TrainingEstimate, size
 from xe_sizer.training.summary import scenario_of
 
 HALF, DOUBLE = 0.5, 2.0
@@ -51,7 +51,7 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
     out.
     """
-    base = price(resolve(given, registry))
+    base = size(resolve(given, registry))
     moved = (
         ("data size", _data(base)),
         ("model size", _sizes(base, registry)),
@@ -63,7 +63,7 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
     factors.append(Factor(name="deadline", effects=tuple(_deadline(base))))
     ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
-    scenario = scenario_of(base.question)
+    scenario = scenario_of(base.resolved)
     return Sensitivity(schema_version=SCHEMA_VERSION, scenario=scenario, base=_outcome(base), factors=tuple(ranked))
 
 
@@ -74,46 +74,46 @@ def _width(factor: Factor) -> float:
     return max(sizes, default=0.0)
 
 
-def _factor(name: str, steps: Iterable[_Step], base: Priced, registry: Registry) -> Factor:
+def _factor(name: str, steps: Iterable[_Step], base: TrainingEstimate, registry: Registry) -> Factor:
     effects = []
     for step in steps:
         try:
-            after = price(_moved(base, step, registry))
+            after = size(_moved(base, step, registry))
         except InputError:
             continue
         effects.append(_effect(step.words, base, after))
     return Factor(name=name, effects=tuple(effects))
 
 
-def _moved(base: Priced, step: _Step, registry: Registry) -> Question:
+def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedTraining:
     """The job a step away: on the same GPUs and with the same batch unless the step changes them."""
-    same = {"gpus": base.gpus, "train.global_batch": base.question.job.global_batch}
-    question = resolve(changed(base.question.given, {**same, **step.values}), registry)
-    job = question.job
+    same = {"gpus": base.gpus, "train.global_batch": base.resolved.job.global_batch}
+    resolved = resolve(changed(base.resolved.given, {**same, **step.values}), registry)
+    job = resolved.job
     network = replace(job.network, scale_out_bytes_per_s=job.network.scale_out_bytes_per_s * step.scale_out)
     job = replace(job, network=network)
     if step.gpu is not None:
         gpu = registry.accelerator(step.gpu)
-        device = device_of(gpu, job.stack, job.precision, question.efficiency)
+        device = device_of(gpu, job.stack, job.precision, resolved.efficiency)
         job = replace(job, server=replace(job.server, accelerator=gpu), device=device)
-    return replace(question, job=job)
+    return replace(resolved, job=job)
 
 
-def _outcome(priced: Priced) -> Outcome:
+def _outcome(sized: TrainingEstimate) -> Outcome:
     return Outcome(
-        fits=priced.fits,
-        gpus=priced.gpus,
-        minimum=priced.minimum,
-        total_s=priced.total_s,
-        gpu_hours=priced.gpu_hours,
-        peak_bytes=priced.peak_bytes,
-        usable_bytes=priced.usable_bytes,
-        price=priced.cost,
-        currency=None if priced.cost is None else priced.question.currency,
+        fits=sized.fits,
+        gpus=sized.gpus,
+        minimum=sized.minimum,
+        total_s=sized.total_s,
+        gpu_hours=sized.gpu_hours,
+        peak_bytes=sized.peak_bytes,
+        usable_bytes=sized.usable_bytes,
+        price=sized.cost,
+        currency=None if sized.cost is None else sized.resolved.currency,
     )
 
 
-def _effect(words: str, base: Priced, after: Priced) -> Effect:
+def _effect(words: str, base: TrainingEstimate, after: TrainingEstimate) -> Effect:
     return Effect(
         step=words,
         outcome=_outcome(after),
@@ -124,16 +124,16 @@ def _effect(words: str, base: Priced, after: Priced) -> Effect:
     )
 
 
-def _data(base: Priced) -> Iterator[_Step]:
+def _data(base: TrainingEstimate) -> Iterator[_Step]:
     """Half and twice the steps over data of the same kind."""
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
-        steps = max(round(base.question.job.steps * factor), 1)
+        steps = max(round(base.resolved.job.steps * factor), 1)
         yield _Step(f"{words} the data", {"train.steps": steps})
 
 
-def _sizes(base: Priced, registry: Registry) -> Iterator[_Step]:
+def _sizes(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
     """The next smaller and the next larger model of the family."""
-    own = base.question.job.model
+    own = base.resolved.job.model
     kin = [registry.model(name) for name in registry.names("model") if _kin(name, own.name)]
     family = [model for model in kin if model.family == own.family]
     sized = sorted((count_parameters(model).total, model.name) for model in family)
@@ -149,8 +149,8 @@ def _kin(name: str, own: str) -> bool:
     return name.split("-")[0] == own.split("-")[0]
 
 
-def _methods(base: Priced) -> Iterator[_Step]:
-    job = base.question.job.method.name
+def _methods(base: TrainingEstimate) -> Iterator[_Step]:
+    job = base.resolved.job.method.name
     if job in METHODS:
         place = METHODS.index(job)
         for other in METHODS[max(place - 1, 1) : place + 2]:
@@ -158,20 +158,20 @@ def _methods(base: Priced) -> Iterator[_Step]:
                 yield _Step(f"{other} instead of {job}", {"job": other})
 
 
-def _batches(base: Priced) -> Iterator[_Step]:
+def _batches(base: TrainingEstimate) -> Iterator[_Step]:
     """Half and twice the sequences a step, over the same data."""
-    job = base.question.job
+    job = base.resolved.job
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         values = {"train.global_batch": round(job.global_batch * factor), "train.steps": round(job.steps / factor) or 1}
         yield _Step(f"{words} the batch", values)
 
 
-def _gpus(base: Priced, registry: Registry) -> Iterator[_Step]:
+def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
     """Half and twice the GPUs; in the same servers the vendor's next slower, faster and larger accelerator."""
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         if base.gpus * factor >= 1:
             yield _Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
-    own = base.question.job.server.accelerator
+    own = base.resolved.job.server.accelerator
     peak = _peak(own)
     others = [(_peak(other), other.memory_bytes, other.name) for other in _in_such_servers(base, registry)]
     slower = [name for rate, _, name in sorted(others) if rate < peak / CLEARLY][-1:]
@@ -181,9 +181,9 @@ def _gpus(base: Priced, registry: Registry) -> Iterator[_Step]:
         yield _Step(name, gpu=name)
 
 
-def _in_such_servers(base: Priced, registry: Registry) -> list[Accelerator]:
+def _in_such_servers(base: TrainingEstimate, registry: Registry) -> list[Accelerator]:
     """The vendor's accelerators that servers of the same build carry and that know the job's precision."""
-    job = base.question.job
+    job = base.resolved.job
     own = job.server.accelerator
     servers = (registry.server(name) for name in registry.names("server"))
     found = {
@@ -199,14 +199,14 @@ def _peak(gpu: Accelerator) -> float:
     return peaks.get("bf16") or peaks.get("fp16") or max(peaks.values())
 
 
-def _links(base: Priced) -> Iterator[_Step]:
+def _links(base: TrainingEstimate) -> Iterator[_Step]:
     """Half and twice the network between nodes, where the job spans several."""
-    if base.gpus > base.question.job.network.node_ranks:
+    if base.gpus > base.resolved.job.network.node_ranks:
         for words, factor in (("half", HALF), ("twice", DOUBLE)):
             yield _Step(f"{words} the network between nodes", scale_out=factor)
 
 
-def _layouts(base: Priced) -> Iterator[_Step]:
+def _layouts(base: TrainingEstimate) -> Iterator[_Step]:
     """Half and twice the tensor and pipeline parallelism."""
     for name in ("tp", "pp"):
         size = int(getattr(base.layouts, name)[0])
@@ -215,9 +215,9 @@ def _layouts(base: Priced) -> Iterator[_Step]:
                 yield _Step(f"{name} {other} instead of {size}", {f"layout.{name}": other})
 
 
-def _deadline(base: Priced) -> Iterator[Effect]:
+def _deadline(base: TrainingEstimate) -> Iterator[Effect]:
     """The fewest GPUs that end in half and in twice the time."""
-    found = searched(replace(base.question.without_layout(), gpus=None), every_way=False)
+    found = searched(replace(base.resolved.without_layout(), gpus=None), every_way=False)
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:

@@ -28,12 +28,12 @@ def serve(
     InputError : what the user can mend, all at once
     """
     found = fleet(given, registry, hardware)
-    served = found.chosen
-    result = summarise(served)
+    sized = found.chosen
+    result = summarise(sized)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
         warnings = (*result.warnings, *one_price(given))
         result = msgspec.structs.replace(result, fleet=compared, left_out=found.left_out, warnings=warnings)
     if front:
-        result = msgspec.structs.replace(result, pareto=pareto(served.question))
-    return with_advice(result, result.verdict, advise(served, registry))
+        result = msgspec.structs.replace(result, pareto=pareto(sized.resolved))
+    return with_advice(result, result.verdict, advise(sized, registry))

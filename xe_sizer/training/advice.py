@@ -11,7 +11,7 @@ from xe_sizer.scenario.change import Change, command
 from xe_sizer.scenario.read import OPTION_OF
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.remedies import FOR_LIMITS, OTHER_JOB, SAME_JOB, Lever, less_offload
-from xe_sizer.training.sizing import Priced, meets_limits, price
+from xe_sizer.training.sizing import TrainingEstimate, meets_limits, size
 from xe_sizer.training.trials import Option, Trials
 from xe_sizer.units import GIB, HOUR_S
 
@@ -21,15 +21,15 @@ WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time 
 LAYOUT_COST = 3  # a layout of several new degrees, as many as a user may know how to set
 
 
-def advise(priced: Priced, registry: Registry) -> tuple[Advice, ...]:
+def advise(sized: TrainingEstimate, registry: Registry) -> tuple[Advice, ...]:
     """Up to five changes, the ones a user would rather make first, then the faster; each was estimated."""
-    given = priced.question.given
-    trials = Trials(priced, registry)
+    given = sized.resolved.given
+    trials = Trials(sized, registry)
     options = sorted(_options(trials), key=_rank)
     return tuple(
         Advice(
             change=option.change.words,
-            effect=_effect(priced, option.after),
+            effect=_effect(sized, option.after),
             command=command(given, option.change.values, registry.user_folders),
         )
         for option in options[:MOST_ADVICE]
@@ -37,13 +37,13 @@ def advise(priced: Priced, registry: Registry) -> tuple[Advice, ...]:
 
 
 def _options(trials: Trials) -> list[Option]:
-    priced = trials.before
-    if not priced.choice.fits:
+    sized = trials.before
+    if not sized.choice.fits:
         return _made_to_fit(trials)
-    if meets_limits(priced):
-        faster = _faster(priced) if priced.question.fixed else []
-        return [*faster, *_given_headroom(trials)] if priced.margin == "tight" else faster
-    if priced.question.given.values.limits.max_cost is not None and priced.question.price_per_gpu_hour is None:
+    if meets_limits(sized):
+        faster = _faster(sized) if sized.resolved.fixed else []
+        return [*faster, *_given_headroom(trials)] if sized.margin == "tight" else faster
+    if sized.resolved.given.values.limits.max_cost is not None and sized.resolved.price_per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
     return _made_to_meet_limits(trials)
 
@@ -61,7 +61,7 @@ def _pull(trials: Trials, levers: Iterable[Lever]) -> Iterator[Option]:
 def _made_to_fit(trials: Trials) -> list[Option]:
     """What brings memory down: one lever, else several together; other hardware; a smaller job."""
     before = trials.before
-    host = before.question.job.server.host_memory_bytes
+    host = before.resolved.job.server.host_memory_bytes
     short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
     same_job = ((less_offload,) if short_of_host else ()) + SAME_JOB
     found = _up_to(MOST_ADVICE, [], _pull(trials, same_job))
@@ -69,7 +69,7 @@ def _made_to_fit(trials: Trials) -> list[Option]:
         found = _with(found, _another_layout(trials))
     found = found or trials.combination(_strongest(trials, same_job))
     found = _up_to(MOST_ADVICE, found, _pull(trials, OTHER_JOB))
-    all_levers = same_job + (FOR_LIMITS if before.question.given.values.limits.max_hours else OTHER_JOB)
+    all_levers = same_job + (FOR_LIMITS if before.resolved.given.values.limits.max_hours else OTHER_JOB)
     return found if len(found) > 1 else _with(found, trials.combination(_strongest(trials, all_levers)))
 
 
@@ -107,30 +107,30 @@ def _made_to_meet_limits(trials: Trials) -> list[Option]:
     return found or trials.combination(_strongest(trials, FOR_LIMITS))
 
 
-def _faster(priced: Priced) -> list[Option]:
+def _faster(sized: TrainingEstimate) -> list[Option]:
     """Leaving the layout open, where that is faster than what the user fixed."""
-    after = _open_layout(priced)
-    if after is None or not after.fits or after.total_s >= priced.total_s * (1.0 - WORTH_SAYING):
+    after = _open_layout(sized)
+    if after is None or not after.fits or after.total_s >= sized.total_s * (1.0 - WORTH_SAYING):
         return []
-    return _as_flags(priced, after, "a faster layout", 1)
+    return _as_flags(sized, after, "a faster layout", 1)
 
 
 def _another_layout(trials: Trials) -> list[Option]:
     """The fastest layout that fits on the same GPUs, where it is not the one that the user fixed."""
-    after = _open_layout(trials.before) if trials.before.question.fixed else None
+    after = _open_layout(trials.before) if trials.before.resolved.fixed else None
     return _as_flags(trials.before, after, "another layout", LAYOUT_COST) if after and trials.mends(after) else []
 
 
-def _open_layout(priced: Priced) -> Priced | None:
+def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
     try:
-        return price(priced.question.without_layout(), look_for_minimum=False)
+        return size(sized.resolved.without_layout(), look_for_minimum=False)
     except InputError:  # the search's own choices may not divide a count that the user's do
         return None
 
 
-def _as_flags(priced: Priced, after: Priced, what: str, cost: int) -> list[Option]:
+def _as_flags(sized: TrainingEstimate, after: TrainingEstimate, what: str, cost: int) -> list[Option]:
     """A chosen layout as the flags that ask for it: those of the user's that have to change."""
-    fixed = priced.question.fixed
+    fixed = sized.resolved.fixed
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
     values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
     if not values or any(key not in OPTION_OF for key in values):
@@ -147,14 +147,14 @@ def _value(name: str, code: int) -> object:
     return WORDS[name][code] if name in WORDS else code
 
 
-def _effect(before: Priced, after: Priced) -> str:
+def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
     """Memory and time that the change leads to, with the price in time against the job as it was asked."""
     words = f"{after.peak_bytes / GIB:.1f} of {after.usable_bytes / GIB:.1f} GiB per GPU"
     words += " (tight)" if after.margin == "tight" else ""
-    host, has = float(after.ledger.host_bytes[0]), after.question.job.server.host_memory_bytes
+    host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
     if host >= GIB:
         words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory a node"
-    if before.question.gpus is None and after.gpus != before.gpus:
+    if before.resolved.gpus is None and after.gpus != before.gpus:
         words += f", on {after.gpus} instead of {before.gpus} GPUs"
     words += f", {_hours(after)} h"
     words += f" instead of {_hours(before)} h" if before.fits else ""
@@ -172,6 +172,6 @@ def _difference(before: float, after: float) -> str:
     return f"{share:+d} %" if share else "same"
 
 
-def _hours(priced: Priced) -> str:
-    hours = priced.total_s / HOUR_S
+def _hours(sized: TrainingEstimate) -> str:
+    hours = sized.total_s / HOUR_S
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"

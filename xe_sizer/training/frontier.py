@@ -47,7 +47,7 @@ class _Kept:
     tight: NDArray[np.bool_]
 
     @property
-    def burden(self) -> Array:
+    def tie_break(self) -> Array:
         """What decides among layouts of one speed: nothing in host memory before anything there, then the peak."""
         return self.peak_bytes + OFFLOADED * (self.layouts.offload > 0)
 
@@ -113,7 +113,7 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
 
 def _best(found: _Kept) -> _Kept:
     """What may be the answer for its number of GPUs: within TIE of the fastest, none as fast less of a burden."""
-    order = np.lexsort((found.burden, found.step_s, found.tight, found.layouts.gpus))
+    order = np.lexsort((found.tie_break, found.step_s, found.tight, found.layouts.gpus))
     found = found[order]
     key = found.layouts.gpus * 2 + found.tight
     starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
@@ -122,16 +122,16 @@ def _best(found: _Kept) -> _Kept:
     group = near.layouts.gpus * 2 + near.tight
     keep = np.zeros(group.size, dtype=bool)
     lowest, current = np.inf, -1
-    for index, (this, burden) in enumerate(zip(group.tolist(), near.burden.tolist(), strict=True)):
+    for index, (this, tie_break) in enumerate(zip(group.tolist(), near.tie_break.tolist(), strict=True)):
         if this != current:
             lowest, current = np.inf, this
-        if burden < lowest:
-            keep[index], lowest = True, burden
+        if tie_break < lowest:
+            keep[index], lowest = True, tie_break
     return near[keep]
 
 
 def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
     """One layout for each number of GPUs: roomy before tight, in time before late, then the one with most headroom."""
-    order = np.lexsort((kept.burden, late, kept.tight, kept.layouts.gpus))
+    order = np.lexsort((kept.tie_break, late, kept.tight, kept.layouts.gpus))
     gpus = kept.layouts.gpus[order]
     return order[np.r_[True, gpus[1:] != gpus[:-1]]]

@@ -16,7 +16,7 @@ from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.lengths import Sequences, TokenLengths, sequences
 from xe_sizer.training.methods import Method
-from xe_sizer.training.unique_rows import Distinct, distinct
+from xe_sizer.training.unique_rows import UniqueRows, unique_rows
 
 SIXTEEN_BIT = ("bf16", "fp16", "fp8", "fp4")  # activations are 16 bit; fp8 and fp4 cast only the operands of products
 FLOAT32 = 4.0
@@ -27,7 +27,7 @@ class RankShapes:
     """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
 
     inputs: GraphInputs
-    rows: Distinct
+    rows: UniqueRows
 
     def spread(self, per_shape: Array) -> Array:
         return self.rows.spread(per_shape)
@@ -95,7 +95,7 @@ class Job:
         columns = [*sizes, tokens]
         if self.casts_weights:  # a rank casts its shard alone
             columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 1))
-        rows = distinct(columns)
+        rows = unique_rows(columns)
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
     def graph(self, layouts: Layouts, tokens_per_sequence: Array) -> GraphInputs:

@@ -87,8 +87,8 @@ class TokenLengths:
         """First two moments of y = x_k - max of n draws: E[y^q] = sum_i (y_i^q - y_{i+1}^q) F(x_i)^n."""
         counts = np.asarray(draws, dtype=np.float64)
         # A search asks for many layouts but few different batch sizes.
-        distinct, where = np.unique(np.maximum(counts.ravel(), 1.0), return_inverse=True)
-        powers = np.cumsum(self.probabilities)[:-1] ** distinct[:, np.newaxis]
+        unique_rows, where = np.unique(np.maximum(counts.ravel(), 1.0), return_inverse=True)
+        powers = np.cumsum(self.probabilities)[:-1] ** unique_rows[:, np.newaxis]
         gaps = self.longest - self.lengths
         first = -(powers @ np.diff(gaps))
         second = -(powers @ np.diff(gaps**2))

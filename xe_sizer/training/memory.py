@@ -19,7 +19,7 @@ from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
-from xe_sizer.training.state_bytes import ElementBytes
+from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import GIB
 
 MOMENTS = (
@@ -175,7 +175,7 @@ def _states(job: Job, layouts: Layouts, held: Census, shards: Shards) -> dict[st
     """Weights, gradients and optimizer states, with what ZeRO shards and offloading moves to the host."""
     states, method = job.stack.states, job.method
     base = float(method.learning.base)
-    sizes = ElementBytes.of(job)
+    sizes = StateBytes.of(job)
     frozen_linear = held.linear * sizes.frozen_linear + held.other * sizes.frozen
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen_linear * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
@@ -222,7 +222,7 @@ def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Ar
 
     `whole` is what a rank holds of them until the last micro-batch has reduced them, where the stack waits for it.
     """
-    size = ElementBytes.of(job).gradient
+    size = StateBytes.of(job).gradient
     base = float(job.method.learning.base)
     sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
     tables = held.embedding * float(not job.model.tied_embeddings)
@@ -250,7 +250,7 @@ def _in_passing(job: Job, layouts: Layouts, held: Census, shards: Shards) -> dic
         + _spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
         + _spread(held.head * casts) * (FORWARD + LOSS)
     )
-    sizes = ElementBytes.of(job)
+    sizes = StateBytes.of(job)
     size = job.element_bytes if job.method.quantised else sizes.gather
     quantised = float(job.method.quantised)
     per_weight = (job.method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
@@ -276,7 +276,7 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
     Every stage holds the micro-batches in flight; all but the one in its backward stay whole.
     """
     shapes = job.rank_shapes(layouts, longest_tokens)
-    gradient_bytes = ElementBytes.of(job).gradient
+    gradient_bytes = StateBytes.of(job).gradient
     one = activations(shapes, layouts, gradient_bytes, keeps_fresh_gradients(job, layouts))
     layers, in_flight = layers_per_stage(job.model, layouts), micro_batches_in_flight(layouts)
     # Autocast runs a float32 head in 16 bit all the same.
@@ -305,7 +305,7 @@ def _activations(job: Job, layouts: Layouts, held: Census, longest_tokens: Array
 def _buckets(job: Job, layouts: Layouts, held: Census) -> Array:
     """Buckets of the data-parallel reduction, from the loss to the end of the backward."""
     learning = held.base * float(job.method.learning.base) + held.adapters
-    bucket = np.minimum(job.stack.memory.bucket_gib * GIB, learning * ElementBytes.of(job).reduce)
+    bucket = np.minimum(job.stack.memory.bucket_gib * GIB, learning * StateBytes.of(job).reduce)
     return _spread(bucket) * (layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
 
 
@@ -333,7 +333,7 @@ def _host_bytes(job: Job, layouts: Layouts, held: Census) -> Array:
     optimizer = learning * (states.master_bytes + moments + FLOAT32)
     paged = learning * moments * float(job.paged_optimizer)
     weights = (
-        sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * ElementBytes.of(job).gather
+        sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * StateBytes.of(job).gather
     )
     offload = layouts.offload
     moved = offload >= OFFLOAD.index("optimizer")

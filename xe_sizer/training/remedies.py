@@ -12,10 +12,10 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.memory import accumulates_whole_gradients
-from xe_sizer.training.sizing import LARGEST_SEARCH, Priced
+from xe_sizer.training.sizing import LARGEST_SEARCH, TrainingEstimate
 from xe_sizer.units import GIB
 
-Lever = Callable[[Priced, Registry], Iterator[Change]]
+Lever = Callable[[TrainingEstimate, Registry], Iterator[Change]]
 
 SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
@@ -25,75 +25,75 @@ LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi30
 OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "parameters and optimizer in host memory"}
 
 
-def chunked_loss(priced: Priced, _: Registry) -> Iterator[Change]:
-    if priced.question.job.stack.kernels.loss != "fused":
+def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    if sized.resolved.job.stack.kernels.loss != "fused":
         yield Change("chunked cross-entropy without float32 logits", {"loss": "fused"}, 1)
 
 
-def earlier_reduction(priced: Priced, _: Registry) -> Iterator[Change]:
-    if accumulates_whole_gradients(priced.question.job, priced.layouts)[0]:
+def earlier_reduction(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    if accumulates_whole_gradients(sized.resolved.job, sized.layouts)[0]:
         yield Change("gradients reduced in every micro-batch", {"train.reduce_every_micro_batch": True}, 1)
 
 
-def smaller_micro_batch(priced: Priced, _: Registry) -> Iterator[Change]:
-    micro = int(priced.layouts.micro_batch[0])
+def smaller_micro_batch(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    micro = int(sized.layouts.micro_batch[0])
     for smaller in sorted({micro // 2, micro // 4, 1}, reverse=True):
         if 0 < smaller < micro and micro % smaller == 0:
             yield Change(f"micro-batch {smaller} instead of {micro}", {"train.micro_batch": smaller}, 1)
 
 
-def recomputation(priced: Priced, _: Registry) -> Iterator[Change]:
-    for stronger in RECOMPUTE[int(priced.layouts.recompute[0]) + 1 :]:
+def recomputation(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    for stronger in RECOMPUTE[int(sized.layouts.recompute[0]) + 1 :]:
         yield Change(f"{stronger} recomputation", {"layout.recompute": stronger}, 2)
 
 
-def zero_stage(priced: Priced, _: Registry) -> Iterator[Change]:
-    layouts = priced.layouts
+def zero_stage(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    layouts = sized.layouts
     if int(layouts.dp[0]) * int(layouts.cp[0]) > 1:
-        for stage in priced.question.job.stack.supports.zero:
+        for stage in sized.resolved.job.stack.supports.zero:
             if stage > int(layouts.zero[0]) and (stage < 2 or int(layouts.pp[0]) == 1):
                 yield Change(f"ZeRO stage {stage}", {"layout.zero": stage}, 2)
 
 
-def tensor_parallel(priced: Priced, _: Registry) -> Iterator[Change]:
+def tensor_parallel(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Wider than the user fixed it; where it is open, the search has tried all widths."""
-    job, layouts, tp = priced.question.job, priced.layouts, int(priced.layouts.tp[0])
-    if job.stack.supports.tensor_parallel and "tp" in priced.question.fixed:
+    job, layouts, tp = sized.resolved.job, sized.layouts, int(sized.layouts.tp[0])
+    if job.stack.supports.tensor_parallel and "tp" in sized.resolved.fixed:
         for times in (2, 4, 8):
             whole = job.model.heads % (times * tp) == 0 and int(layouts.dp[0]) % times == 0
             if whole and times * tp <= job.server.accelerators:
-                values = {"layout.tp": times * tp, **_fewer_replicas(priced, times)}
+                values = {"layout.tp": times * tp, **_fewer_replicas(sized, times)}
                 yield Change(f"tp {times * tp} instead of {tp}", values, 2)
 
 
-def pipeline_stages(priced: Priced, _: Registry) -> Iterator[Change]:
+def pipeline_stages(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """More than the user fixed; where they are open, the search has tried all numbers."""
-    job, pp = priced.question.job, int(priced.layouts.pp[0])
-    if job.stack.supports.pipeline_parallel and "pp" in priced.question.fixed:
+    job, pp = sized.resolved.job, int(sized.layouts.pp[0])
+    if job.stack.supports.pipeline_parallel and "pp" in sized.resolved.fixed:
         for times in (2, 4, 8):
-            if job.model.layers % (times * pp) == 0 and int(priced.layouts.dp[0]) % times == 0:
-                values = {"layout.pp": times * pp, **_fewer_replicas(priced, times)}
+            if job.model.layers % (times * pp) == 0 and int(sized.layouts.dp[0]) % times == 0:
+                values = {"layout.pp": times * pp, **_fewer_replicas(sized, times)}
                 yield Change(f"pp {times * pp} instead of {pp}", values, 3)
 
 
-def _fewer_replicas(priced: Priced, times: int) -> dict[str, object]:
+def _fewer_replicas(sized: TrainingEstimate, times: int) -> dict[str, object]:
     """The replicas that are left on the same GPUs, where the user fixed their number."""
-    return {"layout.dp": int(priced.layouts.dp[0]) // times} if "dp" in priced.question.fixed else {}
+    return {"layout.dp": int(sized.layouts.dp[0]) // times} if "dp" in sized.resolved.fixed else {}
 
 
-def small_optimizer(priced: Priced, _: Registry) -> Iterator[Change]:
+def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
-    job, on_card = priced.question.job, int(priced.layouts.offload[0]) == OFFLOAD.index("none")
+    job, on_card = sized.resolved.job, int(sized.layouts.offload[0]) == OFFLOAD.index("none")
     if on_card and job.optimizer == "adamw" and "adamw-8bit" in job.stack.states.moment_bytes:
         yield Change("8-bit AdamW", {"optimizer": "adamw-8bit"}, 3)
 
 
-def more_offload(priced: Priced, _: Registry) -> Iterator[Change]:
+def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """States to the host; the equations say what it needs there, and whether the server has it.
 
     Weights in 4 bit stay on the card: what ZeRO-Infinity streams is 16 bit (arXiv:2104.07857).
     """
-    job, layouts = priced.question.job, priced.layouts
+    job, layouts = sized.resolved.job, sized.layouts
     for code, name in enumerate(OFFLOAD):
         streams = name != "params" or not job.method.quantised
         if code > int(layouts.offload[0]) and name in job.stack.supports.offload and streams:
@@ -103,39 +103,39 @@ def more_offload(priced: Priced, _: Registry) -> Iterator[Change]:
             yield Change(words, {"layout.offload": name, **zero}, 4)
 
 
-def less_offload(priced: Priced, _: Registry) -> Iterator[Change]:
+def less_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """States back to the card: for a host that is too small, or a run that is too slow."""
-    for name in reversed(OFFLOAD[: int(priced.layouts.offload[0])]):
+    for name in reversed(OFFLOAD[: int(sized.layouts.offload[0])]):
         words = "no offload" if name == "none" else f"only {OFFLOADED[name]}"
         yield Change(words, {"layout.offload": name}, 2)
 
 
-def more_gpus(priced: Priced, _: Registry) -> Iterator[Change]:
-    most, minimum = priced.question.given.values.limits.max_gpus, priced.minimum
-    if minimum is not None and minimum > priced.gpus and (most is None or minimum <= most):
-        yield Change(f"{minimum} GPUs instead of {priced.gpus}", {"gpus": minimum}, 5)
+def more_gpus(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    most, minimum = sized.resolved.given.values.limits.max_gpus, sized.minimum
+    if minimum is not None and minimum > sized.gpus and (most is None or minimum <= most):
+        yield Change(f"{minimum} GPUs instead of {sized.gpus}", {"gpus": minimum}, 5)
 
 
-def other_counts(priced: Priced, _: Registry) -> Iterator[Change]:
-    most = priced.question.given.values.limits.max_gpus or LARGEST_SEARCH
-    for count in (priced.gpus // 2, 2 * priced.gpus, 4 * priced.gpus, 8 * priced.gpus):
+def other_counts(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    most = sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
+    for count in (sized.gpus // 2, 2 * sized.gpus, 4 * sized.gpus, 8 * sized.gpus):
         if 0 < count <= most:
-            yield Change(f"{count} GPUs instead of {priced.gpus}", {"gpus": count}, 5)
+            yield Change(f"{count} GPUs instead of {sized.gpus}", {"gpus": count}, 5)
 
 
-def larger_gpu(priced: Priced, registry: Registry) -> Iterator[Change]:
-    gpu = priced.question.job.server.accelerator
-    if priced.question.given.values.limits.max_cost is not None:
+def larger_gpu(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    gpu = sized.resolved.job.server.accelerator
+    if sized.resolved.given.values.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
     for name in LARGER_GPUS:
         larger = registry.accelerator(name)
         if larger.memory_bytes > gpu.memory_bytes * NOTICEABLY:
             size = f"{larger.memory_bytes / GIB:.0f} GiB"
-            yield Change(f"{name} ({size}) instead of {gpu.name}", {"gpu": name, "gpus": priced.gpus}, 6)
+            yield Change(f"{name} ({size}) instead of {gpu.name}", {"gpu": name, "gpus": sized.gpus}, 6)
 
 
-def adapters(priced: Priced, _: Registry) -> Iterator[Change]:
-    job = priced.question.job
+def adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    job = sized.resolved.job
     if job.method.name == "sft":
         yield Change("LoRA instead of full fine-tuning", {"job": "lora"}, 7)
         yield Change("QLoRA instead of full fine-tuning", {"job": "qlora"}, 8)
@@ -143,8 +143,8 @@ def adapters(priced: Priced, _: Registry) -> Iterator[Change]:
         yield Change("QLoRA instead of LoRA", {"job": "qlora"}, 7)
 
 
-def shorter_sequences(priced: Priced, _: Registry) -> Iterator[Change]:
-    whole = priced.question.job.seq_len
+def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    whole = sized.resolved.job.seq_len
     for part in SHORTER:
         tokens = whole // part
         if tokens >= SHORTEST:

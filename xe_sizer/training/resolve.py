@@ -16,7 +16,7 @@ from xe_sizer.laws.hardware import Server
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import network
 from xe_sizer.scenario.provenance import (
-    Choices,
+    Provenance,
     collect,
     gpu_count,
     in_reading_order,
@@ -45,7 +45,7 @@ PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class ResolvedTraining:
     """What is asked, resolved but for the layout.
 
     fixed : layout fields that the user chose, coded as in `Layouts`
@@ -62,12 +62,12 @@ class Question:
     whole_nodes: bool
     currency: str
     efficiency: Efficiency
-    resolved: Mapping[str, Any]
+    values: Mapping[str, Any]
     origin: Mapping[str, str]
     warnings: tuple[str, ...]
     data_source: str | None
 
-    def without_layout(self) -> Question:
+    def without_layout(self) -> ResolvedTraining:
         """The same question with the whole layout open."""
         return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
 
@@ -86,12 +86,12 @@ class Question:
         )
 
 
-def _stack(given: Given, choices: Choices) -> Stack | None:
-    name = choices.settle("stack", DEFAULT_STACK)
+def _stack(given: Given, provenance: Provenance) -> Stack | None:
+    name = provenance.settle("stack", DEFAULT_STACK)
     return None if "stack" in given.unread else load_stack(relative(given, "stack", name), given.locate(("stack",)))
 
 
-def resolve(given: Given, registry: Registry) -> Question:
+def resolve(given: Given, registry: Registry) -> ResolvedTraining:
     """Everything that the estimate needs.
 
     Raises
@@ -101,10 +101,10 @@ def resolve(given: Given, registry: Registry) -> Question:
     if serves(given):
         raise InputError(_inference(given))
     problems: list[Problem] = []
-    question = _resolved(given, registry, problems)
-    if problems or question is None:
+    resolved = _resolved(given, registry, problems)
+    if problems or resolved is None:
         raise InputError(in_reading_order(problems, given))
-    return question
+    return resolved
 
 
 def _inference(given: Given) -> Problem:
@@ -121,43 +121,43 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
     return with_further(problems, further, rest)
 
 
-def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Question | None:
+def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> ResolvedTraining | None:
     """The question, or None with every problem that can be found added to the list.
 
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
-    choices = Choices(given)
+    provenance = Provenance(given)
     named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
-    model = None if named is None else collect(problems, model_of, given, registry, choices)
-    server = collect(problems, server_of, given, registry, choices)
+    model = None if named is None else collect(problems, model_of, given, registry, provenance)
+    server = collect(problems, server_of, given, registry, provenance)
     if given.values.data.profile is not None:
         collect(problems, dataset_of, given)
-    stack = collect(problems, _stack, given, choices)
-    job_name = choices.settle("job", DEFAULT_JOB)
+    stack = collect(problems, _stack, given, provenance)
+    job_name = provenance.settle("job", DEFAULT_JOB)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
-    method = model and collect(problems, _method, choices, model, stack or load_stack(DEFAULT_STACK), job_name)
-    precision = _precision(choices, server, stack) if server and stack else given.values.precision
-    gpus = gpu_count(choices, server)
+    method = model and collect(problems, _method, provenance, model, stack or load_stack(DEFAULT_STACK), job_name)
+    precision = _precision(provenance, server, stack) if server and stack else given.values.precision
+    gpus = gpu_count(provenance, server)
     problems += conflicts(given, model, server, stack, precision, gpus)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
-    global_batch = choices.settle("train.global_batch", _default_global_batch(given, gpus))
-    seq_len = choices.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
+    global_batch = provenance.settle("train.global_batch", _default_global_batch(given, gpus))
+    seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
-    padding = choices.settle("train.padding", default_padding, "stack")
+    padding = provenance.settle("train.padding", default_padding, "stack")
     work = collect(problems, workload, given, seq_len, global_batch, padding)
     if work is None:
         return None
-    return _question(given, choices, model, server, stack, method, precision, gpus, global_batch, padding, work)
+    return _assembled(given, provenance, model, server, stack, method, precision, gpus, global_batch, padding, work)
 
 
-def _question(
-    given: Given, choices: Choices, model: ModelShape, server: Server, stack: Stack, method: Method,
+def _assembled(
+    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
     precision: str, gpus: int | None, global_batch: int, padding: str, work: Workload,
-) -> Question:  # fmt: skip
+) -> ResolvedTraining:  # fmt: skip
     values, chosen = given.values, given.values.efficiency
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
-    stack_used = _with_loss(stack, choices.settle("loss", stack.kernels.loss, "stack"))
+    stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
     stack_used = _without_losses(stack_used, efficiency)
     job = Job(
@@ -168,8 +168,8 @@ def _question(
         network=network(server),
         device=device_of(server.accelerator, stack_used, precision, efficiency),
         precision=precision,
-        optimizer=choices.settle("optimizer", stack.defaults.optimizer, "stack"),
-        attention=choices.settle("attention", stack.kernels.attention, "stack"),
+        optimizer=provenance.settle("optimizer", stack.defaults.optimizer, "stack"),
+        attention=provenance.settle("attention", stack.kernels.attention, "stack"),
         lengths=work.lengths,
         padding=padding,
         seq_len=work.seq_len,
@@ -177,8 +177,8 @@ def _question(
         global_batch=global_batch,
         steps=work.steps,
     )
-    _record(given, choices, work)
-    return Question(
+    _record(given, provenance, work)
+    return ResolvedTraining(
         given=given,
         job=job,
         fixed=_fixed(values.layout, values.train.micro_batch),
@@ -188,8 +188,8 @@ def _question(
         whole_nodes=values.cost.price_per_gpu_hour is None,
         currency=values.cost.currency or server.price_currency,
         efficiency=efficiency,
-        resolved=choices.values,
-        origin=choices.origin,
+        values=provenance.values,
+        origin=provenance.origin,
         warnings=(*work.warnings, *_warnings(given, job, efficiency)),
         data_source=work.source,
     )
@@ -209,14 +209,14 @@ def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
     return msgspec.structs.replace(stack, defaults=defaults)
 
 
-def _record(given: Given, choices: Choices, work: Workload) -> None:
+def _record(given: Given, provenance: Provenance, work: Workload) -> None:
     """Keep what was given, and what the workload assumed, for the report."""
     for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
         for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
             if value is not None and f"{section}.{key}" in given.origin:
-                choices.settle(f"{section}.{key}", None)
+                provenance.settle(f"{section}.{key}", None)
     for key, value in work.defaults.items():
-        choices.note(key, value, "default")
+        provenance.note(key, value, "default")
 
 
 def at_the_speed_of_light(job: Job) -> Job:
@@ -271,12 +271,14 @@ def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
     return fixed
 
 
-def _method(choices: Choices, model: ModelShape, stack: Stack, job_name: str) -> Method:
+def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str) -> Method:
     uses_adapters = job_name in ("lora", "qlora")
-    prompt = choices.given.values.p_tuning
+    prompt = provenance.given.values.p_tuning
     options = MethodOptions(
-        lora_rank=choices.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
-        lora_targets=choices.settle("lora.targets", _default_targets(model, stack), "stack") if uses_adapters else (),
+        lora_rank=provenance.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
+        lora_targets=provenance.settle("lora.targets", _default_targets(model, stack), "stack")
+        if uses_adapters
+        else (),
         virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
         adapter_element_bytes=stack.states.adapter_weight_bytes,
@@ -285,7 +287,7 @@ def _method(choices: Choices, model: ModelShape, stack: Stack, job_name: str) ->
     try:
         return METHODS[job_name](model, options)
     except InputError as error:
-        where = choices.given.locate(("lora", "targets"))
+        where = provenance.given.locate(("lora", "targets"))
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
 
 
@@ -298,11 +300,13 @@ def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
     return stack.defaults.lora_targets
 
 
-def _precision(choices: Choices, server: Server, stack: Stack) -> str:
+def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
     return str(
-        choices.settle("precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack")
+        provenance.settle(
+            "precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack"
+        )
     )
 
 

@@ -15,7 +15,7 @@ from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, adapted_weights, embedding_weights, head_weights, layer_weights
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.methods import Method
-from xe_sizer.training.unique_rows import distinct
+from xe_sizer.training.unique_rows import unique_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Ar
 
 def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     """Elements on a rank of the first and the last stage; see `Census`."""
-    rows = distinct([layouts.tp, layouts.pp, layouts.ep, layouts.expert_tp])
+    rows = unique_rows([layouts.tp, layouts.pp, layouts.ep, layouts.expert_tp])
     counted = _census(model, method, layouts[rows.first])
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 

@@ -13,7 +13,7 @@ from xe_sizer.graph.operators import Array
 from xe_sizer.training.choose import Choice, choose, smallest_count
 from xe_sizer.training.layout import IntArray, Layouts
 from xe_sizer.training.memory import Ledger, fits
-from xe_sizer.training.resolve import Question
+from xe_sizer.training.resolve import ResolvedTraining
 from xe_sizer.training.space import gpu_counts, legal_layouts
 from xe_sizer.training.step import Timeline
 from xe_sizer.units import HOUR_S
@@ -22,10 +22,10 @@ LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 
 
 @dataclass(frozen=True, eq=False)
-class Priced:
+class TrainingEstimate:
     """A question with its layout chosen and priced."""
 
-    question: Question
+    resolved: ResolvedTraining
     gpus: int
     minimum: int | None
     choice: Choice
@@ -45,7 +45,7 @@ class Priced:
     @property
     def fits(self) -> bool:
         """Whether the chosen layout fits card and host; headroom asked for is a limit of its own."""
-        return bool(fits(self.ledger, self.question.job)[0])
+        return bool(fits(self.ledger, self.resolved.job)[0])
 
     @cached_property
     def peak_bytes(self) -> float:
@@ -54,19 +54,19 @@ class Priced:
 
     @property
     def usable_bytes(self) -> float:
-        return self.question.job.server.accelerator.memory_bytes
+        return self.resolved.job.server.accelerator.memory_bytes
 
     @property
     def host_unknown(self) -> bool:
         """Whether the job needs host memory of which nobody knows how much there is."""
-        return self.question.job.server.host_memory_bytes is None and float(self.ledger.host_bytes[0]) > 0
+        return self.resolved.job.server.host_memory_bytes is None and float(self.ledger.host_bytes[0]) > 0
 
     @property
     def margin(self) -> str:
         """How close the verdict is: over, tight where an error of the model could turn it, or headroom."""
         if not self.fits:
             return "over"
-        error_bytes = self.question.job.stack.memory.error_share * self.peak_bytes
+        error_bytes = self.resolved.job.stack.memory.error_share * self.peak_bytes
         return "tight" if self.usable_bytes - self.peak_bytes < error_bytes else "headroom"
 
     @property
@@ -75,7 +75,7 @@ class Priced:
 
     @property
     def total_s(self) -> float:
-        return self.step_s * self.question.job.steps
+        return self.step_s * self.resolved.job.steps
 
     @property
     def gpu_hours(self) -> float:
@@ -90,72 +90,72 @@ class Priced:
     @property
     def billed_gpus(self) -> int:
         """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
-        return int(billed_gpus(self.question, np.asarray(self.gpus)))
+        return int(billed_gpus(self.resolved, np.asarray(self.gpus)))
 
     @property
     def cost(self) -> float | None:
         """Expected price of the run, None where no price is known."""
-        rate = self.question.price_per_gpu_hour
+        rate = self.resolved.price_per_gpu_hour
         return None if rate is None else self.total_s / HOUR_S * self.billed_gpus * rate
 
 
-def _minimum(question: Question, counts: Collection[int]) -> int | None:
+def _minimum(resolved: ResolvedTraining, counts: Collection[int]) -> int | None:
     """The first of the ascending counts at which some layout fits."""
-    layouts = legal_layouts(question.rules, counts, thrifty=True)
-    return smallest_count(question.job, layouts, question.min_headroom_bytes) if len(layouts) else None
+    layouts = legal_layouts(resolved.rules, counts, least_memory=True)
+    return smallest_count(resolved.job, layouts, resolved.min_headroom_bytes) if len(layouts) else None
 
 
-def meets_limits(priced: Priced) -> bool:
+def meets_limits(sized: TrainingEstimate) -> bool:
     """Whether the job fits, with the headroom asked for, and meets every limit."""
-    limits = priced.question.given.values.limits
-    in_time = limits.max_hours is None or priced.total_s / HOUR_S <= limits.max_hours
-    in_budget = limits.max_cost is None or (priced.cost is not None and priced.cost <= limits.max_cost)
-    in_number = limits.max_gpus is None or priced.gpus <= limits.max_gpus
-    return priced.choice.fits and in_time and in_budget and in_number
+    limits = sized.resolved.given.values.limits
+    in_time = limits.max_hours is None or sized.total_s / HOUR_S <= limits.max_hours
+    in_budget = limits.max_cost is None or (sized.cost is not None and sized.cost <= limits.max_cost)
+    in_number = limits.max_gpus is None or sized.gpus <= limits.max_gpus
+    return sized.choice.fits and in_time and in_budget and in_number
 
 
-def longest_step_s(question: Question, gpus: IntArray) -> Array:
+def longest_step_s(resolved: ResolvedTraining, gpus: IntArray) -> Array:
     """The longest step that meets the limits of time and cost on each number of GPUs [s]; infinite without any."""
-    limits, steps = question.given.values.limits, question.job.steps
+    limits, steps = resolved.given.values.limits, resolved.job.steps
     longest = np.full(np.shape(gpus), np.inf)
     if limits.max_hours is not None:
         longest = np.minimum(longest, limits.max_hours * HOUR_S / steps)
-    if limits.max_cost is not None and question.price_per_gpu_hour:
-        rate_per_s = billed_gpus(question, gpus) * question.price_per_gpu_hour / HOUR_S
+    if limits.max_cost is not None and resolved.price_per_gpu_hour:
+        rate_per_s = billed_gpus(resolved, gpus) * resolved.price_per_gpu_hour / HOUR_S
         longest = np.minimum(longest, limits.max_cost / rate_per_s / steps)
     return longest
 
 
-def billed_gpus(question: Question, gpus: IntArray) -> IntArray:
+def billed_gpus(resolved: ResolvedTraining, gpus: IntArray) -> IntArray:
     """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
-    node = question.job.server.accelerators
-    return -(-gpus // node) * node if question.whole_nodes else gpus
+    node = resolved.job.server.accelerators
+    return -(-gpus // node) * node if resolved.whole_nodes else gpus
 
 
-def _priced(question: Question, gpus: int, minimum: int | None) -> Priced:
+def _sized(resolved: ResolvedTraining, gpus: int, minimum: int | None) -> TrainingEstimate:
     """The question on so many GPUs. Raises InputError where no layout is legal."""
-    layouts = legal_layouts(question.rules, (gpus,))
+    layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
-        raise InputError(no_layout(question, (gpus,)))
-    return Priced(question, gpus, minimum, choose(question.job, layouts, question.min_headroom_bytes))
+        raise InputError(no_layout(resolved, (gpus,)))
+    return TrainingEstimate(resolved, gpus, minimum, choose(resolved.job, layouts, resolved.min_headroom_bytes))
 
 
-def _smallest_that_meets(question: Question, counts: tuple[int, ...]) -> Priced:
+def _smallest_that_meets(resolved: ResolvedTraining, counts: tuple[int, ...]) -> TrainingEstimate:
     """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
-    minimum = _minimum(question, counts)
-    node = question.job.server.accelerators
-    first = _priced(question, minimum or max((count for count in counts if count <= node), default=1), minimum)
+    minimum = _minimum(resolved, counts)
+    node = resolved.job.server.accelerators
+    first = _sized(resolved, minimum or max((count for count in counts if count <= node), default=1), minimum)
     if minimum is None or meets_limits(first):
         return first
     for count in counts:
-        if count > minimum and len(legal_layouts(question.rules, (count,), thrifty=True)):
-            more = _priced(question, count, minimum)
+        if count > minimum and len(legal_layouts(resolved.rules, (count,), least_memory=True)):
+            more = _sized(resolved, count, minimum)
             if meets_limits(more):
                 return more
     return first
 
 
-def price(question: Question, look_for_minimum: bool = True) -> Priced:
+def size(resolved: ResolvedTraining, look_for_minimum: bool = True) -> TrainingEstimate:
     """Choose the GPU count (where it is open) and the layout, and price it.
 
     look_for_minimum : whether to search the smallest count also where the count is given
@@ -164,24 +164,24 @@ def price(question: Question, look_for_minimum: bool = True) -> Priced:
     ------
     InputError : no legal layout on the GPUs asked for
     """
-    most = question.given.values.limits.max_gpus or max(LARGEST_SEARCH, question.gpus or 0)
-    counts = gpu_counts(question.job.server.accelerators, most)
-    if question.gpus is None:
-        return _smallest_that_meets(question, counts)
-    asked = _priced(question, question.gpus, None)
+    most = resolved.given.values.limits.max_gpus or max(LARGEST_SEARCH, resolved.gpus or 0)
+    counts = gpu_counts(resolved.job.server.accelerators, most)
+    if resolved.gpus is None:
+        return _smallest_that_meets(resolved, counts)
+    asked = _sized(resolved, resolved.gpus, None)
     if not look_for_minimum:
         return asked
-    smallest = _minimum(question, counts)
+    smallest = _minimum(resolved, counts)
     return replace(asked, minimum=min(smallest or asked.gpus, asked.gpus) if asked.choice.fits else smallest)
 
 
-def no_layout(question: Question, counts: Sequence[int]) -> Problem:
+def no_layout(resolved: ResolvedTraining, counts: Sequence[int]) -> Problem:
     """What to say where none of the numbers of GPUs has a legal layout."""
-    job = question.job
-    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in question.fixed.items())
+    job = resolved.job
+    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in resolved.fixed.items())
     numbers = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
     message = f"no legal layout on {numbers} GPUs for a global batch of {job.global_batch:,}"
     message += f" with {fixed}" if fixed else ""
     hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
-    asked = "nodes" if "nodes" in question.given.origin else "gpus"
-    return Problem(message, question.given.locate((asked,)), hint)
+    asked = "nodes" if "nodes" in resolved.given.origin else "gpus"
+    return Problem(message, resolved.given.locate((asked,)), hint)

@@ -137,7 +137,7 @@ def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[
     }  # fmt: skip
 
 
-def layout_chunks(rules: Rules, counts: Collection[int], size: int, thrifty: bool = False) -> Iterator[Layouts]:
+def layout_chunks(rules: Rules, counts: Collection[int], size: int, least_memory: bool = False) -> Iterator[Layouts]:
     """Every legal layout on each of the GPU counts, ascending, in chunks of at least `size` but the last.
 
     thrifty : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
@@ -147,7 +147,7 @@ def layout_chunks(rules: Rules, counts: Collection[int], size: int, thrifty: boo
     held = 0
     for _, *degrees in _groups(rules, counts):
         block = _block(rules, *degrees)
-        if thrifty:
+        if least_memory:
             block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
         shape = tuple(len(options) for options in block.values())
         cells = np.unravel_index(np.arange(math.prod(shape)), shape)
@@ -178,9 +178,9 @@ def _merged(columns: Mapping[str, list[np.ndarray]], rules: Rules) -> Iterator[L
         yield layouts[legal]
 
 
-def legal_layouts(rules: Rules, counts: Collection[int], thrifty: bool = False) -> Layouts:
+def legal_layouts(rules: Rules, counts: Collection[int], least_memory: bool = False) -> Layouts:
     """Every legal layout on each of the GPU counts; may be empty."""
-    chunks = list(layout_chunks(rules, counts, LARGEST_LIST, thrifty))
+    chunks = list(layout_chunks(rules, counts, LARGEST_LIST, least_memory))
     if not chunks:
         return Layouts.none()
     return chunks[0] if len(chunks) == 1 else Layouts.joined(chunks)

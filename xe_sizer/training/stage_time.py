@@ -10,7 +10,7 @@ import numpy as np
 from xe_sizer.graph.operators import Array, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, price
+from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, operator_times
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
@@ -125,10 +125,10 @@ def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
     shape that a rank sees.
     """
     stages, operators = _Stages.of(job, layouts), _operators(shapes.inputs)
-    priced = [price(ops, job.device) for ops in operators]
-    sums = [_sums(times, shapes.inputs.rank.tp.shape) for times in priced]
+    times = [operator_times(ops, job.device) for ops in operators]
+    sums = [_sums(times, shapes.inputs.rank.tp.shape) for times in times]
     forward, backward, weight_s = (stages.total(*(shapes.spread(part[side]) for part in sums)) for side in range(3))
-    recompute = stages.layers * _recomputed(priced[0], layouts, shapes)
+    recompute = stages.layers * _recomputed(times[0], layouts, shapes)
     exchanged = _exchanged(job, layouts, stages, shapes, operators)
     forward_s = forward + sum(there for there, _ in exchanged.values())
     backward_s = backward + recompute + sum(back for _, back in exchanged.values())
@@ -156,7 +156,7 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     modes = [layouts.recompute, 0 * layouts.recompute, 0 * layouts.recompute]
     modules: dict[str, tuple[Array, Array]] = {}
     for on_stage, operators, mode in zip(shares, _operators(shapes.inputs), modes, strict=True):
-        for time in price(operators, job.device):
+        for time in operator_times(operators, job.device):
             forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
             again = (mode == FULL) + (mode == SELECTIVE) * recomputed_share(time.operator, selective)
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)

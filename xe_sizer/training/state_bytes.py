@@ -8,7 +8,7 @@ from xe_sizer.training.job import FLOAT32, Job
 
 
 @dataclass(frozen=True, eq=False)
-class ElementBytes:
+class StateBytes:
     """Storage per element at the job's precision; `gather` and `reduce` are what data parallelism sends [bytes]."""
 
     weight: float
@@ -22,7 +22,7 @@ class ElementBytes:
     reduce: float
 
     @classmethod
-    def of(cls, job: Job) -> ElementBytes:
+    def of(cls, job: Job) -> StateBytes:
         states = job.stack.states
         moments = states.moment_bytes[job.optimizer]
         wide = job.element_bytes == FLOAT32

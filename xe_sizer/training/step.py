@@ -16,7 +16,7 @@ from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
 from xe_sizer.training.stage_time import PART_NAMES, StageTime, module_time, stage_time
-from xe_sizer.training.state_bytes import ElementBytes
+from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.training.unique_rows import IntArray
 
 FORMULAS = {
@@ -159,7 +159,7 @@ def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, gro
     ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once
     a step, or in every micro-batch where the stack does so; the backward of one micro-batch can hide a share.
     """
-    sizes, base = ElementBytes.of(job), float(job.method.learning.base)
+    sizes, base = StateBytes.of(job), float(job.method.learning.base)
     experts = held.experts.max(axis=0) * base
     dense = (held.base * base + held.adapters).max(axis=0) - experts
 
@@ -182,7 +182,7 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered. A layer
     costs the larger of compute and exchange; the first gather of each direction has nothing to hide behind.
     """
-    sizes, base = ElementBytes.of(job), float(job.method.learning.base)
+    sizes, base = StateBytes.of(job), float(job.method.learning.base)
     layers = layers_per_stage(job.model, layouts)
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
     layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
@@ -236,7 +236,7 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
 
 def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
     """Optimizer step on the card and what offloading it costs instead [s]."""
-    sizes = ElementBytes.of(job)
+    sizes = StateBytes.of(job)
     elements = _learning_per_rank(job, layouts, held)
     moved = sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES
     if job.stack.memory.optimizer_transient == "multi-tensor":

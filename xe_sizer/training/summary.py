@@ -25,8 +25,8 @@ from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
 from xe_sizer.training.layout import WORDS, Layouts
 from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
 from xe_sizer.training.memory import MOMENTS, at_level
-from xe_sizer.training.resolve import Question, at_the_speed_of_light
-from xe_sizer.training.sizing import Priced
+from xe_sizer.training.resolve import ResolvedTraining, at_the_speed_of_light
+from xe_sizer.training.sizing import TrainingEstimate
 from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
 from xe_sizer.training.step import timeline
 from xe_sizer.training.uncertainty import uncertainty
@@ -36,44 +36,44 @@ COMPUTE = ("forward", "backward", "recompute")
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
-def summarise(priced: Priced) -> Result:
+def summarise(sized: TrainingEstimate) -> Result:
     """Everything about a priced question but the advice."""
-    question, job = priced.question, priced.question.job
-    memory, time = _memory(priced), _time(priced)
-    cost = _cost(priced, time)
-    limits = _limits(priced, time, cost)
+    resolved, job = sized.resolved, sized.resolved.job
+    memory, time = _memory(sized), _time(sized)
+    cost = _cost(sized, time)
+    limits = _limits(sized, time, cost)
     node = job.server.accelerators
     return Result(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=scenario_of(question),
+        scenario=scenario_of(resolved),
         verdict=Verdict(
-            fits=priced.fits,
+            fits=sized.fits,
             meets_limits=all(limit.ok for limit in limits),
-            reasons=_reasons(priced, memory, limits),
+            reasons=_reasons(sized, memory, limits),
             limits=limits,
-            margin=priced.margin,
+            margin=sized.margin,
         ),
         gpus=Gpus(
-            count=priced.gpus,
-            nodes=math.ceil(priced.gpus / node),
-            gpus_per_node=min(priced.gpus, node),
-            minimum_that_fits=priced.minimum,
+            count=sized.gpus,
+            nodes=math.ceil(sized.gpus / node),
+            gpus_per_node=min(sized.gpus, node),
+            minimum_that_fits=sized.minimum,
         ),
-        layout=layout_of(priced.layouts),
+        layout=layout_of(sized.layouts),
         memory=memory,
         time=time,
-        data=_data(priced),
+        data=_data(sized),
         cost=cost,
-        warnings=(*question.warnings, *_warnings(priced)),
-        sources=_sources(question),
+        warnings=(*resolved.warnings, *_warnings(sized)),
+        sources=_sources(resolved),
     )
 
 
-def scenario_of(question: Question) -> dict[str, Any]:
+def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
-    job = question.job
-    return resolved_scenario(question.resolved, question.origin, job.model, job.server)
+    job = resolved.job
+    return resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
 
 
 def layout_of(layouts: Layouts) -> Layout:
@@ -87,46 +87,46 @@ def layout_of(layouts: Layouts) -> Layout:
     )
 
 
-def _memory(priced: Priced) -> Memory:
-    job, layouts = priced.question.job, priced.layouts
-    stage, moment = priced.ledger.worst()
-    typical = at_level(priced.ledger, job, layouts, "typical")
+def _memory(sized: TrainingEstimate) -> Memory:
+    job, layouts = sized.resolved.job, sized.layouts
+    stage, moment = sized.ledger.worst()
+    typical = at_level(sized.ledger, job, layouts, "typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
     components = tuple(
         MemoryComponent(name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1])
-        for name, size in priced.ledger.at_peak().items()
+        for name, size in sized.ledger.at_peak().items()
     )
-    peak = priced.peak_bytes
+    peak = sized.peak_bytes
     return Memory(
         peak_bytes=peak,
-        usable_bytes=priced.usable_bytes,
-        headroom_bytes=priced.usable_bytes - peak,
+        usable_bytes=sized.usable_bytes,
+        headroom_bytes=sized.usable_bytes - peak,
         phase=MOMENTS[moment],
         gpu=f"pipeline stage {number} of {stages}",
         components=components,
-        host_bytes=float(priced.ledger.host_bytes[0]),
+        host_bytes=float(sized.ledger.host_bytes[0]),
         host_available_bytes=job.server.host_memory_bytes,
         allocated_bytes=float(typical.tensor_peak_bytes[0]),
         reserved_bytes=float(typical.reserved_peak_bytes[0]),
         device_bytes=float(typical.peak_bytes[0]),
         error_share=job.stack.memory.error_share,
         trainable_parameters=job.method.trainable_parameters(job.model),
-        moments=tuple(MomentMemory(name=name, bytes=size) for name, size in priced.ledger.over_time().items()),
+        moments=tuple(MomentMemory(name=name, bytes=size) for name, size in sized.ledger.over_time().items()),
     )
 
 
-def _time(priced: Priced) -> Time:
-    job, line = priced.question.job, priced.timeline
+def _time(sized: TrainingEstimate) -> Time:
+    job, line = sized.resolved.job, sized.timeline
     seconds = {name: float(value[0]) for name, value in line.components.items()}
     step_s = sum(seconds.values())
-    efficiency = priced.question.efficiency
+    efficiency = sized.resolved.efficiency
     span = uncertainty(job, efficiency)
-    sequences = job.sequences(priced.layouts)
+    sequences = job.sequences(sized.layouts)
     samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
-    ideal = _ideal_seconds(priced)
+    ideal = _ideal_seconds(sized)
     return Time(
         step_s=span.around(step_s),
         components=tuple(
@@ -146,7 +146,7 @@ def _time(priced: Priced) -> Time:
         ),
         steps=job.steps,
         total_s=span.around(step_s * job.steps),
-        tokens_per_s_per_gpu=samples_per_s * float(sequences.mean_tokens[0]) / priced.gpus,
+        tokens_per_s_per_gpu=samples_per_s * float(sequences.mean_tokens[0]) / sized.gpus,
         samples_per_s=samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
@@ -158,11 +158,11 @@ def _time(priced: Priced) -> Time:
     )
 
 
-def _ideal_seconds(priced: Priced) -> dict[str, float] | None:
+def _ideal_seconds(sized: TrainingEstimate) -> dict[str, float] | None:
     """The parts of a step at the speed of light; None where fixed efficiencies replace the laws."""
-    if priced.question.efficiency.fixed:
+    if sized.resolved.efficiency.fixed:
         return None
-    line = timeline(at_the_speed_of_light(priced.question.job), priced.layouts)
+    line = timeline(at_the_speed_of_light(sized.resolved.job), sized.layouts)
     return {name: float(value[0]) for name, value in line.components.items()}
 
 
@@ -184,9 +184,9 @@ def bound_of(seconds: Mapping[str, float]) -> str:
     return "compute" if compute >= value else name
 
 
-def _data(priced: Priced) -> Data:
-    job = priced.question.job
-    sequences = job.sequences(priced.layouts)
+def _data(sized: TrainingEstimate) -> Data:
+    job = sized.resolved.job
+    sequences = job.sequences(sized.layouts)
     trained = job.steps * job.global_batch
     processed = trained * float(sequences.mean_tokens[0])
     padding = float(sequences.padding_share[0])
@@ -201,45 +201,45 @@ def _data(priced: Priced) -> Data:
     )
 
 
-def _warnings(priced: Priced) -> Iterator[str]:
+def _warnings(sized: TrainingEstimate) -> Iterator[str]:
     """What the answer itself gives reason to say."""
-    padding = float(priced.question.job.sequences(priced.layouts).padding_share[0])
+    padding = float(sized.resolved.job.sequences(sized.layouts).padding_share[0])
     if padding > MOST_PADDING:
         yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
-    if priced.host_unknown:
-        needed = float(priced.ledger.host_bytes[0]) / GIB
+    if sized.host_unknown:
+        needed = float(sized.ledger.host_bytes[0]) / GIB
         yield f"offloading needs {needed:,.0f} GiB of host memory a node, and how much there is is not known"
-    if priced.cost is not None:
-        yield from whole_servers(priced.billed_gpus, priced.gpus)
+    if sized.cost is not None:
+        yield from whole_servers(sized.billed_gpus, sized.gpus)
 
 
-def _cost(priced: Priced, time: Time) -> Cost:
+def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
-    question, gpu = priced.question, priced.question.job.server.accelerator
-    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * priced.gpus for end in ("low", "expected", "high")})
+    resolved, gpu = sized.resolved, sized.resolved.job.server.accelerator
+    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * sized.gpus for end in ("low", "expected", "high")})
     price = None
-    if priced.cost is not None:
-        per_hour = priced.cost / hours.expected
+    if sized.cost is not None:
+        per_hour = sized.cost / hours.expected
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
-        price = Price(currency=question.currency, **ends)
+        price = Price(currency=resolved.currency, **ends)
     return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
 
 
-def _limits(priced: Priced, time: Time, cost: Cost) -> tuple[Limit, ...]:
-    limits = priced.question.given.values.limits
-    headroom_gib = (priced.usable_bytes - priced.peak_bytes) / GIB
+def _limits(sized: TrainingEstimate, time: Time, cost: Cost) -> tuple[Limit, ...]:
+    limits = sized.resolved.given.values.limits
+    headroom_gib = (sized.usable_bytes - sized.peak_bytes) / GIB
     price = None if cost.price is None else cost.price.expected
     return limits_of(
         (
             ("max_hours", limits.max_hours, time.total_s.expected / HOUR_S, 1),
             ("max_cost", limits.max_cost, price, 1),
-            ("max_gpus", limits.max_gpus, float(priced.gpus), 1),
+            ("max_gpus", limits.max_gpus, float(sized.gpus), 1),
             ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
         )
     )
 
 
-def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
+def _reasons(sized: TrainingEstimate, memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
     reasons = []
     if memory.headroom_bytes < 0:
         message = (
@@ -257,15 +257,15 @@ def _reasons(priced: Priced, memory: Memory, limits: tuple[Limit, ...]) -> tuple
     return tuple(reasons)
 
 
-def _sources(question: Question) -> tuple[Source, ...]:
-    job, gpu = question.job, question.job.server.accelerator
+def _sources(resolved: ResolvedTraining) -> tuple[Source, ...]:
+    job, gpu = resolved.job, resolved.job.server.accelerator
     found = [
         Source(name=f"accelerator {gpu.name}", source=gpu.source),
         Source(name=f"server {job.server.name}", source=job.server.source),
         Source(name="matrix products", source=job.device.matmul.source),
         Source(name="attention", source=job.device.attention.source),
         Source(name=f"stack {job.stack.name}", source=job.stack.source),
-        Source(name="token lengths", source=question.data_source or job.lengths.assumption),
+        Source(name="token lengths", source=resolved.data_source or job.lengths.assumption),
     ]
     found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
     return tuple(source for source in found if source.source)

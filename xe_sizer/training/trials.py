@@ -9,7 +9,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change, changed, together
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import Priced, meets_limits, price
+from xe_sizer.training.sizing import TrainingEstimate, meets_limits, size
 from xe_sizer.units import HOUR_S
 
 ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
@@ -21,37 +21,37 @@ class Option:
     """A change that mends the job, with what it comes to."""
 
     change: Change
-    after: Priced
+    after: TrainingEstimate
 
 
 @dataclass(eq=False)
 class Trials:
     """Estimates of changes to one question; the same values are priced once."""
 
-    before: Priced
+    before: TrainingEstimate
     registry: Registry
-    priced: dict[str, Priced | None] = field(default_factory=dict)
+    sized: dict[str, TrainingEstimate | None] = field(default_factory=dict)
 
-    def estimate(self, change: Change) -> Priced | None:
+    def estimate(self, change: Change) -> TrainingEstimate | None:
         """The changed question priced; None where the change is not legal, or enough has been tried."""
         key = repr(sorted(change.values.items()))
-        if key not in self.priced:
-            if len(self.priced) >= MOST_TRIALS:
+        if key not in self.sized:
+            if len(self.sized) >= MOST_TRIALS:
                 return None
-            self.priced[key] = self._price(change)
-        return self.priced[key]
+            self.sized[key] = self._sized_with(change)
+        return self.sized[key]
 
-    def _price(self, change: Change) -> Priced | None:
+    def _sized_with(self, change: Change) -> TrainingEstimate | None:
         try:
-            question = resolve(changed(self.before.question.given, change.values), self.registry)
-            return price(question, look_for_minimum=False)
+            resolved = resolve(changed(self.before.resolved.given, change.values), self.registry)
+            return size(resolved, look_for_minimum=False)
         except InputError:
             return None
 
-    def mends(self, after: Priced) -> bool:
+    def mends(self, after: TrainingEstimate) -> bool:
         """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
-        asked_bytes = self.before.question.job.server.host_memory_bytes
-        host_bytes = after.question.job.server.host_memory_bytes or asked_bytes
+        asked_bytes = self.before.resolved.job.server.host_memory_bytes
+        host_bytes = after.resolved.job.server.host_memory_bytes or asked_bytes
         if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
             return False
         return meets_limits(after) and after.peak_bytes <= after.usable_bytes * (1.0 - ROOM)
@@ -94,13 +94,13 @@ class Trials:
         return [Option(whole, after)] if after is not None else []
 
 
-def _shortfall(priced: Priced) -> float:
+def _shortfall(sized: TrainingEstimate) -> float:
     """Needed over allowed, of whatever lacks most: memory of the card or the host, hours or price [-]."""
-    limits, cost = priced.question.given.values.limits, priced.cost
-    host, hours = priced.question.job.server.host_memory_bytes, priced.total_s / HOUR_S
-    shares = [(priced.peak_bytes + priced.question.min_headroom_bytes) / priced.usable_bytes]
+    limits, cost = sized.resolved.given.values.limits, sized.cost
+    host, hours = sized.resolved.job.server.host_memory_bytes, sized.total_s / HOUR_S
+    shares = [(sized.peak_bytes + sized.resolved.min_headroom_bytes) / sized.usable_bytes]
     if host:
-        shares.append(float(priced.ledger.host_bytes[0]) / host)
+        shares.append(float(sized.ledger.host_bytes[0]) / host)
     if limits.max_hours:
         shares.append(hours / limits.max_hours)
     if limits.max_cost and cost is not None:

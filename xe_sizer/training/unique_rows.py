@@ -15,7 +15,7 @@ LARGEST_KEY = 2**62
 
 
 @dataclass(frozen=True, eq=False)
-class Distinct:
+class UniqueRows:
     """`first`: an index of each distinct row; `where`: which of them every row is."""
 
     first: IntArray
@@ -27,7 +27,7 @@ class Distinct:
         return np.asarray(whole[..., self.where])
 
 
-def distinct(columns: Sequence[ArrayLike]) -> Distinct:
+def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
     """The distinct rows of columns of one length; exact.
 
     Rows become one integer each in a mixed radix; whole numbers go in as they are, others by their rank.
@@ -40,7 +40,7 @@ def distinct(columns: Sequence[ArrayLike]) -> Distinct:
             size = int(key.max()) + 1
         key, size = key * count + code, size * count
     _, first, where = np.unique(key, return_index=True, return_inverse=True)
-    return Distinct(first, where)
+    return UniqueRows(first, where)
 
 
 def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
