@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import (
     Array,
@@ -32,6 +33,8 @@ from xe_sizer.laws.matmul import MatmulLaw, grouped_law, matmul_time_s
 from xe_sizer.laws.memory_bound import memory_bound_time_s
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
+Times = tuple[Array, Array, Array]
+"""Seconds forward, backward, and of that for weight gradients."""
 SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once more
 
 
@@ -75,27 +78,48 @@ class OperatorTime:
     weight_s: Array
 
 
-def _matmul_times(op: Matmul, device: Device, backward: bool) -> tuple[Array, Array, Array]:
-    law, peak = device.matmul, device.peak_flops_per_s
-    if op.adapter:
-        law, peak = device.adapter_matmul, device.adapter_peak_flops_per_s
-    if op.grouped:
-        law = device.expert_matmul
-    weight_bytes = device.weight_element_bytes
+def _matmul_laws(op: Matmul, device: Device) -> tuple[MatmulLaw, float, float | None]:
+    """Law, peak [FLOP/s] and size of a weight element [bytes] of a product."""
     if op.module in device.wide_modules:
-        law, peak, weight_bytes = device.scan_matmul, device.attention_peak_flops_per_s, None
-        law = grouped_law(law) if op.grouped else law
+        law = grouped_law(device.scan_matmul) if op.grouped else device.scan_matmul
+        return law, device.attention_peak_flops_per_s, None
+    if op.grouped:
+        peak = device.adapter_peak_flops_per_s if op.adapter else device.peak_flops_per_s
+        return device.expert_matmul, peak, device.weight_element_bytes
+    if op.adapter:
+        return device.adapter_matmul, device.adapter_peak_flops_per_s, device.weight_element_bytes
+    return device.matmul, device.peak_flops_per_s, device.weight_element_bytes
 
-    def time_s(m: Array, n: Array, k: Array) -> Array:
-        # Grouped experts are one kernel: sizes grow by the copies, the launch floor is paid once.
+
+def _products(op: Matmul, backward: bool) -> Iterator[tuple[Array, Array, Array]]:
+    """Sizes m, n, k of the forward, and of the gradients of input and weight where they are computed."""
+    yield op.m, op.n, op.k
+    if backward and op.input_gradient:
+        yield op.m, op.k, op.n
+    if backward and op.weight_gradient:
+        yield op.k, op.n, op.m
+
+
+def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
+    """Seconds of products, those of one law in one array of shape (product, rank shape)."""
+    by_law: dict[tuple[MatmulLaw, float, float | None], list[Matmul]] = {}
+    for op in ops:
+        by_law.setdefault(_matmul_laws(op, device), []).append(op)
+    for (law, peak, weight_bytes), alike in by_law.items():
+        products = [(op, sizes) for op in alike for sizes in _products(op, backward)]
+        shape = np.broadcast_shapes(*{size.shape for op in alike for size in (op.m, op.n, op.k, op.copies)})
+        m, n, k = (_stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
+        copies = _stacked([op.copies for op, _ in products], shape)
         whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, device.element_bytes, weight_bytes)
+        # Grouped experts are one kernel: sizes grow by the copies, the launch floor is paid once.
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
-        return np.asarray((whole - floor_s) * op.copies + floor_s)
-
-    forward = time_s(op.m, op.n, op.k)
-    inputs = time_s(op.m, op.k, op.n) if op.input_gradient and backward else np.zeros_like(forward)
-    weights = time_s(op.k, op.n, op.m) if op.weight_gradient and backward else np.zeros_like(forward)
-    return forward, inputs + weights, weights
+        seconds = iter((whole - floor_s) * copies + floor_s)
+        for op in alike:
+            forward = next(seconds)
+            zero = np.zeros_like(forward)
+            inputs = next(seconds) if backward and op.input_gradient else zero
+            weights = next(seconds) if backward and op.weight_gradient else zero
+            yield op, (forward, inputs + weights, weights)
 
 
 def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
@@ -133,7 +157,7 @@ def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
     return forward, SCAN_BACKWARD * forward
 
 
-def _moved_s(moved_bytes: Array, kernels: float, device: Device) -> Array:
+def _moved_s(moved_bytes: Array, kernels: ArrayLike, device: Device) -> Array:
     return memory_bound_time_s(
         moved_bytes,
         kernels,
@@ -143,33 +167,46 @@ def _moved_s(moved_bytes: Array, kernels: float, device: Device) -> Array:
     )
 
 
+def _moving_times(ops: Sequence[MemoryBound], device: Device, backward: bool) -> Iterator[tuple[MemoryBound, Times]]:
+    """Seconds of operators that only move memory, in one array of shape (pass, rank shape)."""
+    if not ops:
+        return
+    passes = [(op.forward_bytes, op.forward_launches) for op in ops]
+    passes += [(op.backward_bytes, op.backward_launches) for op in ops] if backward else []
+    shape = np.broadcast_shapes(*{np.shape(moved) for moved, _ in passes})
+    moved_bytes = _stacked([moved for moved, _ in passes], shape)
+    kernels = np.reshape([launched for _, launched in passes], (-1, *(1 for _ in shape)))
+    seconds = _moved_s(moved_bytes, kernels, device)
+    zero = np.zeros(1)
+    for row, op in enumerate(ops):
+        back = seconds[len(ops) + row] if backward else np.zeros_like(seconds[row])
+        yield op, (seconds[row], back, zero)
+
+
 def operator_times(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorTime, ...]:
     """Seconds of every operator but the collectives, forward and backward, summed over its layers.
 
-    backward : price gradients too; without, what would be theirs is not to be relied on
+    backward : time gradients too; without, what would be theirs is not to be relied on
 
     Returns
     -------
     tuple of OperatorTime; arrays broadcast over layouts, seconds [s] of one micro-batch over all layers
     """
-    times = []
-    for op in operators:
-        weights: Array = np.zeros(1)
-        if isinstance(op, Matmul):
-            forward, back, weights = _matmul_times(op, device, backward)
-        elif isinstance(op, Attention):
-            forward, back = _attention_times(op, device)
+    timed = [op for op in operators if not isinstance(op, Collective)]
+    times: dict[int, Times] = {}
+    zero: Array = np.zeros(1)
+    for product, seconds in _matmul_times([op for op in timed if isinstance(op, Matmul)], device, backward):
+        times[id(product)] = seconds
+    for moving, seconds in _moving_times([op for op in timed if isinstance(op, MemoryBound)], device, backward):
+        times[id(moving)] = seconds
+    for op in timed:
+        if isinstance(op, Attention):
+            times[id(op)] = (*_attention_times(op, device), zero)
         elif isinstance(op, Scan):
-            forward, back = _scan_times(op, device)
-        elif isinstance(op, MemoryBound):
-            forward = _moved_s(op.forward_bytes, op.forward_launches, device)
-            back = _moved_s(op.backward_bytes, op.backward_launches, device) if backward else np.zeros_like(forward)
-        elif isinstance(op, Collective):
-            continue
-        else:
-            raise TypeError(f"no price for {type(op).__name__}")
-        times.append(OperatorTime(op, op.layers * forward, op.layers * back, op.layers * weights))
-    return tuple(times)
+            times[id(op)] = (*_scan_times(op, device), zero)
+        elif not isinstance(op, Matmul | MemoryBound):
+            raise TypeError(f"no law for {type(op).__name__}")
+    return tuple(OperatorTime(op, *(op.layers * side for side in times[id(op)])) for op in timed)
 
 
 def launch_counts(operators: Iterable[Operator]) -> tuple[float, float]:
@@ -187,28 +224,49 @@ def exchange_times(
 ) -> dict[str, tuple[Array, Array]]:
     """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden.
 
-    efficiency : factor on the rates that the network's laws state; backward : price its collectives too, else zero
+    efficiency : factor on the rates that the network's laws state; backward : time its collectives too, else zero
     """
     sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
     inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
-    total = {group: (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape)) for group in sizes}
-    active = {group for group, size in sizes.items() if np.any(size > 1)}
-    for op in operators:
-        if not isinstance(op, Collective) or op.group not in active:
-            continue
-        ranks = sizes[op.group]
-        per_node = np.clip(network.node_ranks // inner[op.group], 1, ranks)
-        sides = (op.forward, op.backward if backward else ())
-        seconds = [
-            op.layers * sum((_exchange_s(one, ranks, per_node, network) for one in side), np.zeros(1)) for side in sides
-        ]
-        before = total[op.group]
-        total[op.group] = (before[0] + seconds[0], before[1] + seconds[1])
-    return {group: (forward / efficiency, backward / efficiency) for group, (forward, backward) in total.items()}
+    collectives = [op for op in operators if isinstance(op, Collective)]
+    total = {}
+    for group, ranks in sizes.items():
+        sides = (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape))
+        members = [op for op in collectives if op.group == group]
+        if members and np.any(ranks > 1):
+            per_node = np.clip(network.node_ranks // inner[group], 1, ranks)
+            sides = _group_times(members, ranks, per_node, network, backward)
+        total[group] = (sides[0] / efficiency, sides[1] / efficiency)
+    return total
 
 
-def _exchange_s(exchange: tuple[str, Array], ranks: Array, per_node: Array, network: Network) -> Array:
-    operation, message = exchange
-    if not np.any(message):  # such as those of sequence parallelism where it is off
-        return np.zeros(1)
-    return collective_time_s(operation, message, ranks, per_node, network)
+def _group_times(
+    members: Sequence[Collective], ranks: Array, per_node: Array, network: Network, backward: bool
+) -> tuple[Array, Array]:
+    """Seconds of one group's collectives, forward and backward; messages of one operation are timed in one array."""
+    messages: dict[str, list[Array]] = {}
+    places: list[tuple[int, float, list[tuple[str, int]]]] = []
+    for op in members:
+        for side, exchanges in enumerate((op.forward, op.backward if backward else ())):
+            rows = []
+            for operation, message in exchanges:
+                if np.any(message):  # not such as those of sequence parallelism where it is off
+                    rows.append((operation, len(messages.setdefault(operation, []))))
+                    messages[operation].append(message)
+            places.append((side, op.layers, rows))
+    seconds = {
+        operation: collective_time_s(operation, _stacked(alike, ranks.shape), ranks, per_node, network)
+        for operation, alike in messages.items()
+    }
+    sides = [np.zeros(ranks.shape), np.zeros(ranks.shape)]
+    for side, layers, rows in places:
+        sides[side] = sides[side] + layers * sum((seconds[operation][row] for operation, row in rows), np.zeros(1))
+    return sides[0], sides[1]
+
+
+def _stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    """The arrays along a new first axis, each broadcast to the shape."""
+    rows = np.empty((len(arrays), *shape))
+    for row, array in enumerate(arrays):
+        rows[row] = array
+    return rows

@@ -23,8 +23,9 @@ class UniqueRows:
 
     def spread(self, per_row: Array) -> Array:
         """A figure of the distinct rows (last axis), for all rows."""
-        whole = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], self.first.size))
-        return np.asarray(whole[..., self.where])
+        if np.shape(per_row)[-1] != self.first.size:
+            per_row = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], self.first.size))
+        return per_row.take(self.where, axis=-1)
 
 
 def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
