@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator
+from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator, RankShape
 from xe_sizer.graph.parameters import Weight, adapted_weights
 
 FLOAT32 = 4.0
@@ -37,14 +37,23 @@ ADAPTER_BYTES = {
 ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.0)}
 
 
-def shard(weight: Weight, tp: Array) -> tuple[Array, Array]:
+def shard(weight: Weight, rank: RankShape) -> tuple[Array, Array]:
     """Outputs and inputs of the rank's shard of a linear weight (n, k)."""
-    one = np.ones_like(tp)
-    n, k = weight.outputs * one, weight.inputs * one
+    return shard_outputs(weight, rank), weight.inputs / rank.tp if weight.split == "row" else weight.inputs * rank.ones
+
+
+def shard_outputs(weight: Weight, rank: RankShape) -> Array:
+    """Outputs of the rank's shard of a linear weight."""
     if weight.split in ("column", "vocabulary"):
-        return n / (tp if weight.shards is None else np.minimum(tp, weight.shards)), k
-    if weight.split == "row":
-        return n, k / tp
+        return weight.outputs / (rank.tp if weight.shards is None else np.minimum(rank.tp, weight.shards))
+    return weight.outputs * rank.ones
+
+
+def _side_by_side(weights: Sequence[Weight], rank: RankShape) -> tuple[Array, Array]:
+    """Outputs of all the weights together, and the inputs that they share (n, k)."""
+    n, k = shard(weights[0], rank)
+    for weight in weights[1:]:
+        n = n + shard_outputs(weight, rank)
     return n, k
 
 
@@ -54,14 +63,12 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
     input_bytes : the input that autograd keeps for the weight gradient, where the weight learns and nothing
     before it keeps the same tensor [bytes]
     """
-    inputs, tp = block.inputs, block.inputs.rank.tp
+    inputs, one = block.inputs, block.inputs.rank.ones
     weights = [block.weights[part] for part in parts if part in block.weights]
     if not weights:
         return
     learning = inputs.learning
-    n = np.sum([shard(weight, tp)[0] for weight in weights], axis=0)
-    k = shard(weights[0], tp)[1]
-    one = np.ones_like(tp)
+    n, k = _side_by_side(weights, inputs.rank)
     yield Matmul(
         name=name,
         module=weights[0].module,
@@ -82,7 +89,8 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
 def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Iterator[MemoryBound]:
     """Casting, dequantising and gradient accumulation of a weight, once a micro-batch and direction."""
     forward, backward = block.inputs.weight_forward_bytes, block.inputs.weight_backward_bytes
-    if not (np.any(forward > 0) or np.any(backward > 0)):
+    moves_forward, moves_backward = block.inputs.moves_weights
+    if not (moves_forward or moves_backward):
         return
     yield MemoryBound(
         name=f"{name} weight traffic",
@@ -91,8 +99,8 @@ def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Ite
         saved_bytes=block.inputs.zeros,
         forward_bytes=forward * elements,
         backward_bytes=backward * elements,
-        forward_launches=float(np.any(forward > 0)),
-        backward_launches=float(np.any(backward > 0)),
+        forward_launches=float(moves_forward),
+        backward_launches=float(moves_backward),
         temporary_bytes=block.inputs.zeros,
     )
 
@@ -109,10 +117,8 @@ def _adapters(block: Block, weights: list[Weight], tokens: Array) -> Iterator[Op
 
 
 def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> Iterator[Operator]:
-    inputs, tp = block.inputs, block.inputs.rank.tp
-    one = np.ones_like(tp)
-    n = np.sum([shard(weight, tp)[0] for weight in members], axis=0)
-    k = shard(members[0], tp)[1]
+    inputs, one = block.inputs, block.inputs.rank.ones
+    n, k = _side_by_side(members, inputs.rank)
     name, module = "+".join(weight.name for weight in members), members[0].module
     size = inputs.learning.adapter_element_bytes
     cast = inputs.element_bytes if inputs.autocast else size

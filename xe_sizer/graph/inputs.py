@@ -33,7 +33,9 @@ class Learning:
 
     def adapts(self, *names: str) -> bool:
         """Whether any of the named weights has an adapter."""
-        return any(name in adapted_weights(target) for target in self.adapters for name in names)
+        return bool(self.adapters) and any(
+            name in adapted_weights(target) for target in self.adapters for name in names
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,11 @@ class GraphInputs:
     def residual_bytes(self) -> Array:
         """The hidden state that the rank holds between the blocks [bytes]."""
         return self.rank.resident_tokens * self.model.hidden * self.residual_element_bytes
+
+    @cached_property
+    def moves_weights(self) -> tuple[bool, bool]:
+        """Whether there is any traffic of weights beside the products, forward and backward."""
+        return bool(np.any(self.weight_forward_bytes > 0)), bool(np.any(self.weight_backward_bytes > 0))
 
     @property
     def casts_inputs(self) -> bool:

@@ -61,6 +61,10 @@ class RankShape:
         return self.sequence + self.past
 
     @cached_property
+    def ones(self) -> Array:
+        return np.ones_like(self.tp)
+
+    @cached_property
     def tokens(self) -> Array:
         return self.batch * self.sequence / self.cp
 

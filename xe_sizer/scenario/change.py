@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.scenario.read import OPTION_OF, REPLACES, TWO_WAY, Given, read_scenario
+from xe_sizer.scenario.read import OPTION_OF, REPLACES, TWO_WAY, Given, with_flags
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def together(changes: list[Change]) -> Change:
 
 def changed(given: Given, values: Mapping[str, object]) -> Given:
     """The same question with some keys set as flags would set them. Raises InputError."""
-    return read_scenario(given.path, flags_with(given.flags, values), given.environment)
+    return with_flags(given, flags_with(given.flags, values))
 
 
 def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:

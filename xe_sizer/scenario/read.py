@@ -161,7 +161,8 @@ class Given:
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
-    or the name of the flag or variable, of a path. `path`, `flags` and `environment` are what was merged.
+    or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
+    are what was merged.
     `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
     """
 
@@ -172,6 +173,7 @@ class Given:
     flags: Mapping[str, object]
     environment: Mapping[str, str]
     unread: frozenset[str] = frozenset()
+    document: Document | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -221,6 +223,21 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     variables = _read_variables(environment, problems)
     if problems and path and not document:
         raise InputError(problems)
+    return _merge(path, document, variables, flags, environment, problems)
+
+
+def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
+    """The same file and variables under other flags. Raises BadScenarioError."""
+    problems: list[Problem] = []
+    variables = _read_variables(given.environment, problems)
+    return _merge(given.path, given.document, variables, flags, given.environment, problems)
+
+
+def _merge(
+    path: Path | None, document: Document | None, variables: Mapping[str, object],
+    flags: Mapping[str, object], environment: Mapping[str, str], problems: list[Problem],
+) -> Given:  # fmt: skip
+    """Flag over variable over file. Raises BadScenarioError with the problems so far and those of the keys."""
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = dict.fromkeys(_given_keys(merged), "file")
     _overlay(merged, origin, variables, "env")
@@ -233,10 +250,10 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
         problems += error.problems
     problems += contradictions(merged, locate)
     if not problems:
-        return Given(values, MappingProxyType(origin), locate, path, flags, environment)
+        return Given(values, MappingProxyType(origin), locate, path, flags, environment, document=document)
     values = convert_what_is_right(merged, ScenarioFile, locate)
     unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
-    rest = Given(values, MappingProxyType(origin), locate, path, flags, environment, unread)
+    rest = Given(values, MappingProxyType(origin), locate, path, flags, environment, unread, document)
     raise BadScenarioError(sorted(problems, key=file_order), rest)
 
 
@@ -269,9 +286,15 @@ class _Places:
         return self.document.locate(key_path, key=key) if self.document else Location("command line")
 
 
+@cache
+def _variables() -> Mapping[str, str]:
+    """Environment variable -> scenario key."""
+    return {variable_name(option): key for option, key in _ALL_OPTIONS.items()}
+
+
 def _read_variables(environment: Mapping[str, str], problems: list[Problem]) -> dict[str, object]:
     """Values by dotted key; unknown names and bad scalars are added to the problems."""
-    known = {variable_name(option): key for option, key in _ALL_OPTIONS.items()}
+    known = _variables()
     found: dict[str, object] = {}
     for name in sorted(name for name in environment if name.startswith(_PREFIX)):
         text = environment[name].strip()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
@@ -86,13 +86,20 @@ class TokenLengths:
     def _shortfall(self, draws: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """First two moments of y = x_k - max of n draws: E[y^q] = sum_i (y_i^q - y_{i+1}^q) F(x_i)^n."""
         counts = np.asarray(draws, dtype=np.float64)
+        below, first_gaps, second_gaps = self._gaps
+        if not below.size:  # all samples alike
+            return np.zeros(counts.shape), np.zeros(counts.shape)
         # A search asks for many layouts but few different batch sizes.
-        unique_rows, where = np.unique(np.maximum(counts.ravel(), 1.0), return_inverse=True)
-        powers = np.cumsum(self.probabilities)[:-1] ** unique_rows[:, np.newaxis]
-        gaps = self.longest - self.lengths
-        first = -(powers @ np.diff(gaps))
-        second = -(powers @ np.diff(gaps**2))
+        different, where = np.unique(np.maximum(counts.ravel(), 1.0), return_inverse=True)
+        powers = below ** different[:, np.newaxis]
+        first, second = -(powers @ first_gaps), -(powers @ second_gaps)
         return first[where].reshape(counts.shape), second[where].reshape(counts.shape)
+
+    @cached_property
+    def _gaps(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """F(x_i) below the longest, and the differences of y and of y^2 from one length to the next."""
+        gaps = self.longest - self.lengths
+        return np.cumsum(self.probabilities)[:-1], np.diff(gaps), np.diff(gaps**2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import product
 
 import numpy as np
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.software.stack import Stack
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, IntArray, Layouts
 
 LARGEST_LIST = 1 << 24
 FIELDS = tuple(field.name for field in fields(Layouts))
@@ -42,6 +43,7 @@ class Rules:
         return (self.fixed[name],) if name in self.fixed else tuple(open_options)
 
 
+@cache
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors of a positive number, ascending."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
@@ -143,39 +145,68 @@ def layout_chunks(rules: Rules, counts: Collection[int], size: int, least_memory
     thrifty : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
     whether anything fits at all
     """
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
-    held = 0
+    blocks = _Blocks(rules)
     for _, *degrees in _groups(rules, counts):
         block = _block(rules, *degrees)
         if least_memory:
             block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
-        shape = tuple(len(options) for options in block.values())
-        cells = np.unravel_index(np.arange(math.prod(shape)), shape)
-        for (name, options), cell in zip(block.items(), cells, strict=True):
-            columns[name].append(np.array(options, dtype=np.int64)[cell])
-        held += math.prod(shape)
-        if held >= size:
-            yield from _merged(columns, rules)
-            columns, held = {name: [] for name in FIELDS}, 0
-    if held:
-        yield from _merged(columns, rules)
+        blocks.add(block)
+        if blocks.held >= size:
+            yield from blocks.legal()
+            blocks = _Blocks(rules)
+    if blocks.held:
+        yield from blocks.legal()
+
+
+class _Blocks:
+    """Combinations of options, block after block, as columns of layouts."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.held = 0
+        self._sizes: list[int] = []
+        self._columns: dict[str, list[IntArray]] = {name: [] for name in FIELDS if name != "grad_accum"}
+
+    def add(self, block: Mapping[str, tuple[int, ...]]) -> None:
+        """Every combination of a block's options, the last field varying fastest."""
+        size = outer = math.prod(len(options) for options in block.values())
+        for name, options in block.items():
+            outer //= len(options)
+            self._columns[name].append(_repeated(options, outer, size))
+        self.held += size
+        self._sizes.append(size)
+
+    def legal(self) -> Iterator[Layouts]:
+        """The legal ones of the combinations as one chunk; no chunk where none is legal."""
+        merged = {name: self._merged(columns) for name, columns in self._columns.items()}
+        per_rank = self.rules.global_batch // np.maximum(merged["dp"], 1)
+        merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
+        layouts = Layouts(**merged)
+        legal = _legal(layouts, self.rules)
+        if np.any(legal):
+            yield layouts if np.all(legal) else layouts[legal]
+
+    def _merged(self, columns: list[IntArray]) -> IntArray:
+        """A column of all blocks; blocks in which a field has one value hold that value alone."""
+        if all(column.size == 1 for column in columns):
+            return np.repeat(np.concatenate(columns), self._sizes)
+        whole = (np.repeat(c, size) if c.size == 1 else c for c, size in zip(columns, self._sizes, strict=True))
+        return np.concatenate(tuple(whole))
+
+
+def _repeated(options: tuple[int, ...], inner: int, size: int) -> IntArray:
+    """Options, each repeated for all combinations of the fields after it, over and over for those before; one alone
+    where there is no choice."""
+    values = np.array(options, dtype=np.int64)
+    if len(options) == 1:
+        return values
+    return np.tile(np.repeat(values, inner), size // (inner * len(options)))
 
 
 def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
     """Combinations of the options before the rules between fields [-]."""
     blocks = (_block(rules, *degrees) for _, *degrees in _groups(rules, counts))
     return sum(math.prod(len(options) for options in block.values()) for block in blocks)
-
-
-def _merged(columns: Mapping[str, list[np.ndarray]], rules: Rules) -> Iterator[Layouts]:
-    """The legal ones of the combinations as one chunk; no chunk where none is legal."""
-    merged = {name: np.concatenate(columns[name]) for name in FIELDS if name != "grad_accum"}
-    per_rank = rules.global_batch // np.maximum(merged["dp"], 1)
-    merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
-    layouts = Layouts(**merged)
-    legal = _legal(layouts, rules)
-    if np.any(legal):
-        yield layouts[legal]
 
 
 def legal_layouts(rules: Rules, counts: Collection[int], least_memory: bool = False) -> Layouts:
