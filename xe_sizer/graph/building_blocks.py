@@ -45,7 +45,7 @@ def shard(weight: Weight, rank: RankShape) -> tuple[Array, Array]:
 def shard_outputs(weight: Weight, rank: RankShape) -> Array:
     """Outputs of the rank's shard of a linear weight."""
     if weight.split in ("column", "vocabulary"):
-        return weight.outputs / (rank.tp if weight.shards is None else np.minimum(rank.tp, weight.shards))
+        return weight.outputs / weight.output_shards(rank.tp)
     return weight.outputs * rank.ones
 
 

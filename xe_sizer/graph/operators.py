@@ -6,8 +6,9 @@ Every size is a numpy array that broadcasts over layouts, so that one graph desc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,23 +99,29 @@ class Kernels:
         product and all that only moves memory, but not the attention core)
     """
 
-    norm: str = "fused"
-    rotary: str = "fused"
-    activation: str = "fused"
-    attention: str = "flash"
+    norm: Literal["fused", "eager"] = "fused"
+    rotary: Literal["fused", "eager", "in-attention"] = "fused"
+    activation: Literal["fused", "native", "eager"] = "fused"
+    attention: Literal["flash", "sdpa", "eager", "decode"] = "flash"
     loss: str = "vocab-parallel"
     fused_qkv: bool = True
     fused_gate_up: bool = True
     repeats_kv: bool = False
-    softmax: str = "float32"
+    softmax: Literal["float32", "fused"] = "float32"
     dropout: bool = False
     expert_imbalance: float = 1.0
-    selective: str = "attention"
-    residual: str = "apart"
-    cache: str = "none"
-    routing: str = "eager"
+    selective: Literal["attention", "alternate"] = "attention"
+    residual: Literal["apart", "in-norm"] = "apart"
+    cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
+    routing: Literal["eager", "fused"] = "eager"
     expert_tile: float = 0.0
     windows: bool = True
+
+    @classmethod
+    def chosen(cls, choice: object, **further: Any) -> Kernels:
+        """The kernels that a stack or an engine names, field by field; `further` fields over them."""
+        named = {field.name: getattr(choice, field.name) for field in fields(cls) if hasattr(choice, field.name)}
+        return cls(**named | further)
 
 
 # Share of an operator's forward that selective recomputation runs again.

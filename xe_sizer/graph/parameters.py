@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
+from xe_sizer.graph.operators import Array
 
 NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
 NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
@@ -58,6 +61,42 @@ class Weight:
     def parameters(self) -> int:
         """Elements of all copies [-]."""
         return self.copies * (self.inputs * self.outputs + self.bias)
+
+    @property
+    def matrix_elements(self) -> float:
+        """Elements of all copies without their biases [-]."""
+        return float(self.copies * self.inputs * self.outputs)
+
+    @property
+    def bias_elements(self) -> float:
+        """Elements of the biases of all copies [-]."""
+        return float(self.copies * self.bias)
+
+    def output_shards(self, tp: Array) -> Array:
+        """Ranks that share the outputs of a column-parallel weight; further ranks hold copies [-]."""
+        return tp if self.shards is None else np.minimum(tp, self.shards)
+
+    def on_rank(self, matrix: float, bias: float, tp: Array, expert_ranks: Array) -> Array:
+        """What one rank holds of something that the whole matrix and its bias have so much of, elements or bytes.
+
+        column, vocabulary: (matrix + bias) / tp; row: matrix / tp + bias; expert: (matrix + bias) / ranks of an expert
+        group; replicated: all of it
+
+        Parameters
+        ----------
+        matrix, bias : of all copies together [-] or [bytes]
+        tp, expert_ranks : tensor-parallel ranks, and ranks among which the experts are divided, shape (layout,) [-]
+
+        Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053); biases of row-parallel layers are
+        added after the reduction, so every rank holds them whole.
+        """
+        if self.split in ("column", "vocabulary"):
+            return (matrix + bias) / self.output_shards(tp)
+        if self.split == "row":
+            return matrix / tp + bias
+        if self.split == "expert":
+            return (matrix + bias) / expert_ranks
+        return (matrix + bias) * np.ones_like(tp)
 
 
 @dataclass(frozen=True, eq=False)

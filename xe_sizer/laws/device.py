@@ -110,10 +110,20 @@ def device(
         memory_bound *= factors.memory_bound
     size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
-        matmul, peaks[precision], attention, peaks[beside], adapter, peaks[adapters],
-        experts, scan,
-        gpu.memory_bandwidth_bytes_per_s, memory_bound, floor_s, size, decode,
-    )  # fmt: skip
+        matmul=matmul,
+        peak_flops_per_s=peaks[precision],
+        attention=attention,
+        attention_peak_flops_per_s=peaks[beside],
+        adapter_matmul=adapter,
+        adapter_peak_flops_per_s=peaks[adapters],
+        expert_matmul=experts,
+        scan_matmul=scan,
+        bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
+        memory_bound_efficiency=memory_bound,
+        memory_bound_floor_s=floor_s,
+        element_bytes=size,
+        decode=decode,
+    )
 
 
 def _scaled(law: MatmulLaw, factor: float) -> MatmulLaw:

@@ -20,6 +20,7 @@ from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu import name_problems, pcie_bytes_per_s
 from xe_sizer.profiles.gpu_schema import GbPerS, Pcie, Positive, Source
 from xe_sizer.profiles.source import Document, convert, load_yaml
+from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.units import BITS_PER_BYTE, GIGA
 
 ScaleUpKind = Literal[
@@ -198,7 +199,7 @@ def bare_server(gpu: Accelerator, accelerators: int | None = None) -> Server:
     if node == 1:
         scale_up = "none"
     profile = ServerProfile(
-        name=f"generic-{node}x-{gpu.name}",
+        name=f"{BARE_SERVER}{node}x-{gpu.name}",
         vendor=gpu.vendor,
         gpu=gpu.name,
         gpus=node,

@@ -14,6 +14,7 @@ from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration,
 from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
+from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import HOUR_S
@@ -106,13 +107,13 @@ def _headline(result: PlanResult) -> str:
 
 
 def hardware_words(candidate: Candidate) -> str:
-    node = "" if candidate.server.startswith("generic-") else f" ({candidate.nodes} x {clean(candidate.server)})"
+    node = "" if candidate.server.startswith(BARE_SERVER) else f" ({candidate.nodes} x {clean(candidate.server)})"
     return f"{candidate.gpus} x {clean(candidate.gpu)}{node}"
 
 
 def hardware_name(candidate: Candidate) -> str:
     """The server, or the GPU where the server is a generic one."""
-    return clean(candidate.gpu if candidate.server.startswith("generic-") else candidate.server)
+    return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
 
 
 def layout_words(layout: Layout) -> str:
@@ -133,7 +134,7 @@ def layout_words(layout: Layout) -> str:
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
     kinds = len({hardware_name(candidate) for candidate in result.candidates}) > 1
-    servers = all(not candidate.server.startswith("generic-") for candidate in result.candidates)
+    servers = all(not candidate.server.startswith(BARE_SERVER) for candidate in result.candidates)
     price = any(candidate.price is not None for candidate in result.candidates)
     return (
         *((Column("hardware"),) if kinds else ()),

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Figure, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, number, percent
+from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 
 SHOWN = 16  # kinds of hardware in the table; JSON has all
 WATT_PER_KW = 1000.0
-BARE = "generic-"  # servers made up around a GPU that was named alone
 
 
 def fleet_blocks(result: ServeResult) -> Iterator[Block]:
@@ -52,7 +52,7 @@ def _option_cells(one: FleetOption) -> tuple[str, ...]:
 
 def _hardware(one: FleetOption) -> str:
     """The server where one was named, else the GPU."""
-    return one.gpu if one.server.startswith(BARE) else one.server
+    return one.gpu if one.server.startswith(BARE_SERVER) else one.server
 
 
 def _price_cells(one: FleetOption) -> tuple[str, str]:

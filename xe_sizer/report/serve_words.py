@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from xe_sizer.report.format import amount, clean, duration, gib, number, percent, plural
 from xe_sizer.report.names import profile_name
 from xe_sizer.report.phrases import missed_text
+from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.result.serving import LatencyAt, ServeResult, Span
 
 UNBOUNDED = "unbounded"
-GENERIC = "generic-"  # servers that stand for a bare GPU
 
 
 def subject(result: ServeResult) -> str:
@@ -36,7 +36,7 @@ def hardware(result: ServeResult) -> str:
     shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
     if result.replicas.count > 1:
         shape = f"{result.replicas.count:,} replicas of {shape}"
-    return shape if not server or server.startswith(GENERIC) else f"{shape} ({result.gpus.nodes:,} x {server})"
+    return shape if not server or server.startswith(BARE_SERVER) else f"{shape} ({result.gpus.nodes:,} x {server})"
 
 
 def replica_gpus(result: ServeResult) -> int:

@@ -10,6 +10,8 @@ from typing import TypeVar
 import msgspec
 
 SCHEMA_VERSION = 1
+BARE_SERVER = "generic-"
+"""How the names of servers begin that stand for a GPU named alone."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +98,13 @@ class Advice(Struct, frozen=True):
     change: str
     effect: str
     command: str
+
+
+class LeftOut(Struct, frozen=True):
+    """Hardware that has no answer, and why."""
+
+    name: str
+    reason: str
 
 
 class Source(Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xe_sizer.result.common import Advice, Gpus, Ledger, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.common import Advice, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
 from xe_sizer.result.training import Result
 
 OVERLOADED = "overloaded"
@@ -156,13 +156,6 @@ class FleetOption(Struct, frozen=True):
     cost_per_million_output_tokens: float | None
     currency: str
     power_w: float | None
-
-
-class LeftOut(Struct, frozen=True):
-    """Hardware that the service cannot run on, and why."""
-
-    name: str
-    reason: str
 
 
 class ParetoPoint(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from xe_sizer.result.common import Range, Verdict
+from xe_sizer.result.common import LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Result
 
 OBJECTIVES = ("cost", "time", "gpus", "energy")
@@ -69,13 +69,6 @@ class Answers(Struct, frozen=True):
     cheapest: int | None = None
     chosen: int | None = None
     nearest: int | None = None
-
-
-class LeftOut(Struct, frozen=True):
-    """Hardware that has no candidate, and why."""
-
-    name: str
-    reason: str
 
 
 class PlanResult(Struct, frozen=True):

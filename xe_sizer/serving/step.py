@@ -151,23 +151,24 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> _Step:
     decodes, prefills = (np.maximum(count / groups, np.minimum(count, 1.0)) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
+    prompts = Kernels.chosen(kernels)
     decoding = replace(
-        _kernels(job),
+        prompts,
         attention="decode",
         repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
     )
-    flat = _inputs(job, placements, tp, together, 1.0, 0.0, _kernels(job))
+    flat = _inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     layers = [op for op in layer_operators(flat) if not _own_kind(op)]
     for inputs in (
         _inputs(job, placements, tp, decodes, each, past, decoding),
-        _inputs(job, placements, tp, prefills, tokens, before, _kernels(job)),
+        _inputs(job, placements, tp, prefills, tokens, before, prompts),
     ):
         if np.any(inputs.rank.batch > 0):
             layers += sequence_operators(inputs)
     sampled = decodes * each + prefills * (tokens if kernels.all_logits else 1.0)
     ends = (
         *embedding_operators(flat),
-        *sampling_operators(_inputs(job, placements, tp, sampled, 1.0, 0.0, _kernels(job))),
+        *sampling_operators(_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),
     )
     return _Step(tuple(layers), ends, flat.rank, decodes + prefills, (prefills == 0).astype(float))
 
@@ -175,24 +176,6 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> _Step:
 def _own_kind(operator: Operator) -> bool:
     """Operators whose cost depends on whose tokens they are: attention, scans, and the cache."""
     return isinstance(operator, Attention | Scan) or operator.name in ("cache write", "scan")
-
-
-def _kernels(job: ServingJob) -> Kernels:
-    chosen = job.engine.kernels
-    return Kernels(
-        norm=chosen.norm,
-        rotary=chosen.rotary,
-        activation=chosen.activation,
-        attention=chosen.attention,
-        fused_qkv=chosen.fused_qkv,
-        fused_gate_up=chosen.fused_gate_up,
-        repeats_kv=chosen.repeats_kv,
-        residual=chosen.residual,
-        cache=chosen.cache,
-        routing=chosen.routing,
-        expert_tile=chosen.expert_tile,
-        windows=chosen.windows,
-    )
 
 
 def _inputs(

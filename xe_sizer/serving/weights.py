@@ -91,12 +91,5 @@ def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     wide = max(SIXTEEN_BIT, scheme.weights.element_bytes if scheme.weights.name == "fp32" else SIXTEEN_BIT)
     narrow = weight.kind == "linear" and weight.module not in wide_modules(scheme)
     size = scheme.weights.element_bytes if narrow else wide
-    matrix = float(weight.copies * weight.inputs * weight.outputs) * size
-    bias = float(weight.copies * weight.bias) * wide
-    if weight.split in ("column", "vocabulary"):
-        return np.asarray((matrix + bias) / (tp if weight.shards is None else np.minimum(tp, weight.shards)))
-    if weight.split == "row":
-        return np.asarray(matrix / tp + bias)
-    if weight.split == "expert":
-        return np.asarray((matrix + bias) / (as_array(placements.ep) * placements.expert_tp))
-    return (matrix + bias) * np.ones_like(tp)
+    expert_ranks = as_array(placements.ep) * placements.expert_tp
+    return weight.on_rank(weight.matrix_elements * size, weight.bias_elements * wide, tp, expert_ranks)

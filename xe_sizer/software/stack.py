@@ -200,21 +200,7 @@ class Stack(_Part, frozen=True):
 
     def graph_kernels(self, attention: str) -> Kernels:
         """The graph's view of the stack, with the attention implementation that the job chose."""
-        chosen = self.kernels
-        return Kernels(
-            norm=chosen.norm,
-            rotary=chosen.rotary,
-            activation=chosen.activation,
-            attention=attention,
-            loss=chosen.loss,
-            fused_qkv=chosen.fused_qkv,
-            fused_gate_up=chosen.fused_gate_up,
-            repeats_kv=chosen.repeats_kv,
-            softmax=chosen.softmax,
-            dropout=chosen.dropout,
-            selective=chosen.selective,
-            expert_imbalance=self.expert_imbalance,
-        )
+        return Kernels.chosen(self.kernels, attention=attention, expert_imbalance=self.expert_imbalance)
 
 
 FOLDER = Path(__file__).parent / "stacks"

@@ -10,7 +10,8 @@ import numpy as np
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.serving import FleetOption, LeftOut, ParetoPoint, ReplicaLayout
+from xe_sizer.result.common import LeftOut
+from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.read import Given
 from xe_sizer.serving.memory import serving_memory

@@ -14,8 +14,8 @@ from xe_sizer import __version__
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.common import SCHEMA_VERSION, Limit, Range, Reason, Verdict
-from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, LeftOut, PlanResult, Rule, Search
+from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Limit, Range, Reason, Verdict
+from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Rule, Search
 from xe_sizer.scenario.change import changed, command
 from xe_sizer.scenario.read import OPTION_OF, Given
 from xe_sizer.training.choose import Choice

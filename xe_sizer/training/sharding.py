@@ -59,15 +59,8 @@ def layers_per_stage(model: ModelShape, layouts: Layouts) -> Array:
 
 def rank_elements(weight: Weight, layouts: Layouts) -> Array:
     """Elements of a weight on one rank [-]; row-parallel biases and replicated weights are whole on each."""
-    tp = as_array(layouts.tp)
-    matrix, bias = float(weight.copies * weight.inputs * weight.outputs), float(weight.copies * weight.bias)
-    if weight.split in ("column", "vocabulary"):
-        return (matrix + bias) / (tp if weight.shards is None else np.minimum(tp, weight.shards))
-    if weight.split == "row":
-        return matrix / tp + bias
-    if weight.split == "expert":
-        return (matrix + bias) / (as_array(layouts.ep) * layouts.expert_tp)
-    return (matrix + bias) * np.ones_like(tp)
+    expert_ranks = as_array(layouts.ep) * layouts.expert_tp
+    return weight.on_rank(weight.matrix_elements, weight.bias_elements, as_array(layouts.tp), expert_ranks)
 
 
 def _total(weights: Iterable[Weight], layouts: Layouts) -> Array:
