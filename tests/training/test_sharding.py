@@ -9,7 +9,7 @@ from cases import REGISTRY, job, layouts
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
-from xe_sizer.training.sharding import Census, census, layers_per_stage, rank_elements
+from xe_sizer.training.sharding import Census, census, layers_per_stage
 
 FULL = METHODS["sft"](REGISTRY.model("llama-2-7b"), MethodOptions())
 
@@ -32,15 +32,19 @@ def test_one_gpu_holds_every_parameter(name: str) -> None:
 
 def test_shards_of_a_weight() -> None:
     """Column-parallel biases are split, those of row-parallel weights are whole on every rank."""
-    eight = layouts(tp=8, dp=4, ep=4)
+    tp, expert_ranks = np.array([8.0]), np.array([4.0 * 8.0])
+
+    def on_rank(weight: Weight) -> float:
+        return float(weight.on_rank(weight.matrix_elements, weight.bias_elements, tp, expert_ranks)[0])
+
     column = Weight("up", "mlp", "linear", 512, 2048, 2048, split="column")
     row = Weight("down", "mlp", "linear", 2048, 512, 512, split="row")
     expert = Weight("expert_up", "experts", "linear", 512, 2048, copies=16, split="expert")
     norm = Weight("input_norm", "norm", "vector", 1, 512)
-    assert rank_elements(column, eight) == (512 * 2048 + 2048) / 8
-    assert rank_elements(row, eight) == 512 * 2048 / 8 + 512
-    assert rank_elements(expert, eight) == 16 * 512 * 2048 / (4 * 8)
-    assert rank_elements(norm, eight) == 512
+    assert on_rank(column) == (512 * 2048 + 2048) / 8
+    assert on_rank(row) == 512 * 2048 / 8 + 512
+    assert on_rank(expert) == 16 * 512 * 2048 / (4 * 8)
+    assert on_rank(norm) == 512
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from xe_sizer.graph.parameters import Weight, adapted_weights, embedding_weights
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.methods import Method
 from xe_sizer.training.unique_rows import unique_rows
+
+Adapters = tuple[tuple[str, int], ...]
+"""Adapted weights with the rank of their adapters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +61,24 @@ def layers_per_stage(model: ModelShape, layouts: Layouts) -> Array:
     return np.ceil(model.layers / as_array(layouts.pp))
 
 
-def rank_elements(weight: Weight, layouts: Layouts) -> Array:
-    """Elements of a weight on one rank [-]; row-parallel biases and replicated weights are whole on each."""
-    expert_ranks = as_array(layouts.ep) * layouts.expert_tp
-    return weight.on_rank(weight.matrix_elements, weight.bias_elements, as_array(layouts.tp), expert_ranks)
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group."""
 
+    tp: Array
+    pp: Array
+    experts: Array
 
-def _total(weights: Iterable[Weight], layouts: Layouts) -> Array:
-    zero = np.zeros(np.shape(layouts.tp))
-    return np.asarray(np.sum([zero, *(rank_elements(weight, layouts) for weight in weights)], axis=0))
+    @classmethod
+    def of(cls, sizes: tuple[bytes, ...]) -> _Groups:
+        return cls(*(as_array(np.frombuffer(size, dtype=np.int64)) for size in sizes))
+
+    def elements(self, weight: Weight) -> Array:
+        """Elements of a weight on one rank [-]; row-parallel biases and replicated weights are whole on each."""
+        return weight.on_rank(weight.matrix_elements, weight.bias_elements, self.tp, self.experts)
+
+    def total(self, weights: Iterable[Weight]) -> Array:
+        return np.asarray(np.sum([np.zeros(self.tp.shape), *map(self.elements, weights)], axis=0))
 
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
@@ -77,13 +90,13 @@ def adapter_factors(model: ModelShape, method: Method) -> float:
     return 2.0 * adapters
 
 
-def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Array:
+def _adapter_elements(model: ModelShape, adapters: Adapters, groups: _Groups) -> Array:
     """Adapters of one rank over all layers [-]: the factor on the split side of a weight is split, the other whole."""
-    tp = as_array(layouts.tp)
+    tp = groups.tp
     total = np.zeros(tp.shape)
     for kind, layers in model.layer_kinds:
         weights = {weight.name: weight for weight in layer_weights(model, kind)}
-        for name, rank in method.learning.adapters.items():
+        for name, rank in adapters:
             members = [weights[part] for part in adapted_weights(name) if part in weights]
             if members:
                 inputs, outputs = members[0].inputs, sum(weight.outputs for weight in members)
@@ -94,41 +107,44 @@ def _adapter_elements(model: ModelShape, method: Method, layouts: Layouts) -> Ar
 
 
 def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
-    """Elements on a rank of the first and the last stage; see `Census`."""
-    rows = unique_rows([layouts.tp, layouts.pp, layouts.ep, layouts.expert_tp])
-    counted = _census(model, method, layouts[rows.first])
+    """Elements on a rank of the first and the last stage; see `Census`. Searches ask for the same groups many times."""
+    expert_ranks = layouts.ep * layouts.expert_tp
+    rows = unique_rows([layouts.tp, layouts.pp, expert_ranks])
+    sizes = tuple(size[rows.first].tobytes() for size in (layouts.tp, layouts.pp, expert_ranks))
+    counted = _census(model, tuple(method.learning.adapters.items()), method.added_parameters, sizes)
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 
 
-def _census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
-    linear = other = experts = layer = layer_experts = np.zeros(np.shape(layouts.tp))
+@lru_cache(maxsize=256)
+def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes: tuple[bytes, ...]) -> Census:
+    groups = _Groups.of(sizes)
+    linear = other = experts = layer = layer_experts = np.zeros(groups.tp.shape)
     for kind, layers in model.layer_kinds:
         share, weights = layers / model.layers, layer_weights(model, kind)
         parts = [
-            _total((w for w in weights if w.kind == "linear" and w.split != "expert"), layouts),
-            _total((w for w in weights if w.kind != "linear"), layouts),
-            _total((w for w in weights if w.split == "expert"), layouts),
+            groups.total(w for w in weights if w.kind == "linear" and w.split != "expert"),
+            groups.total(w for w in weights if w.kind != "linear"),
+            groups.total(w for w in weights if w.split == "expert"),
         ]
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
         layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
-    stage_layers = layers_per_stage(model, layouts)
-    pp = as_array(layouts.pp)
-    embedding, head = _total(embedding_weights(model), layouts), _total(head_weights(model), layouts)
+    stage_layers, several = np.ceil(model.layers / groups.pp), groups.pp > 1
+    embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
     tied = embedding * float(model.tied_embeddings)
-    ends = np.stack([embedding + np.where(pp > 1, 0.0, head), head + np.where(pp > 1, tied, embedding)])
-    adapters = _adapter_elements(model, method, layouts) * stage_layers / model.layers + method.added_parameters
+    ends = np.stack([embedding + np.where(several, 0.0, head), head + np.where(several, tied, embedding)])
+    in_layers = _adapter_elements(model, adapters, groups) * stage_layers / model.layers
     return Census(
         linear=np.stack([linear * stage_layers] * 2),
         other=other * stage_layers + ends,
         experts=np.stack([experts * stage_layers] * 2),
-        adapters=np.stack([adapters] * 2),
+        adapters=np.stack([in_layers + added_parameters] * 2),
         layer=np.stack([layer] * 2),
         layer_experts=np.stack([layer_experts] * 2),
         mean_layer=np.stack([linear + other] * 2),
         mean_experts=np.stack([experts] * 2),
         root=ends,
-        embedding=np.stack([embedding, np.where(pp > 1, 0.0, embedding)]),
-        head=np.stack([np.where(pp > 1, 0.0, head + tied), head + tied]),
+        embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
+        head=np.stack([np.where(several, 0.0, head + tied), head + tied]),
     )
 
 
