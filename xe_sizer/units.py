@@ -20,6 +20,9 @@ HOUR_S = 3600.0
 DAY_S = 86400.0
 BITS_PER_BYTE = 8.0
 
+BARE_SERVER = "generic-"
+"""How the names of servers begin that stand for a GPU named alone."""
+
 
 def rounded(value: float, down: bool) -> float:
     """To two digits upwards or to three downwards, so that what is read and typed is still kept."""

@@ -20,8 +20,7 @@ from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu import name_problems, pcie_bytes_per_s
 from xe_sizer.profiles.gpu_schema import GbPerS, Pcie, Positive, Source
 from xe_sizer.profiles.source import Document, convert, load_yaml
-from xe_sizer.result.common import BARE_SERVER
-from xe_sizer.units import BITS_PER_BYTE, GIGA
+from xe_sizer.units import BARE_SERVER, BITS_PER_BYTE, GIGA
 
 ScaleUpKind = Literal[
     "nvswitch",

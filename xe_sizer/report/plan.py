@@ -14,10 +14,9 @@ from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration,
 from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
-from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
-from xe_sizer.units import HOUR_S
+from xe_sizer.units import BARE_SERVER, HOUR_S
 
 FORMATS = ("table", "json", "csv", "markdown", "html")
 SHOWN = 12  # candidates of the table; JSON and CSV have all

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Figure, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, number, percent
-from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
+from xe_sizer.units import BARE_SERVER
 
 SHOWN = 16  # kinds of hardware in the table; JSON has all
 WATT_PER_KW = 1000.0

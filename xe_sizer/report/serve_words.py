@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from xe_sizer.report.format import amount, clean, duration, gib, number, percent, plural
 from xe_sizer.report.names import profile_name
 from xe_sizer.report.phrases import missed_text
-from xe_sizer.result.common import BARE_SERVER
 from xe_sizer.result.serving import LatencyAt, ServeResult, Span
+from xe_sizer.units import BARE_SERVER
 
 UNBOUNDED = "unbounded"
 

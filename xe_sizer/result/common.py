@@ -10,8 +10,6 @@ from typing import TypeVar
 import msgspec
 
 SCHEMA_VERSION = 1
-BARE_SERVER = "generic-"
-"""How the names of servers begin that stand for a GPU named alone."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
