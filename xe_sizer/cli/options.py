@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.convert import fields_of
+from xe_sizer.profiles.convert import fields_of, names_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.registry import format_names
@@ -293,6 +293,8 @@ def _schema_of(key: str) -> tuple[type, tuple[Any, ...], str]:
         if origin is Annotated:
             type_, *metas = get_args(type_)
             description = description or next((meta.description for meta in metas if meta.description), "")
+            if names := names_of(metas):
+                return str, names, description
         elif origin in (Union, UnionType):
             type_ = next(option for option in get_args(type_) if option is not type(None))
         elif origin is Literal:

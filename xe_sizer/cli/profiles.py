@@ -153,6 +153,7 @@ def schema_command(
 
 
 def _schema(kind: str) -> dict[str, Any]:
+    from xe_sizer.profiles.convert import json_schema
     from xe_sizer.profiles.gpu_schema import GpuProfile
     from xe_sizer.profiles.model_schema import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
@@ -168,7 +169,7 @@ def _schema(kind: str) -> dict[str, Any]:
     kinds = {"gpu": GpuProfile, "server": ServerProfile, "model": ModelProfile, "stack": Stack, "engine": Engine}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
-    return msgspec.json.schema(types[kind])
+    return json_schema(types[kind])
 
 
 def _table_text(document: Document, target: Output) -> str:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.graph.losses import VOCABULARY_PARALLEL, Loss
+
 Array = NDArray[np.float64]
 
 
@@ -85,9 +87,7 @@ class Kernels:
     attention : flash, sdpa or eager; decode: a few queries on a long cache, one kernel split over the keys
     cache : none; paged: one kernel writes the new keys and values to their place; in-attention: the attention kernel
         does; concatenated: every layer copies its whole cache to make room (DynamicCache of transformers)
-    loss : eager (float32 copies), vocab-parallel (float32, in place), in-place (the same beside
-        the model's 16-bit logits), gathered (eager, on the logits of all tensor-parallel ranks), flash
-        (the gradient over the 16-bit logits) or fused (chunked, no copies)
+    loss : the cross-entropy, see `graph.losses`
     fused_qkv, fused_gate_up : one matrix product instead of three or two
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
@@ -103,7 +103,7 @@ class Kernels:
     rotary: Literal["fused", "eager", "in-attention"] = "fused"
     activation: Literal["fused", "native", "eager"] = "fused"
     attention: Literal["flash", "sdpa", "eager", "decode"] = "flash"
-    loss: str = "vocab-parallel"
+    loss: Loss = VOCABULARY_PARALLEL
     fused_qkv: bool = True
     fused_gate_up: bool = True
     repeats_kv: bool = False

@@ -41,17 +41,6 @@ __all__ = [
     "sequence_operators",
 ]
 
-# Cross-entropy, bytes per logit forward and backward. Eager: cast to float32, log-softmax, their gradients and
-# the cast back; gathered: the same on the logits of all tensor-parallel ranks. Vocab-parallel and in-place: float32,
-# rewritten where it stands. Flash and fused: the logits are read and rewritten once.
-LOSS_BYTES = {
-    "eager": (14.0, 22.0), "gathered": (14.0, 22.0), "vocab-parallel": (14.0, 10.0), "in-place": (14.0, 10.0),
-    "flash": (6.0, 4.0), "fused": (6.0, 4.0),
-}  # fmt: skip
-LOSS_LAUNCHES = {
-    "eager": (6.0, 5.0), "gathered": (6.0, 5.0), "vocab-parallel": (6.0, 5.0), "in-place": (2.0, 2.0),
-    "flash": (2.0, 2.0), "fused": (2.0, 2.0),
-}  # fmt: skip
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
 # Softmax, sort or top-k and the draw, over float32 logits.
 SAMPLING_PASSES, SAMPLING_LAUNCHES = 6.0, 6.0
@@ -127,24 +116,23 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 
 def logits_per_rank(inputs: GraphInputs) -> Array:
     """Logits that the loss of one rank works on [-], its share of the vocabulary unless it gathers them."""
-    gathers = inputs.kernels.loss == "gathered"
-    return as_array(inputs.rank.tokens * inputs.model.vocab / (1.0 if gathers else inputs.rank.tp))
+    return as_array(inputs.rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else inputs.rank.tp))
 
 
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """Final norm, output head and cross-entropy."""
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
-    kind, logits = inputs.kernels.loss, logits_per_rank(inputs)
+    kernel, logits = inputs.kernels.loss, logits_per_rank(inputs)
     loss = MemoryBound(
         name="loss",
         module="head",
         layers=1.0,
         saved_bytes=np.zeros_like(logits),
-        forward_bytes=LOSS_BYTES[kind][0] * logits,
-        backward_bytes=LOSS_BYTES[kind][1] * logits,
-        forward_launches=LOSS_LAUNCHES[kind][0],
-        backward_launches=LOSS_LAUNCHES[kind][1],
+        forward_bytes=kernel.forward_bytes * logits,
+        backward_bytes=kernel.backward_bytes * logits,
+        forward_launches=kernel.forward_launches,
+        backward_launches=kernel.backward_launches,
         temporary_bytes=inputs.zeros,
     )
     # Maximum, sum of exponentials and the target's logit of every token, in float32.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
@@ -25,6 +25,7 @@ _SCALAR_NAMES = {
     NoneType: "empty",
 }
 _SHOWN_CHARACTERS = 40
+NAMES = "names"  # key of a Meta's `extra`: a function that lists what a text may be
 
 
 class Locate(Protocol):
@@ -56,6 +57,24 @@ def convert_what_is_right(value: object, type_: type[T], locate: Locate) -> T:
     For a look at the rest of data that `convert` refused. `type_` is a Struct whose other keys have defaults.
     """
     return cast(T, _Converter(type_, locate, keeps_the_rest=True).convert(value, type_, ()))
+
+
+def named(names: Callable[[], tuple[str, ...]]) -> msgspec.Meta:
+    """Makes text one of the names that are known when it is read, as a Literal does with fixed names."""
+    return msgspec.Meta(extra={NAMES: names}, extra_json_schema={"enum": names})
+
+
+def json_schema(type_: Any) -> dict[str, Any]:
+    """JSON Schema of a Struct, with the names that are known now where a key takes names."""
+    return cast(dict[str, Any], _with_names(msgspec.json.schema(type_)))
+
+
+def _with_names(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _with_names(value) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_with_names(value) for value in schema]
+    return list(schema()) if callable(schema) else schema
 
 
 def shorten(text: str) -> str:
@@ -314,9 +333,17 @@ def _number_hint(text: str) -> str | None:
 
 
 def _strip(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
+    """A type without its annotations, and these; text that must be a known name becomes a Literal of the names."""
     if get_origin(type_) is not Annotated:
         return type_, ()
-    return type_.__origin__, tuple(meta for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+    metas = tuple(meta for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+    names = names_of(metas)
+    return Literal[names] if names else type_.__origin__, metas
+
+
+def names_of(metas: Iterable[msgspec.Meta]) -> tuple[str, ...]:
+    """Names that a text may be; none where it may be any text."""
+    return next((tuple(meta.extra[NAMES]()) for meta in metas if meta.extra and NAMES in meta.extra), ())
 
 
 def _description(type_: Any) -> str | None:

@@ -5,11 +5,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
+from xe_sizer.graph.losses import loss_names
+from xe_sizer.profiles.convert import json_schema, named
+
 Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning", "inference"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
-Loss = Literal["eager", "vocab-parallel", "in-place", "flash", "gathered", "fused"]
+Loss = Annotated[str, named(loss_names)]
 Padding = Literal[
     "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
 ]  # fmt: skip
@@ -216,4 +219,4 @@ class ScenarioFile(Section, frozen=True):
 
 def scenario_json_schema() -> dict[str, Any]:
     """JSON Schema of the scenario file, for editors and CI."""
-    return msgspec.json.schema(ScenarioFile)
+    return json_schema(ScenarioFile)

@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
-from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.convert import convert, named
 from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
 from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.units import MICRO, MILLI
@@ -39,7 +40,7 @@ class KernelChoice(_Part, frozen=True):
     norm: Literal["fused", "eager"]
     rotary: Literal["fused", "eager"]
     activation: Literal["fused", "native", "eager"]
-    loss: Literal["fused", "vocab-parallel", "in-place", "flash", "gathered", "eager"]
+    loss: Annotated[str, named(loss_names)]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
     fused_qkv: bool
@@ -200,7 +201,8 @@ class Stack(_Part, frozen=True):
 
     def graph_kernels(self, attention: str) -> Kernels:
         """The graph's view of the stack, with the attention implementation that the job chose."""
-        return Kernels.chosen(self.kernels, attention=attention, expert_imbalance=self.expert_imbalance)
+        loss = LOSSES[self.kernels.loss]
+        return Kernels.chosen(self.kernels, attention=attention, loss=loss, expert_imbalance=self.expert_imbalance)
 
 
 FOLDER = Path(__file__).parent / "stacks"

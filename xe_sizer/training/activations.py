@@ -18,16 +18,6 @@ from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_op
 from xe_sizer.training.job import RankShapes
 from xe_sizer.training.layout import RECOMPUTE, SCHEDULES, Layouts
 
-# Bytes per logit: kept when the forward is done, and alive together when the loss turns into its gradient.
-# Eager: log-probabilities in float32; with them the gradients before and after the log-softmax. Vocab-parallel:
-# float32 in place, and the 16-bit gradient. In-place: the same in a Triton kernel beside the 16-bit logits that the
-# model has returned (fms-acceleration; its published peaks). Flash: the gradient takes the place of the 16-bit
-# logits (flash-attn's cross-entropy). Gathered: eager on the logits of all ranks, beside their 16-bit shards, the
-# gathered copy and a float32 one (Aleph Alpha's scaling). Fused: chunks of an eighth of the tokens in float32, the
-# head's product among them (Liger-Kernel's fused linear cross-entropy).
-LOSS_KEPT_BYTES = {"eager": 4.0, "gathered": 10.0, "vocab-parallel": 4.0, "in-place": 6.0, "flash": 2.0, "fused": 0.0}
-LOSS_LIVE_BYTES = {"eager": 12.0, "gathered": 20.0, "vocab-parallel": 6.0, "in-place": 8.0, "flash": 2.0, "fused": 0.5}
-
 
 @dataclass(frozen=True, eq=False)
 class Activations:
@@ -153,8 +143,8 @@ def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, kee
         backward_peak=np.max(np.broadcast_arrays(*walks), axis=0) + np.where(full, 3.0, 1.0) * checkpoint,
         ends=spread(ends),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
-        loss_kept=logits * (LOSS_KEPT_BYTES[loss] + capped),
-        loss_live=logits * (LOSS_LIVE_BYTES[loss] + capped),
+        loss_kept=logits * (loss.kept_bytes + capped),
+        loss_live=logits * (loss.live_bytes + capped),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
@@ -26,8 +27,8 @@ OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "paramete
 
 
 def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    if sized.resolved.job.stack.kernels.loss != "fused":
-        yield Change("chunked cross-entropy without float32 logits", {"loss": "fused"}, 1)
+    if sized.resolved.job.stack.kernels.loss != LEAST_MEMORY.name:
+        yield Change("chunked cross-entropy without float32 logits", {"loss": LEAST_MEMORY.name}, 1)
 
 
 def earlier_reduction(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
