@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,28 +12,18 @@ from xe_sizer.graph.operators import Array, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, operator_times
+from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
 from xe_sizer.training.unique_rows import IntArray
-
-PART_NAMES = (
-    "forward",
-    "backward",
-    "recompute",
-    "host",
-    "tensor-parallel communication",
-    "context-parallel communication",
-    "expert-parallel communication",
-)
-GROUP_PART = {"tp": PART_NAMES[4], "cp": PART_NAMES[5], "ep": PART_NAMES[6]}
 
 
 @dataclass(frozen=True, eq=False)
 class StageTime:
     """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
 
-    parts : PART_NAMES -> seconds, they sum to what the stage needs
+    parts : name -> seconds, those of MICRO_BATCH_PARTS; they sum to what the stage needs
     forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
     weight_s : the part of the backward that makes weight gradients
     """
@@ -74,11 +65,6 @@ def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array,
     return forward, backward, weights
 
 
-def _hidden_share(job: Job, group: str) -> float:
-    overlap = job.stack.overlap
-    return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}[group]
-
-
 def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankShapes) -> Array:
     """Forward seconds that run again in the backward: all of a layer, or what the stack selects."""
     size = shapes.inputs.rank.tp.shape
@@ -90,58 +76,156 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankSha
     return np.select(modes, [shapes.spread(everything), shapes.spread(selected)], 0.0)
 
 
-def _exchanged(
-    job: Job, layouts: Layouts, stages: _Stages, shapes: RankShapes, operators: tuple[tuple[Operator, ...], ...]
-) -> dict[str, tuple[Array, Array]]:
-    """Seconds of the collectives that the stack does not hide, by part, forward and backward with recomputation.
-
-    Layers recompute theirs, embedding and head do not.
-    """
-    again = (layouts.recompute == FULL).astype(float)
-    factor = job.stack.efficiency.collectives
-    found = [exchange_times(ops, shapes.inputs.rank, job.network, factor) for ops in operators]
-    shown = {}
-    for group, part in GROUP_PART.items():
-        share = 1.0 - _hidden_share(job, group)
-        layers, embedding, head = ([shapes.spread(side) for side in exchanges[group]] for exchanges in found)
-        ends = [stages.embedding * embedding[side] + stages.head * head[side] for side in (0, 1)]
-        there, back = layers
-        shown[part] = (
-            share * (stages.layers * there + ends[0]),
-            share * (stages.layers * (back + again * there) + ends[1]),
-        )
-    return shown
-
-
 def _operators(inputs: GraphInputs) -> tuple[tuple[Operator, ...], ...]:
     return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatch:
+    """What the parts of a micro-batch are computed from; seconds have shape (stage, layout).
+
+    Operators are timed once for every distinct shape that a rank sees.
+    """
+
+    job: Job
+    layouts: Layouts
+    shapes: RankShapes
+
+    @cached_property
+    def stages(self) -> _Stages:
+        return _Stages.of(self.job, self.layouts)
+
+    @cached_property
+    def operators(self) -> tuple[tuple[Operator, ...], ...]:
+        """Of the layers, the embedding and the head."""
+        return _operators(self.shapes.inputs)
+
+    @cached_property
+    def times(self) -> tuple[tuple[OperatorTime, ...], ...]:
+        return tuple(operator_times(operators, self.job.device) for operators in self.operators)
+
+    @cached_property
+    def kernels_s(self) -> tuple[Array, Array, Array]:
+        """Kernels of the forward, of the backward, and of that those of weight gradients [s]."""
+        sums = [_sums(times, self.shapes.inputs.rank.tp.shape) for times in self.times]
+        forward, backward, weights = (
+            self.stages.total(*(self.shapes.spread(group[side]) for group in sums)) for side in range(3)
+        )
+        return forward, backward, weights
+
+    @cached_property
+    def recompute_s(self) -> Array:
+        return self.stages.layers * _recomputed(self.times[0], self.layouts, self.shapes)
+
+    @cached_property
+    def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
+        """Exchanges that the stack does not hide by parallel group, forward and backward [s].
+
+        Layers exchange once more when they are recomputed, embedding and head do not.
+        """
+        job, stages, overlap = self.job, self.stages, self.job.stack.overlap
+        hidden = {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}
+        again = (self.layouts.recompute == FULL).astype(float)
+        rank, factor = self.shapes.inputs.rank, job.stack.efficiency.collectives
+        times = [exchange_times(operators, rank, job.network, factor) for operators in self.operators]
+        exposed = {}
+        for group, share in hidden.items():
+            layers, embedding, head = ([self.shapes.spread(side) for side in exchanges[group]] for exchanges in times)
+            ends = [stages.embedding * embedding[side] + stages.head * head[side] for side in (0, 1)]
+            there, back = layers
+            exposed[group] = (
+                (1.0 - share) * (stages.layers * there + ends[0]),
+                (1.0 - share) * (stages.layers * (back + again * there) + ends[1]),
+            )
+        return exposed
+
+    @cached_property
+    def forward_s(self) -> Array:
+        """Kernels and exchanges of the forward [s]."""
+        return self.kernels_s[0] + sum(there for there, _ in self.exchanged_s.values())
+
+    @cached_property
+    def backward_s(self) -> Array:
+        """Kernels and exchanges of the backward, with what it recomputes [s]."""
+        return self.kernels_s[1] + self.recompute_s + sum(back for _, back in self.exchanged_s.values())
+
+    @cached_property
+    def gaps_s(self) -> tuple[Array, Array]:
+        """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
+        stack, counts = self.job.stack, [launch_counts(operators) for operators in self.operators]
+        forward, backward = (self.stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
+        recomputed = (self.layouts.recompute == FULL) * self.stages.layers * counts[0][0]
+        backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
+        forward_gap_s = exposed_launch_time_s(forward, stack.forward_launch_s, self.forward_s)
+        return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_s)
+
+    def exposed_exchange_s(self, group: str) -> Array:
+        """Both directions of a parallel group's exchanges, tp, cp or ep [s]."""
+        there, back = self.exchanged_s[group]
+        return there + back
+
+
+@part("forward", "sum of the operators' laws over the stage's layers x micro-batches", "accelerator profile")
+def forward(micro_batch: MicroBatch) -> Array:
+    return micro_batch.kernels_s[0]
+
+
+@part("backward", "input and weight gradients by the same laws x micro-batches", "accelerator profile")
+def backward(micro_batch: MicroBatch) -> Array:
+    return micro_batch.kernels_s[1]
+
+
+@part("recompute", "forward of the dropped part once more", "arXiv:2205.05198")
+def recompute(micro_batch: MicroBatch) -> Array:
+    return micro_batch.recompute_s
+
+
+@part("host", "max(0, launches x launch time - kernel time), and per micro-batch overhead", "stack")
+def host(micro_batch: MicroBatch) -> Array:
+    forward_gap_s, backward_gap_s = micro_batch.gaps_s
+    return forward_gap_s + backward_gap_s + micro_batch.job.stack.micro_batch_overhead_s
+
+
+@part(
+    "tensor-parallel communication",
+    "alpha + c sqrt(bytes) + bytes / bandwidth, less what the stack hides",
+    "collective laws",
+)
+def tensor_parallel(micro_batch: MicroBatch) -> Array:
+    return micro_batch.exposed_exchange_s("tp")
+
+
+@part(
+    "context-parallel communication",
+    "gathered keys and values and their gradients, less what is hidden",
+    "collective laws",
+)
+def context_parallel(micro_batch: MicroBatch) -> Array:
+    return micro_batch.exposed_exchange_s("cp")
+
+
+@part("expert-parallel communication", "all-to-all of routed tokens, there and back", "collective laws")
+def expert_parallel(micro_batch: MicroBatch) -> Array:
+    return micro_batch.exposed_exchange_s("ep")
+
+
+MICRO_BATCH_PARTS = (forward, backward, recompute, host, tensor_parallel, context_parallel, expert_parallel)
 
 
 def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
     """Time of one micro-batch on the first, the last and a middle stage under each layout.
 
     forward + backward: operator laws. recompute: the forward of what was dropped. Exchanges: what the stack does not
-    hide. host: launches that take longer than the kernels they start. Operators are priced once for every distinct
-    shape that a rank sees.
+    hide. host: launches that take longer than the kernels they start.
     """
-    stages, operators = _Stages.of(job, layouts), _operators(shapes.inputs)
-    times = [operator_times(ops, job.device) for ops in operators]
-    sums = [_sums(times, shapes.inputs.rank.tp.shape) for times in times]
-    forward, backward, weight_s = (stages.total(*(shapes.spread(part[side]) for part in sums)) for side in range(3))
-    recompute = stages.layers * _recomputed(times[0], layouts, shapes)
-    exchanged = _exchanged(job, layouts, stages, shapes, operators)
-    forward_s = forward + sum(there for there, _ in exchanged.values())
-    backward_s = backward + recompute + sum(back for _, back in exchanged.values())
-    forward_gap_s, backward_gap_s = _waiting_for_host(job, layouts, stages, operators, forward_s, backward_s)
-    parts = {"forward": forward, "backward": backward, "recompute": recompute}
-    parts |= {name: there + back for name, (there, back) in exchanged.items()}
-    parts["host"] = forward_gap_s + backward_gap_s + job.stack.micro_batch_overhead_s
+    micro_batch = MicroBatch(job, layouts, shapes)
+    forward_gap_s, backward_gap_s = micro_batch.gaps_s
     return StageTime(
-        parts={name: parts[name] for name in PART_NAMES},
+        parts=computed(MICRO_BATCH_PARTS, micro_batch),
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
-        forward_s=forward_s + forward_gap_s,
-        backward_s=backward_s + backward_gap_s,
-        weight_s=weight_s,
+        forward_s=micro_batch.forward_s + forward_gap_s,
+        backward_s=micro_batch.backward_s + backward_gap_s,
+        weight_s=micro_batch.kernels_s[2],
     )
 
 
@@ -162,21 +246,3 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
     return modules
-
-
-def _waiting_for_host(
-    job: Job,
-    layouts: Layouts,
-    stages: _Stages,
-    operators: tuple[tuple[Operator, ...], ...],
-    forward_s: Array,
-    backward_s: Array,
-) -> tuple[Array, Array]:
-    """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
-    counts = [launch_counts(ops) for ops in operators]
-    forward, backward = (stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
-    recomputed = (layouts.recompute == FULL) * stages.layers * counts[0][0]
-    forward_gap_s = exposed_launch_time_s(forward, job.stack.forward_launch_s, forward_s)
-    redo_s = recomputed * job.stack.forward_launch_s
-    backward_launch_s = backward * job.stack.backward_launch_s + redo_s
-    return forward_gap_s, np.maximum(0.0, backward_launch_s - backward_s)

@@ -6,49 +6,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.flops import needed_flops, recomputed_flops
-from xe_sizer.training.job import Job
+from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
-from xe_sizer.training.pipeline import pipeline
+from xe_sizer.training.pipeline import Pipeline, pipeline
 from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
-from xe_sizer.training.stage_time import PART_NAMES, StageTime, module_time, stage_time
+from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, MicroBatch, StageTime, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.training.unique_rows import IntArray
 
-FORMULAS = {
-    "forward": ("sum of the operators' laws over the stage's layers x micro-batches", "accelerator profile"),
-    "backward": ("input and weight gradients by the same laws x micro-batches", "accelerator profile"),
-    "recompute": ("forward of the dropped part once more", "arXiv:2205.05198"),
-    "host": ("max(0, launches x launch time - kernel time), and per micro-batch overhead", "stack"),
-    "tensor-parallel communication": (
-        "alpha + c sqrt(bytes) + bytes / bandwidth, less what the stack hides",
-        "collective laws",
-    ),
-    "context-parallel communication": (
-        "gathered keys and values and their gradients, less what is hidden",
-        "collective laws",
-    ),
-    "expert-parallel communication": ("all-to-all of routed tokens, there and back", "collective laws"),
-    "pipeline bubble": (
-        "(sum of the other stages' times, less deferred weight gradients) / vpp",
-        "arXiv:2104.04473, 2401.10241",
-    ),
-    "pipeline transfers": ("2 vpp sends of a boundary tensor per micro-batch", "collective laws"),
-    "data-parallel communication": (
-        "gradients and sharded weights, less what compute hides",
-        "collective laws; ZeRO, FSDP",
-    ),
-    "optimizer": (
-        "states read and written once / memory bandwidth, and clipping",
-        "stack; accelerator profile",
-    ),
-    "offload": ("copies over PCIe and the CPU's Adam", "ZeRO-Offload, arXiv:2101.06840"),
-    "step overhead": ("logging, data loading, synchronisation once a step", "stack"),
-}
 # Bytes per element of a fused Adam step: gradient read, weight written (16 bit), master and two moments read and
 # written; clipping reads the gradient once more and scales it. Multi-tensor updates run as separate kernels that
 # move about twice as much (torch.optim foreach implementation).
@@ -214,8 +186,86 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     )
 
 
-def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
-    """Exposed data-parallel exchange of a step [s]; each rule is evaluated only where some layout needs it."""
+def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
+    """Learning elements that a rank updates [-]; experts are sharded over the ranks that hold the same ones."""
+    base, sharded = float(job.method.learning.base), layouts.zero >= 1
+    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
+    experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
+    return np.asarray((dense + experts).max(axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What the parts of a step are computed from; each of these once."""
+
+    job: Job
+    layouts: Layouts
+
+    @cached_property
+    def shapes(self) -> RankShapes:
+        """At the lengths of the critical path: ranks wait for the longest sequence among them."""
+        return self.job.rank_shapes(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
+
+    @cached_property
+    def stage(self) -> StageTime:
+        return stage_time(self.job, self.layouts, self.shapes)
+
+    @cached_property
+    def held(self) -> Census:
+        return census(self.job.model, self.job.method, self.layouts)
+
+    @cached_property
+    def schedule(self) -> Pipeline:
+        return pipeline(self.job, self.layouts, self.shapes, self.stage.total_s, self.stage.weight_s)
+
+    @cached_property
+    def slowest(self) -> IntArray:
+        return np.asarray(np.argmax(self.stage.total_s, axis=0))
+
+    @cached_property
+    def updated(self) -> Array:
+        """Learning elements that a rank updates, shape (layout,) [-]."""
+        return _learning_per_rank(self.job, self.layouts, self.held)
+
+    @cached_property
+    def offloaded(self) -> NDArray[np.bool_]:
+        """Where the host updates the weights."""
+        return self.layouts.offload >= OFFLOAD.index("optimizer")
+
+
+def _of_all_micro_batches(stage_part: Part[MicroBatch]) -> Part[Step]:
+    """The part of a step that a part of its micro-batches makes on the slowest stage."""
+
+    def of_step(step: Step) -> Array:
+        columns = np.arange(len(step.layouts))
+        return as_array(step.layouts.grad_accum) * step.stage.parts[stage_part.name][step.slowest, columns]
+
+    return Part(stage_part.name, stage_part.formula, stage_part.source, of_step)
+
+
+@part(
+    "pipeline bubble",
+    "(sum of the other stages' times, less deferred weight gradients) / vpp",
+    "arXiv:2104.04473, 2401.10241",
+)
+def bubble(step: Step) -> Array:
+    return step.schedule.bubble_s
+
+
+@part("pipeline transfers", "2 vpp sends of a boundary tensor per micro-batch", "collective laws")
+def transfers(step: Step) -> Array:
+    return step.schedule.transfer_s
+
+
+@part(
+    "data-parallel communication",
+    "gradients and sharded weights, less what compute hides",
+    "collective laws; ZeRO, FSDP",
+)
+def data_parallel(step: Step) -> Array:
+    """Each rule is evaluated only where some layout needs it."""
+    job, layouts, held, stage = step.job, step.layouts, step.held, step.stage
+    groups = _Groups.of(job, layouts)
     exposed = np.zeros(len(layouts))
     gathers, several = layouts.zero == 3, layouts.data_ranks > 1
     fetches = gathers & (layouts.offload == OFFLOAD.index("params"))
@@ -226,50 +276,54 @@ def _data_parallel(job: Job, layouts: Layouts, held: Census, stage: StageTime, g
     return np.where(several | fetches, exposed, 0.0)
 
 
-def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
-    """Learning elements that a rank updates [-]; experts are sharded over the ranks that hold the same ones."""
-    base, sharded = float(job.method.learning.base), layouts.zero >= 1
-    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
-    experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
-    return np.asarray((dense + experts).max(axis=0))
-
-
-def _optimizer(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
-    """Optimizer step on the card and what offloading it costs instead [s]."""
-    sizes = StateBytes.of(job)
-    elements = _learning_per_rank(job, layouts, held)
+@part(
+    "optimizer",
+    "states read and written once / memory bandwidth, and clipping",
+    "stack; accelerator profile",
+)
+def optimizer(step: Step) -> Array:
+    sizes, device = StateBytes.of(step.job), step.job.device
     moved = sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES
-    if job.stack.memory.optimizer_transient == "multi-tensor":
+    if step.job.stack.memory.optimizer_transient == "multi-tensor":
         moved *= MULTI_TENSOR_FACTOR
-    device = job.device
-    on_card = elements * moved / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
-    copies = copy_time_s(elements * (sizes.gather + sizes.reduce), job.server.pcie_bytes_per_s)
-    ranks = np.minimum(layouts.gpus, job.server.accelerators)
-    cpu = elements * ranks * CPU_ADAM_BYTES / (job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
-    offloaded = layouts.offload >= OFFLOAD.index("optimizer")
-    return np.where(offloaded, 0.0, on_card), np.where(offloaded, copies + cpu, 0.0)
+    on_card_s = step.updated * moved / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
+    return np.where(step.offloaded, 0.0, on_card_s)
+
+
+@part("offload", "copies over PCIe and the CPU's Adam", "ZeRO-Offload, arXiv:2101.06840")
+def offload(step: Step) -> Array:
+    sizes, server = StateBytes.of(step.job), step.job.server
+    copies_s = copy_time_s(step.updated * (sizes.gather + sizes.reduce), server.pcie_bytes_per_s)
+    ranks = np.minimum(step.layouts.gpus, server.accelerators)
+    cpu_s = step.updated * ranks * CPU_ADAM_BYTES / (step.job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
+    return np.where(step.offloaded, copies_s + cpu_s, 0.0)
+
+
+@part("step overhead", "logging, data loading, synchronisation once a step", "stack")
+def overhead(step: Step) -> Array:
+    return np.full(len(step.layouts), step.job.stack.step_overhead_s)
+
+
+STEP_PARTS = (
+    *map(_of_all_micro_batches, MICRO_BATCH_PARTS),
+    bubble,
+    transfers,
+    data_parallel,
+    optimizer,
+    offload,
+    overhead,
+)
 
 
 def timeline(job: Job, layouts: Layouts) -> Timeline:
     """One optimizer step under each layout.
 
     step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
-    + offload + overhead. Lengths are those of the critical path: ranks wait for the longest sequence among them.
+    + offload + overhead. Lengths are those of the critical path.
 
     Returns
     -------
     Timeline; seconds, shape (layout,)
     """
-    shapes = job.rank_shapes(layouts, as_array(job.sequences(layouts).critical_tokens))
-    stage = stage_time(job, layouts, shapes)
-    held, groups = census(job.model, job.method, layouts), _Groups.of(job, layouts)
-    schedule = pipeline(job, layouts, shapes, stage.total_s, stage.weight_s)
-    slowest = np.argmax(stage.total_s, axis=0)
-    accum, columns = as_array(layouts.grad_accum), np.arange(len(layouts))
-    components = {name: accum * stage.parts[name][slowest, columns] for name in PART_NAMES}
-    components["pipeline bubble"] = schedule.bubble_s
-    components["pipeline transfers"] = schedule.transfer_s
-    components["data-parallel communication"] = _data_parallel(job, layouts, held, stage, groups)
-    components["optimizer"], components["offload"] = _optimizer(job, layouts, held)
-    components["step overhead"] = np.full(len(layouts), job.stack.step_overhead_s)
-    return Timeline(job, layouts, {name: components[name] for name in FORMULAS}, slowest)
+    step = Step(job, layouts)
+    return Timeline(job, layouts, computed(STEP_PARTS, step), step.slowest)

@@ -27,8 +27,7 @@ from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
 from xe_sizer.training.memory import MOMENTS, at_level
 from xe_sizer.training.resolve import ResolvedTraining, at_the_speed_of_light
 from xe_sizer.training.sizing import TrainingEstimate
-from xe_sizer.training.step import FORMULAS as TIME_FORMULAS
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step import STEP_PARTS, timeline
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
@@ -134,10 +133,10 @@ def _time(sized: TrainingEstimate) -> Time:
                 name=name,
                 seconds=value,
                 share=value / step_s,
-                formula=TIME_FORMULAS[name][0],
-                source=TIME_FORMULAS[name][1],
+                formula=part.formula,
+                source=part.source,
             )
-            for name, value in seconds.items()
+            for part, (name, value) in zip(STEP_PARTS, seconds.items(), strict=True)
             if value > 0
         ),
         modules=tuple(
