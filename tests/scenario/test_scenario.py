@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.graph.losses import LOSSES
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.scenario.read import (
     OPTIONS,
@@ -394,3 +395,8 @@ def test_a_scenario_that_asks_for_inference(tmp_path: Path, text: str, asked: bo
 
 def test_a_variable_alone_makes_no_scenario_one_of_inference(tmp_path: Path) -> None:
     assert not serves(read_scenario(write(tmp_path, "model: m\n"), {}, {"XE_SIZER_ENGINE": "vllm"}))
+
+
+def test_the_json_schema_lists_the_names_that_are_looked_up() -> None:
+    schema = scenario_json_schema()["$defs"]["ScenarioFile"]["properties"]["loss"]
+    assert {"type": "string", "enum": list(LOSSES)}.items() <= schema["anyOf"][0].items()

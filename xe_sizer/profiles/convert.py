@@ -26,6 +26,7 @@ _SCALAR_NAMES = {
 }
 _SHOWN_CHARACTERS = 40
 NAMES = "names"  # key of a Meta's `extra`: a function that lists what a text may be
+_LISTS: dict[str, Callable[[], tuple[str, ...]]] = {}  # these functions by what stands for them in a JSON Schema
 
 
 class Locate(Protocol):
@@ -61,7 +62,9 @@ def convert_what_is_right(value: object, type_: type[T], locate: Locate) -> T:
 
 def named(names: Callable[[], tuple[str, ...]]) -> msgspec.Meta:
     """Makes text one of the names that are known when it is read, as a Literal does with fixed names."""
-    return msgspec.Meta(extra={NAMES: names}, extra_json_schema={"enum": names})
+    key = f"{names.__module__}.{names.__name__}"
+    _LISTS[key] = names
+    return msgspec.Meta(extra={NAMES: names}, extra_json_schema={"enum": key})
 
 
 def json_schema(type_: Any) -> dict[str, Any]:
@@ -70,11 +73,13 @@ def json_schema(type_: Any) -> dict[str, Any]:
 
 
 def _with_names(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {key: _with_names(value) for key, value in schema.items()}
     if isinstance(schema, list):
-        return [_with_names(value) for value in schema]
-    return list(schema()) if callable(schema) else schema
+        return [_with_names(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    listed = schema.get("enum")
+    names = {"enum": list(_LISTS[listed]())} if isinstance(listed, str) else {}
+    return {key: _with_names(item) for key, item in schema.items()} | names
 
 
 def shorten(text: str) -> str:
