@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from cases import GPT, job, layouts
 
+from xe_sizer.training.activations import micro_batches_in_flight
 from xe_sizer.training.job import Job
-from xe_sizer.training.memory import MOMENTS, Ledger, fits, memory_ledger, micro_batches_in_flight
+from xe_sizer.training.memory import Ledger, fits, memory_ledger
+from xe_sizer.training.memory_parts import MOMENTS
 
 LLAMA_2_7B = 6_738_415_616
 STATES = ("weights", "gradients", "optimizer states")

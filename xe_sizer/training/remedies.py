@@ -12,7 +12,7 @@ from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
-from xe_sizer.training.memory import accumulates_whole_gradients
+from xe_sizer.training.memory_parts import accumulates_whole_gradients
 from xe_sizer.training.sizing import LARGEST_SEARCH, TrainingEstimate
 from xe_sizer.units import GIB
 

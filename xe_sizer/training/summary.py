@@ -23,8 +23,8 @@ from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTim
 from xe_sizer.scenario.limits import limits_of, missed
 from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
 from xe_sizer.training.layout import WORDS, Layouts
-from xe_sizer.training.memory import FORMULAS as MEMORY_FORMULAS
-from xe_sizer.training.memory import MOMENTS, at_level
+from xe_sizer.training.memory import at_level
+from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS
 from xe_sizer.training.resolve import ResolvedTraining, at_the_speed_of_light
 from xe_sizer.training.sizing import TrainingEstimate
 from xe_sizer.training.step import STEP_PARTS, timeline
@@ -92,9 +92,11 @@ def _memory(sized: TrainingEstimate) -> Memory:
     typical = at_level(sized.ledger, job, layouts, "typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
+    held = sized.ledger.at_peak()
     components = tuple(
-        MemoryComponent(name=name, bytes=size, formula=MEMORY_FORMULAS[name][0], source=MEMORY_FORMULAS[name][1])
-        for name, size in sized.ledger.at_peak().items()
+        MemoryComponent(name=part.name, bytes=held[part.name], formula=part.formula, source=part.source)
+        for part in MEMORY_PARTS
+        if part.name in held
     )
     peak = sized.peak_bytes
     return Memory(

@@ -1,0 +1,358 @@
+"""What one GPU holds, part by part: each an array of shape (stage, moment, layout), or one that broadcasts to it.
+
+Stages are the first and the last, moments those of MOMENTS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.transformer import logits_per_rank
+from xe_sizer.laws.parts import part
+from xe_sizer.training.activations import Activations, activations, micro_batches_in_flight
+from xe_sizer.training.job import FLOAT32, Job, RankShapes
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
+from xe_sizer.training.state_bytes import StateBytes
+from xe_sizer.units import GIB
+
+MOMENTS = (
+    "end of forward",
+    "loss",
+    "backward of the last layer",
+    "backward of the first layer",
+    "end of backward",
+    "optimizer step",
+)
+
+
+def _during(*moments: str) -> Array:
+    """1 at the named moments, else 0, shape (moment, 1)."""
+    return np.array([[float(moment in moments)] for moment in MOMENTS])
+
+
+FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = (_during(moment) for moment in MOMENTS)
+ALL_ACTIVATIONS = FORWARD + LOSS + LAST_LAYER
+LAYERS_BACKWARD = LAST_LAYER + FIRST_LAYER
+PASSES = ALL_ACTIVATIONS + FIRST_LAYER
+
+
+def _spread(per_stage: Array) -> Array:
+    """(stage, layout) to (stage, 1, layout)."""
+    return per_stage[:, None, :]
+
+
+def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether a rank keeps whole gradients between micro-batches, because it reduces them after the last one only.
+
+    Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate.
+    """
+    once_a_step = not job.stack.defaults.reduces_every_micro_batch
+    return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.data_ranks > 1))
+
+
+def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether the optimizer runs in the backward, weight by weight."""
+    return np.asarray(job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1))
+
+
+def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
+    """1 where the backward creates gradients, 0 where it adds them to buffers that exist already."""
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
+    return np.where(buffered & (layouts.zero < 3) | accumulates_whole_gradients(job, layouts), 0.0, 1.0)
+
+
+def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array) -> Array:
+    """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
+
+    `whole` is what a rank holds of them until the last micro-batch has reduced them, where the stack waits for it.
+    """
+    size = StateBytes.of(job).gradient
+    base = float(job.method.learning.base)
+    sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
+    tables = held.embedding * float(not job.model.tied_embeddings)
+    head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
+    fresh = _spread(gradients) * (BACKWARD_END + OPTIMIZER)
+    # The first layer's own gradients are counted with its backward; the tables' come after it.
+    fresh = fresh + _spread(np.minimum(head, gradients)) * LAST_LAYER
+    fresh = fresh + _spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
+    accumulated = _spread(whole) * (1.0 - OPTIMIZER) + _spread(gradients) * OPTIMIZER
+    waits = accumulates_whole_gradients(job, layouts)
+    at_once = updates_at_once(job, layouts)
+    passing = _spread(held.head * base * size) * LAST_LAYER + _spread(tables * base * size) * BACKWARD_END
+    return np.select([at_once, waits, buffered], [passing, accumulated, _spread(gradients)], fresh)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """What the parts that PyTorch allocates are computed from, each of these once."""
+
+    job: Job
+    layouts: Layouts
+    longest_tokens: Array
+
+    @cached_property
+    def held(self) -> Census:
+        return census(self.job.model, self.job.method, self.layouts)
+
+    @cached_property
+    def shards(self) -> Shards:
+        return Shards.of(self.layouts)
+
+    @cached_property
+    def sizes(self) -> StateBytes:
+        return StateBytes.of(self.job)
+
+    @cached_property
+    def base(self) -> float:
+        """1 where the base weights learn, else 0."""
+        return float(self.job.method.learning.base)
+
+    @cached_property
+    def offloaded(self) -> NDArray[np.bool_]:
+        """Where the optimizer's states live in host memory, shape (layout,)."""
+        return self.layouts.offload >= OFFLOAD.index("optimizer")
+
+    @cached_property
+    def gathers(self) -> Array:
+        """1 where layers are gathered when they run (ZeRO-3), else 0, shape (layout,)."""
+        return np.asarray(self.layouts.zero == 3, dtype=float)
+
+    @cached_property
+    def learning(self) -> tuple[Array, Array]:
+        """Learning base elements of a rank before ZeRO, dense and of experts, shape (stage, layout) [-]."""
+        return (self.held.linear + self.held.other) * self.base, self.held.experts * self.base
+
+    @cached_property
+    def shapes(self) -> RankShapes:
+        return self.job.rank_shapes(self.layouts, self.longest_tokens)
+
+    @cached_property
+    def saved(self) -> Activations:
+        """Activations of one micro-batch at the longest sequence of the run."""
+        fresh = keeps_fresh_gradients(self.job, self.layouts)
+        return activations(self.shapes, self.layouts, self.sizes.gradient, fresh)
+
+    @cached_property
+    def in_flight(self) -> Array:
+        return micro_batches_in_flight(self.layouts)
+
+    @cached_property
+    def layers(self) -> Array:
+        return layers_per_stage(self.job.model, self.layouts)
+
+    @cached_property
+    def has_head(self) -> Array:
+        """1 on stages with the output head, shape (stage, layout)."""
+        single = self.layouts.pp == 1
+        return np.stack([single, np.ones_like(single)]).astype(float)
+
+    @cached_property
+    def wide_logits(self) -> Array:
+        """The logits' float32 copy of a quantised model whose modules are kept in float32, shape (layout,) [bytes]."""
+        job = self.job
+        # Autocast runs a float32 head in 16 bit all the same.
+        upcast = job.method.quantised and job.stack.states.quantised_upcast and not job.stack.states.autocast
+        size = np.where(self.layouts.zero < 3, FLOAT32 * float(upcast), 0.0)
+        return size * self.shapes.spread(logits_per_rank(self.shapes.inputs))
+
+
+@part("weights", "elements on the rank x bytes each, over the ZeRO-3 group", "stack states; ZeRO, arXiv:1910.02054")
+def weights(tensors: Tensors) -> Array:
+    held, sizes, base, shards = tensors.held, tensors.sizes, tensors.base, tensors.shards
+    frozen = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+    dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen * (1.0 - base)
+    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
+    on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
+    return _spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
+
+
+@part("cast weights", "linear weights x 2 bytes, kept by autograd until their backward", "PyTorch autocast")
+def cast_weights(tensors: Tensors) -> Array:
+    job, held = tensors.job, tensors.held
+    casts = job.element_bytes * (1.0 - tensors.gathers) * float(job.casts_weights)
+    kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
+    return np.asarray(
+        _spread((held.linear + held.experts) * casts * kept) * ALL_ACTIVATIONS
+        + _spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
+        + _spread(held.head * casts) * (FORWARD + LOSS)
+    )
+
+
+@part(
+    "gathered layers",
+    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too",
+    "PyTorch FSDP, DeepSpeed ZeRO-3",
+)
+def gathered_layers(tensors: Tensors) -> Array:
+    method, held, gathers = tensors.job.method, tensors.held, tensors.gathers
+    size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
+    quantised = float(method.quantised)
+    per_weight = (method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
+    units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
+    root_gradient = _spread(held.root * size * tensors.base * gathers)
+    return _spread(units * gathers) * PASSES + root_gradient * LAYERS_BACKWARD
+
+
+@part(
+    "dequantised layer",
+    "half a layer's quantised weights in the compute type, its largest product",
+    "bitsandbytes matmul_4bit",
+)
+def dequantised_layer(tensors: Tensors) -> Array:
+    quantised = float(tensors.job.method.quantised)
+    return _spread(tensors.held.whole_layer / 2.0 * tensors.job.element_bytes * quantised) * PASSES
+
+
+@part("adapters", "r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685")
+def adapters(tensors: Tensors) -> Array:
+    return _spread(tensors.held.adapters * tensors.job.stack.states.adapter_weight_bytes / tensors.shards.weights)
+
+
+@part(
+    "gradients",
+    "learning elements x gradient bytes, over the ZeRO-2 group; whole while micro-batches accumulate unreduced",
+    "stack states; no_sync of PyTorch FSDP",
+)
+def gradients(tensors: Tensors) -> Array:
+    held, sizes, shards, layouts = tensors.held, tensors.sizes, tensors.shards, tensors.layouts
+    dense, experts = tensors.learning
+    on_card = np.where(tensors.offloaded & (layouts.zero >= 2), 0.0, 1.0)
+    sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
+    sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
+    whole = (dense + experts) * sizes.gather + held.adapters * sizes.adapter_gradient
+    return _gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)
+
+
+@part(
+    "optimizer states",
+    "learning elements x (master + moments), over the ZeRO-1 group; none where offloaded or paged",
+    "stack states",
+)
+def optimizer_states(tensors: Tensors) -> Array:
+    sizes, shards = tensors.sizes, tensors.shards
+    on_card = np.where(tensors.offloaded, 0.0, float(not tensors.job.paged_optimizer))
+    states = sharded_elements(*tensors.learning, shards.optimizer, shards) * sizes.optimizer
+    states = states + tensors.held.adapters * sizes.adapter_optimizer / shards.optimizer
+    return _spread(states * on_card)
+
+
+@part(
+    "activations",
+    "layers x saved bytes per layer x micro-batches in flight, less the layer in its backward",
+    "operator graph; arXiv:2205.05198",
+)
+def saved_activations(tensors: Tensors) -> Array:
+    """Every stage holds the micro-batches in flight; all but the one in its backward stay whole."""
+    one, layers, in_flight, layouts = tensors.saved, tensors.layers, tensors.in_flight, tensors.layouts
+    first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
+    kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
+    first = one.kept * layers * np.maximum(in_flight - 1.0, 0.0) + one.checkpoint
+    return np.asarray(
+        _spread(kept + one.ends * tensors.has_head) * (FORWARD + LOSS)
+        + _spread(kept - one.kept + one.checkpoint) * LAST_LAYER
+        + _spread(first) * FIRST_LAYER
+    )
+
+
+@part(
+    "layer in its backward",
+    "its saved tensors not yet freed + fresh gradients + gradients of operator outputs, at their worst",
+    "operator graph, walked backwards",
+)
+def layer_in_backward(tensors: Tensors) -> Array:
+    model, shapes = tensors.job.model, tensors.shapes
+    # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it.
+    learns = float(model.tied_embeddings and tensors.job.method.learning.base)
+    tied = 2.0 * learns * tensors.held.embedding * tensors.sizes.gradient
+    at_the_end = _spread(tied + shapes.spread(shapes.inputs.residual_bytes)) * BACKWARD_END
+    return np.asarray(tensors.saved.backward_peak * LAYERS_BACKWARD + at_the_end)
+
+
+@part("logits and loss", "tokens x vocabulary / TP x bytes alive together", "stack's loss kernel")
+def logits_and_loss(tensors: Tensors) -> Array:
+    one, wide = tensors.saved, tensors.wide_logits
+    kept, live = ((loss + wide) * tensors.has_head for loss in (one.loss_kept, one.loss_live))
+    return np.asarray(_spread(kept) * FORWARD + _spread(live) * LOSS)
+
+
+@part("optimizer workspace", "temporaries of the multi-tensor update, one per learning element", "torch.optim foreach")
+def optimizer_workspace(tensors: Tensors) -> Array:
+    job, held, layouts = tensors.job, tensors.held, tensors.layouts
+    learning = held.base * tensors.base + held.adapters
+    multi_tensor = float(job.stack.memory.optimizer_transient == "multi-tensor")
+    # bitsandbytes updates a weight in one kernel, and so does an optimizer that runs in the backward.
+    in_one = "8bit" in job.optimizer or job.paged_optimizer
+    without = in_one | tensors.offloaded | updates_at_once(job, layouts)
+    workspace = np.where(without, 0.0, learning / tensors.shards.optimizer * multi_tensor * tensors.sizes.weight)
+    return _spread(workspace) * OPTIMIZER
+
+
+@part("communication buckets", "bucket of the data-parallel reduction, at most the gradients", "stack")
+def buckets(tensors: Tensors) -> Array:
+    """From the loss to the end of the backward."""
+    learning = tensors.held.base * tensors.base + tensors.held.adapters
+    bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
+    return _spread(bucket) * (tensors.layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """What sits on the card beside the tensors is computed from these; `level` is one of the stack's."""
+
+    job: Job
+    layouts: Layouts
+    tensors: Array
+    level: str
+
+
+@part("CUDA context", "per process", "measured 0.47 to 0.92 GiB on A100; typical and cautious values of the stack")
+def cuda_context(around: Around) -> Array:
+    return as_array(getattr(around.job.stack.memory.context_gib, around.level) * GIB).reshape(1, 1, 1)
+
+
+@part("NCCL buffers", "per communicator that the layout needs", "measured 0.5 to 1.5 GiB a group")
+def nccl_buffers(around: Around) -> Array:
+    layouts = around.layouts
+    groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
+    communicators = sum(np.asarray(group, dtype=float) for group in groups)
+    each = getattr(around.job.stack.memory.communicator_gib, around.level)
+    return np.asarray(communicators * each * GIB * np.ones((1, 1, 1)))
+
+
+@part("library workspaces", "cuBLAS and cuBLASLt", "PyTorch defaults, 32 MiB on Hopper")
+def library_workspaces(around: Around) -> Array:
+    return as_array(getattr(around.job.stack.memory.workspace_gib, around.level) * GIB).reshape(1, 1, 1)
+
+
+@part(
+    "allocator slack",
+    "share of the tensors that is reserved but not live",
+    "out-of-memory reports, 3.7 to 5 %",
+)
+def allocator_slack(around: Around) -> Array:
+    return np.asarray(around.tensors * getattr(around.job.stack.memory.slack_share, around.level))
+
+
+TENSOR_PARTS = (
+    weights,
+    cast_weights,
+    gathered_layers,
+    dequantised_layer,
+    adapters,
+    gradients,
+    optimizer_states,
+    saved_activations,
+    layer_in_backward,
+    logits_and_loss,
+    optimizer_workspace,
+)
+# Beside the tensors: what varies between runs of the same job.
+OVERHEAD_PARTS = (cuda_context, nccl_buffers, library_workspaces, allocator_slack)
+MEMORY_PARTS = (*TENSOR_PARTS, buckets, *OVERHEAD_PARTS)
