@@ -14,7 +14,7 @@ from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.static import decode_time, prefill_time, static_batch
 from xe_sizer.serving.steady import steady
-from xe_sizer.serving.step import PARTS, StepTime, Work, step_time
+from xe_sizer.serving.step import STEP_PARTS, StepTime, Work, step_time
 from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import engine_names, load_engine
 
@@ -37,7 +37,7 @@ def without_window(made: ServingJob) -> ServingJob:
 def test_the_parts_are_the_step_and_the_modules_its_kernels(name: str) -> None:
     made, placements = job(name, server="dell-xe9680-h100"), ReplicaLayouts.of(tp=[1, 2, 8], pp=[1, 1, 2])
     found = step_time(made, placements, Work(decodes=7, decode_past=900, prefills=2, prefill_tokens=300))
-    assert set(found.parts) == set(PARTS)
+    assert set(found.parts) == {part.name for part in STEP_PARTS}
     assert all(np.all(value >= 0) for value in found.parts.values())
     assert np.allclose(found.total_s, sum(found.parts.values()), rtol=1e-12)
     kernels = ("linear layers", "attention", "memory-bound operators", "head and sampling")
@@ -78,7 +78,7 @@ def test_many_steps_at_once_equal_each_alone(name: str) -> None:
     for index in range(len(tp)):
         work = Work(**{key: float(values[index]) for key, values in loads.items()})
         alone = step_time(made, ReplicaLayouts.of(tp=tp[index], pp=pp[index]), work)
-        for part in PARTS:
+        for part in (each.name for each in STEP_PARTS):
             assert np.broadcast_to(together.parts[part], 5)[index] == pytest.approx(
                 float(np.broadcast_to(alone.parts[part], 1)[0]), rel=1e-13, abs=1e-18
             ), part

@@ -6,8 +6,9 @@ itself. A pure prefill or a pure decode is a step of which the other part is emp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,39 +19,15 @@ from xe_sizer.graph.transformer import embedding_operators, layer_operators, sam
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
+from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
 
-PARTS = (
-    "linear layers",
-    "attention",
-    "memory-bound operators",
-    "head and sampling",
-    "tensor-parallel communication",
-    "expert-parallel communication",
-    "pipeline communication",
-    "host",
-)
 MATMUL = "t0 + (a^p + b^p)^(1/p), a = 2 m n k / (e_f peak), b = bytes of weights and activations / (e_b bandwidth)"
 LAWS = "operator laws of the accelerator"
 NETWORK = "collective laws of the server, with the engine's own start-up time"
 
-FORMULAS: dict[str, tuple[str, str]] = {
-    "linear layers": (MATMUL, LAWS),
-    "attention": (
-        "prompts: t0 + F (1 + s0/s) / (e peak) + bytes / bandwidth; decoding: t0 + KV bytes / (e bandwidth)", LAWS
-    ),
-    "memory-bound operators": ("floor of a launch + bytes / (efficiency x bandwidth)", LAWS),
-    "head and sampling": ("product with the vocabulary, and the logits as memory traffic", LAWS),
-    "tensor-parallel communication": ("alpha + c sqrt(MB f) + bytes f / B, f = 2 (n - 1) / n, twice a layer", NETWORK),
-    "expert-parallel communication": ("alpha + c sqrt(MB f) + bytes f / B, f = (n - 1) / n, twice a layer", NETWORK),
-    "pipeline communication": ("alpha + bytes of the hidden state / B, from stage to stage", NETWORK),
-    "host": (
-        "time of a step + sequences x time of one + launches that no graph replays and no kernel hides", "the engine"
-    ),
-}  # fmt: skip
-"""Part of a step (PARTS) -> formula and source."""
-
+HEAD, PRODUCTS, MIXING, MOVING = "head", "products", "mixing", "moving"
 NOTHING_LEARNS = Learning(base=False)
 
 
@@ -83,14 +60,155 @@ class StepTime:
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
-    """A step's operators with their rank, and what else is counted: tokens, sequences and decodes of one rank."""
+class EngineStep:
+    """What the parts of a step are computed from: the operators of one rank, tokens, sequences, decodes.
 
+    layers, ends : operators of the layers, and of embedding and head
+    sequences : of one group; pure_decode : 1 where no prompt runs, else 0; both of the shape of `rank`
+    """
+
+    job: ServingJob
+    placements: ReplicaLayouts
     layers: tuple[Operator, ...]
     ends: tuple[Operator, ...]
     rank: RankShape
     sequences: Array
     pure_decode: Array
+
+    @property
+    def zeros(self) -> Array:
+        return np.zeros(self.rank.tp.shape)
+
+    @cached_property
+    def times(self) -> tuple[tuple[Operator, Array], ...]:
+        """Operators with the seconds that they take in all layers of the fullest stage."""
+        fullest = _fullest_stage(self.job, self.placements)
+        layers = operator_times(self.layers, self.job.device, backward=False)
+        ends = operator_times(self.ends, self.job.device, backward=False)
+        return (
+            *((time.operator, fullest * time.forward_s) for time in layers),
+            *((time.operator, np.ones(1) * time.forward_s) for time in ends),
+        )
+
+    @cached_property
+    def kernels_s(self) -> dict[str, Array]:
+        """Seconds by what the kernels do: head, products, mixing or moving."""
+        return self._summed_by(_kind)
+
+    @property
+    def modules_s(self) -> dict[str, Array]:
+        """Seconds by module of the model."""
+        return self._summed_by(lambda operator: operator.module)
+
+    def _summed_by(self, key: Callable[[Operator], str]) -> dict[str, Array]:
+        sums: dict[str, Array] = {}
+        for operator, seconds in self.times:
+            name = key(operator)
+            sums[name] = sums.get(name, self.zeros) + seconds
+        return sums
+
+    @cached_property
+    def exchanges_s(self) -> dict[str, tuple[Array, Array]]:
+        """Seconds of the exchanges inside the layers by parallel group; nothing where they are hidden."""
+        if self.job.efficiency.hides_exchanges:
+            return {}
+        operators, efficiency = (*self.layers, *self.ends), self.job.engine.efficiency.collectives
+        return exchange_times(operators, self.rank, self.job.network, efficiency, backward=False)
+
+    def exchange_s(self, group: str) -> Array:
+        return self.exchanges_s[group][0] if group in self.exchanges_s else self.zeros
+
+
+def _kind(operator: Operator) -> str:
+    if operator.module == "head":
+        return HEAD
+    if isinstance(operator, Matmul):
+        return PRODUCTS
+    return MIXING if isinstance(operator, Attention | Scan) else MOVING
+
+
+@part("linear layers", MATMUL, LAWS)
+def linear_layers(step: EngineStep) -> Array:
+    return step.kernels_s.get(PRODUCTS, step.zeros)
+
+
+@part(
+    "attention",
+    "prompts: t0 + F (1 + s0/s) / (e peak) + bytes / bandwidth; decoding: t0 + KV bytes / (e bandwidth)",
+    LAWS,
+)
+def attention(step: EngineStep) -> Array:
+    return step.kernels_s.get(MIXING, step.zeros)
+
+
+@part("memory-bound operators", "floor of a launch + bytes / (efficiency x bandwidth)", LAWS)
+def memory_bound_operators(step: EngineStep) -> Array:
+    return step.kernels_s.get(MOVING, step.zeros)
+
+
+@part("head and sampling", "product with the vocabulary, and the logits as memory traffic", LAWS)
+def head_and_sampling(step: EngineStep) -> Array:
+    return step.kernels_s.get(HEAD, step.zeros)
+
+
+@part("tensor-parallel communication", "alpha + c sqrt(MB f) + bytes f / B, f = 2 (n - 1) / n, twice a layer", NETWORK)
+def tensor_parallel(step: EngineStep) -> Array:
+    return step.exchange_s("tp")
+
+
+@part("expert-parallel communication", "alpha + c sqrt(MB f) + bytes f / B, f = (n - 1) / n, twice a layer", NETWORK)
+def expert_parallel(step: EngineStep) -> Array:
+    return step.exchange_s("ep")
+
+
+@part("pipeline communication", "alpha + bytes of the hidden state / B, from stage to stage", NETWORK)
+def pipeline(step: EngineStep) -> Array:
+    job, placements = step.job, step.placements
+    if job.efficiency.hides_exchanges:
+        return step.zeros
+    message = step.rank.tokens * job.model.hidden * job.element_bytes
+    near = np.where(placements.gpus <= job.network.node_ranks, 2.0, 1.0)
+    once = collective_time_s(POINT_TO_POINT, message, 2.0, near, job.network)
+    return np.asarray((as_array(placements.pp) - 1.0) * once)
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A step, and the seconds that the accelerator has something to do in it."""
+
+    step: EngineStep
+    device_s: Array
+
+
+@part(
+    "host",
+    "time of a step + sequences x time of one + launches that no graph replays and no kernel hides",
+    "the engine",
+)
+def host(waiting: Waiting) -> Array:
+    """What the accelerator waits for: kernels that start slower than they run, and the engine between two steps."""
+    step, job, engine = waiting.step, waiting.step.job, waiting.step.job.engine
+    if job.efficiency.fixed:
+        return step.zeros
+    launches = sum(launch_counts(operators)[0] for operators in (step.layers, step.ends))
+    launches += _narrow_launches(job, step.layers)
+    waits = exposed_launch_time_s(launches, engine.launch_s, waiting.device_s)
+    replayed = step.pure_decode if engine.host.graphs else 0.0
+    parallel_s = engine.parallel_step_s * (step.placements.gpus > 1)
+    between = engine.step_s + parallel_s + engine.sequence_s * step.sequences
+    return np.asarray(waits * (1.0 - replayed) + between)
+
+
+DEVICE_PARTS = (
+    linear_layers,
+    attention,
+    memory_bound_operators,
+    head_and_sampling,
+    tensor_parallel,
+    expert_parallel,
+    pipeline,
+)
+STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
 
 
 def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTime:
@@ -105,26 +223,10 @@ def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTi
     StepTime, arrays of the shape that placements and work broadcast to, seconds [s]; zero where there is no work
     """
     step = _step(job, placements, work)
-    fullest = _fullest_stage(job, placements)
-    times = [(time, fullest) for time in operator_times(step.layers, job.device, backward=False)]
-    times += [(time, np.ones(1)) for time in operator_times(step.ends, job.device, backward=False)]
-    shape = step.rank.tp.shape
-    parts = {name: np.zeros(shape) for name in PARTS}
-    modules: dict[str, Array] = {}
-    for time, share in times:
-        part, module, seconds = _part_of(time.operator), time.operator.module, share * time.forward_s
-        parts[part] = parts[part] + seconds
-        modules[module] = modules.get(module, np.zeros(shape)) + seconds
-    efficiency = job.engine.efficiency.collectives
-    exchanged = exchange_times((*step.layers, *step.ends), step.rank, job.network, efficiency, backward=False)
-    if not job.efficiency.hides_exchanges:
-        parts["tensor-parallel communication"] = parts["tensor-parallel communication"] + exchanged["tp"][0]
-        parts["expert-parallel communication"] = parts["expert-parallel communication"] + exchanged["ep"][0]
-        parts["pipeline communication"] = _pipeline_s(job, placements, step)
-    if not job.efficiency.fixed:
-        parts["host"] = _host_s(job, placements, step, np.asarray(sum(parts.values())))
+    parts = computed(DEVICE_PARTS, step)
+    parts |= computed((host,), Waiting(step, np.asarray(sum(parts.values()))))
     busy = step.rank.batch > 0
-    return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, modules)
+    return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step.modules_s)
 
 
 def _fullest_stage(job: ServingJob, placements: ReplicaLayouts) -> Array:
@@ -133,15 +235,7 @@ def _fullest_stage(job: ServingJob, placements: ReplicaLayouts) -> Array:
     return np.asarray(np.ceil(job.model.layers / stages) * stages / job.model.layers)
 
 
-def _part_of(operator: Operator) -> str:
-    if operator.module == "head":
-        return "head and sampling"
-    if isinstance(operator, Matmul):
-        return "linear layers"
-    return "attention" if isinstance(operator, Attention | Scan) else "memory-bound operators"
-
-
-def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> _Step:
+def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep:
     names = ("decodes", "decode_past", "decode_tokens", "prefills", "prefill_tokens", "prefill_past")
     arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(getattr(work, name)) for name in names))
     tp, decodes, past, each, prefills, tokens, before = arrays
@@ -170,7 +264,15 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> _Step:
         *embedding_operators(flat),
         *sampling_operators(_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),
     )
-    return _Step(tuple(layers), ends, flat.rank, decodes + prefills, (prefills == 0).astype(float))
+    return EngineStep(
+        job=job,
+        placements=placements,
+        layers=tuple(layers),
+        ends=ends,
+        rank=flat.rank,
+        sequences=decodes + prefills,
+        pure_decode=(prefills == 0).astype(float),
+    )
 
 
 def _own_kind(operator: Operator) -> bool:
@@ -218,25 +320,6 @@ def _widening_bytes(job: ServingJob, rank: RankShape) -> Array:
         return np.zeros(rank.tp.shape)
     narrow = job.engine.narrow_kernel(job.scheme.weights.name)
     return np.asarray(narrow.traffic_bytes * (rank.tokens >= narrow.widened_rows), dtype=np.float64)
-
-
-def _pipeline_s(job: ServingJob, placements: ReplicaLayouts, step: _Step) -> Array:
-    """Sends of the hidden state from stage to stage [s]."""
-    message = step.rank.tokens * job.model.hidden * job.element_bytes
-    stages = as_array(placements.pp)
-    near = np.where(placements.gpus <= job.network.node_ranks, 2.0, 1.0)
-    once = collective_time_s(POINT_TO_POINT, message, 2.0, near, job.network)
-    return np.asarray((stages - 1.0) * once)
-
-
-def _host_s(job: ServingJob, placements: ReplicaLayouts, step: _Step, device_s: Array) -> Array:
-    """What the accelerator waits for: kernels that start slower than they run, and the engine between two steps [s]."""
-    engine = job.engine
-    launches = sum(launch_counts(ops)[0] for ops in (step.layers, step.ends)) + _narrow_launches(job, step.layers)
-    waits = exposed_launch_time_s(launches, engine.launch_s, device_s)
-    replayed = step.pure_decode if engine.host.graphs else 0.0
-    between = engine.step_s + engine.parallel_step_s * (placements.gpus > 1) + engine.sequence_s * step.sequences
-    return np.asarray(waits * (1.0 - replayed) + between)
 
 
 def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:

@@ -34,7 +34,7 @@ from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import cache_bytes, margin, serve_memory, shortage
 from xe_sizer.serving.queueing import HIGHEST_LOAD
 from xe_sizer.serving.sizing import ServingEstimate, size
-from xe_sizer.serving.step import FORMULAS, StepTime
+from xe_sizer.serving.step import STEP_PARTS, StepTime
 from xe_sizer.serving.uncertainty import Quantity, span
 from xe_sizer.serving.warnings import warnings_of
 from xe_sizer.units import GIB, HOUR_S, rounded
@@ -262,10 +262,8 @@ def _phase(step: StepTime) -> Phase:
     return Phase(
         seconds=whole,
         components=tuple(
-            TimeComponent(
-                name=name, seconds=value, share=value / whole, formula=FORMULAS[name][0], source=FORMULAS[name][1]
-            )
-            for name, value in seconds.items()
+            TimeComponent(name=name, seconds=value, share=value / whole, formula=part.formula, source=part.source)
+            for part, (name, value) in zip(STEP_PARTS, seconds.items(), strict=True)
             if value > 0
         ),
         modules=tuple(PhaseModule(name=name, seconds=float(value[0])) for name, value in step.modules.items()),

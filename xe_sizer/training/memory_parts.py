@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import logits_per_rank
-from xe_sizer.laws.parts import part
+from xe_sizer.laws.parts import Part, part
 from xe_sizer.training.activations import Activations, activations, micro_batches_in_flight
 from xe_sizer.training.job import FLOAT32, Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
@@ -355,4 +355,4 @@ TENSOR_PARTS = (
 )
 # Beside the tensors: what varies between runs of the same job.
 OVERHEAD_PARTS = (cuda_context, nccl_buffers, library_workspaces, allocator_slack)
-MEMORY_PARTS = (*TENSOR_PARTS, buckets, *OVERHEAD_PARTS)
+MEMORY_PARTS: tuple[Part[Tensors] | Part[Around], ...] = (*TENSOR_PARTS, buckets, *OVERHEAD_PARTS)
