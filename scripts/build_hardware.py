@@ -70,6 +70,10 @@ def gpu_profile(row: Row, laws: dict[str, Value], read_on: str) -> dict[str, Val
         "tdp_w": number(row["tdp_w"]),
         **host_link(row),
         "link": link(row),
+        "usual_node": usual_node(row["id"]),
+        "suggested": True if row["id"] in extra.SUGGESTED else None,
+        "lends_to": extra.LENDS_TO.get(row["id"]),
+        "borrows_from": extra.BORROWS_FROM.get(row["id"]),
         "laws": laws,
         "assumed": assumed,
         "source": source(row["source"], read_on),
@@ -124,6 +128,12 @@ def link(row: Row) -> dict[str, Value]:
         kind = f"nvlink{version[1] or '4'}"
     bridge = "-bridge" if "bridge" in text else ""
     return {"kind": f"{kind}{bridge}", "one_way_gb_per_s": number(row["scaleup_onedir_gbs"])}
+
+
+def usual_node(name: str) -> dict[str, Value]:
+    """The node that it usually comes in, where that differs from the usual one of its link."""
+    rate = extra.NIC_GBIT_PER_S.get(generation(name))
+    return without_empty({**extra.USUAL_NODES.get(name, {}), "nic_gbit_per_s": rate})
 
 
 # --- laws ------------------------------------------------------------

@@ -324,6 +324,30 @@ STREAMING = {  # share of the bandwidth, and whose smallest kernels give the flo
     "l40s": (0.82, ("l40s", "trtllm/1.3.0rc20")),
 }
 
+# What nodes of a generation usually had for each accelerator; 400 Gbit/s where nothing stands here.
+NIC_GBIT_PER_S = {"volta": 100, "ampere": 200, "cdna2": 200, "trainium": 100}
+USUAL_NODES: dict[str, dict[str, object]] = {
+    "gh200-96gb": {"scale_up": "none", "gpus": 1},
+    "gh200-144gb": {"scale_up": "none", "gpus": 1},
+    "gb200": {"gpus": 72},  # one NVLink domain a rack
+    "gb300": {"gpus": 72},
+}
+# Sold in the same form, by growing memory.
+SUGGESTED = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
+# GeForce and RTX parts of the Blackwell generation run Ada's kind of tensor-core instructions, not those of the
+# data-centre parts.
+LENDS_TO: dict[str, dict[str, object]] = {
+    "a100-sxm-80gb": {"generations": ["volta", "turing", "ampere"]},
+    "l40s": {"generations": ["ada", "blackwell-rtx"]},
+    "h100-sxm-80gb": {"generations": ["hopper"], "others": True},
+    "b200": {"generations": ["blackwell"]},
+    "mi300x": {"generations": ["cdna2", "cdna3"], "vendors": ["AMD"]},
+    "mi355x": {"generations": ["cdna4"]},
+    "gaudi2": {"generations": ["gaudi2"]},
+    "gaudi3": {"generations": ["gaudi3"], "vendors": ["Intel"]},
+}
+BORROWS_FROM = dict.fromkeys(("mi300x", "mi355x", "gaudi2", "gaudi3"), "h100-sxm-80gb")
+
 FABRICS = (  # first matching beginning of the topology's description
     ("nvswitch", "nvswitch"),
     ("nvlink5 nvswitch", "nvswitch"),

@@ -72,7 +72,7 @@ SERVER_SLIPS = {
     "key": Slip("scale_out", "scaleout", "6:1", "unknown key 'scaleout'", "'scale_out'"),
     "gpu": Slip("h100-sxm-80gb", "h100-sxm-8gb", "3:6", "unknown gpu 'h100-sxm-8gb'", "'h100-sxm-80gb'"),
     "no GPUs": Slip("gpus: 8", "gpus: 0", "4:7", "must be greater than 0"),
-    "fabric": Slip("nvswitch", "nvswich", "5:18", "must be one of", "'nvswitch'"),
+    "fabric": Slip("nvswitch", "nvswich", "5:18", "unknown fabric 'nvswich'", "'nvswitch'"),
     "negative memory": Slip("2048", "-2048", "7:19", "must be greater than 0"),
     "bit/s for Gbit/s": Slip("400", "400000000000", "6:34", "must be at most 1000000"),
 }

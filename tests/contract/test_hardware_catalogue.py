@@ -7,10 +7,11 @@ import pytest
 
 from xe_sizer.laws.collectives import collective_time_s
 from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.laws.network import network
 from xe_sizer.profiles.gpu import load_gpu_profile
 from xe_sizer.profiles.gpu_schema import OPERATIONS
-from xe_sizer.profiles.registry import Registry, built_in_folder, donors_of
-from xe_sizer.profiles.server import bare_server, load_server_profile, network
+from xe_sizer.profiles.registry import Registry, built_in_folder
+from xe_sizer.profiles.server import load_server_profile
 
 REGISTRY = Registry()
 GPUS = REGISTRY.names("gpu")
@@ -84,7 +85,7 @@ def test_borrowed_laws_are_marked(name):
         assert part.laws.assumed is None
         return
     donors = part.laws.assumed.split(", ")
-    assert set(donors) <= set(donors_of(profile))
+    assert set(donors) <= set(REGISTRY.donors_of(name))
     assert all(any(f"laws of {donor}" in text for text in part.assumptions) for donor in donors)
 
 
@@ -123,7 +124,7 @@ def test_network_of_server(name):
 
 @pytest.mark.parametrize("name", GPUS)
 def test_bare_server(name):
-    node = bare_server(gpu(name), 8)
+    node = REGISTRY.bare_server(gpu(name), 8)
     assert node.assumptions
     assert (node.scale_up == "none") == (node.accelerators == 1)
     check_network(node)

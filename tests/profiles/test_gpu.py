@@ -1,13 +1,19 @@
 """Accelerator profiles: checks of the file, conversion, and laws completed from donors."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.gpu import accelerator, load_gpu_profile, pcie_bytes_per_s
+from xe_sizer.laws.hardware import Accelerator
+from xe_sizer.profiles import gpu
+from xe_sizer.profiles.gpu import load_gpu_profile, pcie_bytes_per_s
 from xe_sizer.profiles.gpu_schema import GpuProfile, Pcie
+from xe_sizer.profiles.registry import Registry
+
+LINK = Registry().fabric("nvlink4")
 
 GOOD = """\
 name: new-gpu
@@ -41,6 +47,10 @@ peak_tflops: {bf16: 100, fp8: 200}
 pcie: {gen: 4, lanes: 8}
 source: {title: a data sheet}
 """
+
+
+def accelerator(profile: GpuProfile, donors: Sequence[GpuProfile] = ()) -> Accelerator:
+    return gpu.accelerator(profile, LINK, donors)
 
 
 def load(tmp_path: Path, text: str, name: str = "new-gpu") -> GpuProfile:

@@ -139,8 +139,57 @@ def test_built_in_folder_prefers_the_installed_catalogue(tmp_path, monkeypatch):
     assert built_in_folder() == package / "catalogue"
 
 
-def test_donors_exist_and_are_complete():
-    registry = Registry()
-    for donors in (*module.DONORS.values(), *module.VENDOR_DONORS.values(), module.LAST_DONORS):
-        assert registry.accelerator(donors[-1]).laws.assumed is None
-        assert all(name in registry.names("gpu") for name in donors)
+@pytest.mark.parametrize(
+    ("gpu", "donors"),
+    [
+        ("v100-sxm-32gb", ("a100-sxm-80gb",)),
+        ("l40", ("l40s",)),
+        ("rtx-5090", ("l40s",)),
+        ("gb200", ("b200",)),
+        ("mi250", ("mi300x", "h100-sxm-80gb")),
+        ("h100-sxm-80gb", ()),
+        ("mi350x", ("mi355x", "h100-sxm-80gb")),
+        ("gaudi2", ("h100-sxm-80gb",)),
+        ("tpu-v5p", ("h100-sxm-80gb",)),
+    ],
+)
+def test_laws_are_lent_by_generation_then_vendor(gpu, donors):
+    assert Registry().donors_of(gpu) == donors
+    assert not donors or Registry().accelerator(donors[-1]).laws.assumed is None
+
+
+@pytest.mark.parametrize(
+    ("vendor", "donors"), [("AMD", ("mi300x", "h100-sxm-80gb")), ("Intel", ("gaudi3", "h100-sxm-80gb")),
+                           ("NVIDIA", ("h100-sxm-80gb",)), ("ACME", ("h100-sxm-80gb",))],
+)  # fmt: skip
+def test_a_new_generation_borrows_from_its_vendor_then_from_whoever_lends_to_any(tmp_path, vendor, donors):
+    text = MINE.replace("hopper", "brand-new").replace("NVIDIA", vendor)
+    (tmp_path / "my-gpu.yaml").write_text(text)
+    assert Registry([tmp_path]).donors_of("my-gpu") == donors
+
+
+def test_a_gpu_of_a_users_folder_lends_to_its_generation(tmp_path):
+    h100 = Registry().path("gpu", "h100-sxm-80gb").read_text()
+    lender = h100.replace("h100-sxm-80gb", "big").replace("generation: hopper", "generation: rubin")
+    (tmp_path / "big.yaml").write_text(lender.replace("[hopper]", "[rubin]"))
+    (tmp_path / "my-gpu.yaml").write_text(MINE.replace("hopper", "rubin"))
+    assert Registry([tmp_path]).accelerator("my-gpu").laws.assumed == "big"
+
+
+def test_a_gpu_may_name_its_lender(tmp_path):
+    (tmp_path / "my-gpu.yaml").write_text(MINE + "borrows_from: b200\n")
+    assert Registry([tmp_path]).accelerator("my-gpu").laws.assumed == "b200"
+    (tmp_path / "my-gpu.yaml").write_text(MINE + "borrows_from: b2000\n")
+    assert "my-gpu.yaml:9:15: unknown gpu 'b2000'" in problem(Registry([tmp_path]).accelerator, "my-gpu")
+
+
+def test_advice_proposes_what_is_marked_by_memory(tmp_path):
+    shipped = Registry().suggested_gpus()
+    assert shipped == ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
+    (tmp_path / "my-gpu.yaml").write_text(MINE.replace("memory_gib: 40", "memory_gib: 150") + "suggested: true\n")
+    assert Registry([tmp_path]).suggested_gpus() == (*shipped[:3], "my-gpu", *shipped[3:])
+
+
+def test_a_broken_file_that_nobody_names_disturbs_nothing(tmp_path):
+    (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe peak_tflops")
+    assert Registry([tmp_path]).accelerator("l40").laws.assumed == "l40s"

@@ -7,8 +7,9 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.laws.network import network
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.server import bare_server, load_server_profile, network, server
+from xe_sizer.profiles.server import load_server_profile, server
 
 REGISTRY = Registry()
 GOOD = """\
@@ -33,8 +34,8 @@ def h100() -> Accelerator:
 def load(tmp_path: Path, text: str, gpu: Accelerator) -> Server:
     path = tmp_path / "box.yaml"
     path.write_text(text)
-    profile, _ = load_server_profile(path)
-    return server(profile, gpu)
+    profile, document = load_server_profile(path)
+    return server(profile, gpu, REGISTRY.fabric, document.locate)
 
 
 def all_reduce_bus(node: Server, ranks: int) -> float:
@@ -117,8 +118,8 @@ def test_pairs_use_the_bridge_and_more_ranks_the_bus():
     assert all_reduce_bus(node, 4) == pytest.approx(0.41 * 63e9, rel=1e-3)
 
 
-def test_cards_without_peer_to_peer_are_slower_on_the_same_bus(h100):
-    with_peers = bare_server(replace(h100, link=None, laws=replace(h100.laws, collectives={})), 8)
+def test_cards_without_peer_to_peer_are_slower_on_the_same_bus():
+    with_peers = REGISTRY.bare_server(replace(REGISTRY.accelerator("rtx-4090"), peer_to_peer=True), 8)
     without = replace(with_peers, accelerator=replace(with_peers.accelerator, peer_to_peer=False))
     for ranks in (2, 4, 8):
         assert all_reduce_bus(without, ranks) < all_reduce_bus(with_peers, ranks)
@@ -145,6 +146,6 @@ def test_cube_mesh_gives_small_groups_fewer_links():
     ],
 )
 def test_bare_server(gpu, count, node, scale_up):
-    built = bare_server(REGISTRY.accelerator(gpu), count)
+    built = REGISTRY.bare_server(REGISTRY.accelerator(gpu), count)
     assert (built.accelerators, built.scale_up) == (node, scale_up)
     assert any("no server named" in text for text in built.assumptions)

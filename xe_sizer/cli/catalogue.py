@@ -72,7 +72,7 @@ def _entry(registry: Registry, kind: str, name: str) -> Entry:
     assumed = figures["scale_out.gbit_per_s"] is None
     if assumed:
         gpu = registry.accelerator(figures["gpu"])
-        usual = usual_scale_out(gpu, figures["gpus"], figures["scale_up.kind"])
+        usual = usual_scale_out(gpu, figures["gpus"], registry.fabric(figures["scale_up.kind"]).node_fabric())
         figures |= {"scale_out.nics": usual.nics, "scale_out.gbit_per_s": usual.gbit_per_s}
     return Entry(kind, name, figures | {"scale_out.nics": figures["scale_out.nics"] or 1, _ASSUMED: assumed})
 

@@ -14,11 +14,9 @@ from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu_schema import Source
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import (
-    RACK_ACCELERATORS,
     ScaleOut,
     ScaleUp,
     ServerProfile,
-    bare_server,
     server,
     usual_scale_out,
 )
@@ -35,6 +33,7 @@ FABRICS = (
 )
 LEAST_NIC_GBIT_PER_S = 25.0  # slower ports manage the node
 CUBE_MESH_QUAD = 4
+RACK_ACCELERATORS = 72  # GB200 and GB300: one NVLink domain a rack
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     gpu, assumed = _accelerator(record.gpu or "", registry)
     text = _link_text(record.interconnect)
     scale_up = _scale_up(text["intra"], gpu)
-    usual = bare_server(gpu, record.gpus_per_node or record.gpus or 8)
+    usual = registry.bare_server(gpu, record.gpus_per_node or record.gpus or 8)
     per_node = record.gpus_per_node
     rack = usual.accelerators >= RACK_ACCELERATORS
     several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
@@ -70,8 +69,8 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     if count == usual.accelerators and scale_up is None and scale_out is None and fabric is None:
         return Hardware(f"{usual.name}", usual, assumed)
     kind: Any = scale_up or usual.scale_up
-    network = scale_out or _of_fabric(usual_scale_out(gpu, count, kind), fabric)
-    node = _node(gpu, count, kind, network)
+    network = scale_out or _of_fabric(usual_scale_out(gpu, count, registry.fabric(kind).node_fabric()), fabric)
+    node = _node(gpu, count, kind, network, registry)
     words = f"{network.nics}x {network.gbit_per_s:g} Gbit per s {network.fabric or ''}".strip()
     return Hardware(f"{count}x {gpu.name}, {node.scale_up}, {words}", node, assumed)
 
@@ -144,7 +143,7 @@ def _scale_out(text: str, fabric: Any) -> ScaleOut | None:
     return ScaleOut(gbit_per_s=max(rates), fabric=fabric) if rates and "gb/s;" not in text else None
 
 
-def _node(gpu: Accelerator, count: int, scale_up: Any, scale_out: ScaleOut) -> Server:
+def _node(gpu: Accelerator, count: int, scale_up: Any, scale_out: ScaleOut, registry: Registry) -> Server:
     """A node of so many accelerators; four V100 are all joined with each other, eight are not."""
     kind = scale_up
     if count == 1:
@@ -162,4 +161,4 @@ def _node(gpu: Accelerator, count: int, scale_up: Any, scale_out: ScaleOut) -> S
         source=Source(gpu.source),
         scale_out=scale_out,
     )
-    return server(profile, gpu)
+    return server(profile, gpu, registry.fabric)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.collectives import CollectiveLaw
@@ -14,6 +15,70 @@ from xe_sizer.laws.matmul import MatmulLaw
 
 # Where no accelerator of the kind was measured: between the kernels of A100 and H100.
 DEFAULT_DECODE = DecodeLaw(10e-6, 0.85, source="between the kernels of A100 and H100; assumed")
+
+
+Topology = Literal["single", "host", "pairs", "mesh", "groups", "switch"]
+"""How a node joins its accelerators: one alone; over the host's bus; in bridged pairs, over the bus beyond them; each
+to each other one; by links that lead to groups of 2, 4 and 8; through switches, or as if."""
+
+
+@dataclass(frozen=True)
+class BusShares:
+    """What 2, 4 and 8 ranks reach on a host's bus: shares of its one-way rate [-], and latencies [s]."""
+
+    peer_to_peer: tuple[float, ...]
+    through_host: tuple[float, ...]
+    latency_s: tuple[float, ...]
+    send_latency_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class NodeFabric:
+    """What joins the accelerators of a node.
+
+    bus : where ranks meet on the host's bus
+    group_shares : of an accelerator's links, that lead to the others of a group of 2, 4 and 8 [-]
+    nic_per_accelerator : such nodes usually have a NIC for each accelerator, else one in all
+    reduces : the switch reduces
+    measured_behind_switch : collectives of its accelerators were measured with every pair at full rate
+    custom_all_reduce : an inference engine's own all-reduce works on it
+    """
+
+    name: str
+    topology: Topology
+    nic_per_accelerator: bool
+    bus: BusShares | None = None
+    group_shares: tuple[float, ...] = ()
+    reduces: bool = False
+    measured_behind_switch: bool = False
+    custom_all_reduce: bool = False
+
+    @property
+    def on_bus(self) -> bool:
+        """Whether ranks meet on the host's bus, some or all of them."""
+        return self.bus is not None
+
+
+@dataclass(frozen=True)
+class LinkShares:
+    """What ranks reach over an accelerator's own link: shares of its one-way rate [-], latencies at 2, 4 and 8 [s].
+
+    `switch_all_reduce` is for 8 ranks and more behind a switch that reduces.
+    """
+
+    ring: float
+    switch_all_reduce: float
+    send: float
+    latency_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class UsualNode:
+    """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s]."""
+
+    scale_up: str
+    accelerators: int
+    nic_gbit_per_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +115,8 @@ class Accelerator:
     tdp_w: float | None
     pcie_bytes_per_s: float
     link: Link | None
+    link_shares: LinkShares  # of a link that nobody measured, where it has none
+    usual_node: UsualNode
     laws: Laws
     assumptions: tuple[str, ...] = ()
     source: str = ""
@@ -60,16 +127,14 @@ class Accelerator:
 class Server:
     """One node: accelerators, how they are joined, and what leads out of the node.
 
-    `scale_up` is the kind of fabric inside the node: nvswitch, nvlink-mesh, nvlink-cube-mesh, nvlink-pairs,
-    xgmi-mesh, roce-mesh, neuronlink, ici, pcie or none (a single accelerator). `scale_out_bytes_per_s` is the
-    line rate of all NICs of the node together, one direction; `scale_out_efficiency` the share that large
-    messages reach, `scale_out_alpha_s` the latency of one step between nodes.
+    `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
+    the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes.
     """
 
     name: str
     accelerator: Accelerator
     accelerators: int
-    scale_up: str
+    fabric: NodeFabric
     scale_up_one_way_bytes_per_s: float
     pcie_bytes_per_s: float
     scale_out_bytes_per_s: float
@@ -77,7 +142,12 @@ class Server:
     power_w: float | None
     price_per_hour: float | None
     price_currency: str
+    scale_out_efficiency: float
+    scale_out_alpha_s: float
     assumptions: tuple[str, ...] = ()
     source: str = ""
-    scale_out_efficiency: float = 0.88
-    scale_out_alpha_s: float = 25e-6
+
+    @property
+    def scale_up(self) -> str:
+        """Name of the fabric inside the node."""
+        return self.fabric.name

@@ -6,8 +6,9 @@ from pathlib import Path
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.collectives import CollectiveLaw
-from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link
+from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.profiles.fabric import FabricProfile
 from xe_sizer.profiles.gpu_schema import (
     KERNEL_FAMILIES,
     OPERATIONS,
@@ -20,7 +21,7 @@ from xe_sizer.profiles.gpu_schema import (
     MemoryBoundProfile,
     Pcie,
 )
-from xe_sizer.profiles.source import Document, convert, load_yaml
+from xe_sizer.profiles.source import Document, convert, load_yaml, name_problems
 from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
 
 # One direction, one lane, after line coding: 8 GT/s x 128/130 in generation 3, then doubling.
@@ -41,14 +42,6 @@ def load_gpu_profile(path: Path) -> GpuProfile:
     if problems:
         raise InputError(problems)
     return profile
-
-
-def name_problems(name: str, document: Document) -> list[Problem]:
-    """A profile is found by its file's name, so the name inside must be the same."""
-    if name == document.path.stem:
-        return []
-    message = f"name is '{name}' but the file is '{document.path.name}'"
-    return [Problem(message, document.locate(("name",)), "give both the same name")]
 
 
 def _general_problems(profile: GpuProfile, document: Document) -> list[Problem]:
@@ -101,8 +94,8 @@ def pcie_bytes_per_s(pcie: Pcie) -> float:
     return PCIE_LANE_BYTES_PER_S[pcie.gen] * pcie.lanes
 
 
-def accelerator(profile: GpuProfile, donors: Sequence[GpuProfile] = ()) -> Accelerator:
-    """The accelerator in SI units; laws that it lacks come from the first donor that has them.
+def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuProfile] = ()) -> Accelerator:
+    """The accelerator in SI units, with its link; laws that it lacks come from the first donor that has them.
 
     Raises
     ------
@@ -119,11 +112,19 @@ def accelerator(profile: GpuProfile, donors: Sequence[GpuProfile] = ()) -> Accel
         tdp_w=profile.tdp_w,
         pcie_bytes_per_s=_host_rate_bytes_per_s(profile),
         link=Link(profile.link.kind, profile.link.one_way_gb_per_s * GIGA) if profile.link else None,
+        link_shares=link.link_shares(),
+        usual_node=_usual_node(profile, link),
         laws=laws,
         assumptions=(*profile.assumed, *assumptions),
         source=profile.source.title,
         peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
     )
+
+
+def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
+    assert link.link is not None
+    own, usual = profile.usual_node, link.link.usual_node
+    return UsualNode(own.scale_up or usual.scale_up, own.gpus or usual.gpus, own.nic_gbit_per_s)
 
 
 def _host_rate_bytes_per_s(profile: GpuProfile) -> float:

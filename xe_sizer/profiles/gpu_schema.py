@@ -15,6 +15,7 @@ Tflops = Annotated[float, Meta(gt=0, le=1e6)]
 Watt = Annotated[float, Meta(gt=0, le=1e5)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
+Gpus = Annotated[int, Meta(gt=0, le=100_000)]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4")
@@ -39,6 +40,22 @@ class Pcie(Struct, frozen=True, forbid_unknown_fields=True):
 class LinkProfile(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     one_way_gb_per_s: GbPerS
+
+
+class UsualNodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The node that it usually comes in, where that is not the usual one of its link."""
+
+    scale_up: str | None = None
+    gpus: Gpus | None = None
+    nic_gbit_per_s: GbPerS = 400.0
+
+
+class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom the accelerator lends laws to: generations; vendors whose generation has no lender; all who have none."""
+
+    generations: tuple[str, ...] = ()
+    vendors: tuple[str, ...] = ()
+    others: bool = False
 
 
 class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +119,7 @@ class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`gpu_profiles/<name>.yaml`."""
+    """`gpu_profiles/<name>.yaml`. `suggested`: advice proposes it where memory is short."""
 
     name: str
     vendor: str
@@ -117,6 +134,10 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     pcie: Pcie | None = None
     pcie_gb_per_s: GbPerS | None = None
     link: LinkProfile | None = None
+    usual_node: UsualNodeProfile = UsualNodeProfile()
+    suggested: bool = False
+    lends_to: LendsTo | None = None
+    borrows_from: str | None = None
     laws: LawsProfile = LawsProfile()
     assumed: tuple[str, ...] = ()
     sources: dict[str, str] = {}

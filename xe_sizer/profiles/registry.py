@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.profiles.fabric import UNSTATED_LINK, FabricProfile, fabric_with, load_fabric_profile
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
-from xe_sizer.profiles.gpu_schema import GpuProfile
-from xe_sizer.profiles.server import load_server_profile, server
-from xe_sizer.profiles.source import PATH_HINT
+from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
+from xe_sizer.profiles.server import bare_server, load_server_profile, server
+from xe_sizer.profiles.source import PATH_HINT, load_yaml, read_text
 
-Kind = Literal["gpu", "server", "model"]
+Kind = Literal["gpu", "server", "model", "fabric"]
 
 FOLDERS: dict[Kind, str] = {
     "gpu": "gpu_profiles",
     "server": "gpu_profiles/servers",
     "model": "model_profiles",
+    "fabric": "gpu_profiles/fabrics",
 }
 NOT_MODELS = ("aliases",)  # files beside the model profiles that are none
 LIST_HINT = "'xe-sizer profiles list' prints all"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-
-# Who lends laws to an accelerator of a generation, nearest first. GeForce and RTX parts of the Blackwell
-# generation run Ada's kind of tensor-core instructions, not those of the data-centre parts.
-DONORS: dict[str, tuple[str, ...]] = {
-    "volta": ("a100-sxm-80gb",),
-    "turing": ("a100-sxm-80gb",),
-    "ampere": ("a100-sxm-80gb",),
-    "ada": ("l40s",),
-    "hopper": ("h100-sxm-80gb",),
-    "blackwell": ("b200",),
-    "blackwell-rtx": ("l40s",),
-    "cdna2": ("mi300x", "h100-sxm-80gb"),
-    "cdna3": ("mi300x", "h100-sxm-80gb"),
-    "cdna4": ("mi355x", "h100-sxm-80gb"),
-    "gaudi2": ("gaudi2", "h100-sxm-80gb"),
-    "gaudi3": ("gaudi3", "h100-sxm-80gb"),
-}
-VENDOR_DONORS: dict[str, tuple[str, ...]] = {
-    "AMD": ("mi300x", "h100-sxm-80gb"),
-    "Intel": ("gaudi3", "h100-sxm-80gb"),
-}
-LAST_DONORS = ("h100-sxm-80gb",)
 
 
 def built_in_folder() -> Path:
@@ -54,11 +34,6 @@ def built_in_folder() -> Path:
     package = Path(__file__).resolve().parents[1]
     catalogue = package / "catalogue"
     return catalogue if catalogue.is_dir() else package.parent
-
-
-def donors_of(profile: GpuProfile) -> tuple[str, ...]:
-    """Names of the built-in accelerators that lend laws to this one (or are it), nearest first."""
-    return DONORS.get(profile.generation) or VENDOR_DONORS.get(profile.vendor) or LAST_DONORS
 
 
 class Registry:
@@ -74,8 +49,10 @@ class Registry:
         # Advice and searches ask for the same few profiles many times.
         self._gpus: dict[Path, GpuProfile] = {}
         self._accelerators: dict[Path, Accelerator] = {}
+        self._fabrics: dict[Path, FabricProfile] = {}
         self._servers: dict[str, Server] = {}
         self._models: dict[str, ModelShape] = {}
+        self._gpu_texts: dict[Path, str] = {}
 
     def accelerator(self, name: str, where: Location | None = None) -> Accelerator:
         """The accelerator of a profile name or path. Raises InputError."""
@@ -83,22 +60,98 @@ class Registry:
         if path in self._accelerators:
             return self._accelerators[path]
         profile = self._gpu(path)
-        catalogue = built_in_folder() / FOLDERS["gpu"]
-        donors = [catalogue / f"{donor}.yaml" for donor in donors_of(profile)]
-        made = accelerator(profile, [self._gpu(donor) for donor in donors if donor != path])
-        return self._accelerators.setdefault(path, made)
+        link = self._link(profile, path)
+        donors = [self._gpu(donor) for donor in self._donors(path)]
+        return self._accelerators.setdefault(path, accelerator(profile, link, donors))
 
     def _gpu(self, path: Path) -> GpuProfile:
         if path not in self._gpus:
             self._gpus[path] = load_gpu_profile(path)
         return self._gpus[path]
 
+    def _link(self, profile: GpuProfile, path: Path) -> FabricProfile:
+        """The fabric of an accelerator's link; that of a link that nobody measured where it has none."""
+        if profile.link is None:
+            return fabric_with("link", UNSTATED_LINK, self.fabric, None)
+        try:
+            return fabric_with("link", profile.link.kind, self.fabric, None)
+        except InputError:
+            where = load_yaml(path).locate(("link", "kind"))
+            return fabric_with("link", profile.link.kind, self.fabric, where)
+
+    def _donors(self, path: Path) -> list[Path]:
+        """Accelerators that lend laws to the one in that file, nearest first: its lender, the lender's, and so on."""
+        chain = [path]
+        while (lender := self._lender(chain[-1])) and lender not in chain:
+            chain.append(lender)
+        return chain[1:]
+
+    def _lender(self, path: Path) -> Path | None:
+        """The accelerator that the one in that file borrows from.
+
+        The one that it names; none where it lends to its own generation itself; else one that lends to its generation,
+        to its vendor, or to any.
+        """
+        profile = self._gpu(path)
+        if profile.borrows_from is not None:
+            return self.path("gpu", profile.borrows_from, load_yaml(path).locate(("borrows_from",)))
+        generation, vendor = profile.generation, profile.vendor
+        if profile.lends_to and generation in profile.lends_to.generations:
+            return None
+        return (
+            self._lends(generation, lambda to: generation in to.generations)
+            or self._lends("vendors", lambda to: vendor in to.vendors)
+            or self._lends("others", lambda to: to.others)
+        )
+
+    def _lends(self, word: str, lends: Callable[[LendsTo], bool]) -> Path | None:
+        """The first accelerator whose offer has that word in it, and keeps what it says."""
+        offers = ((path, self._gpu(path).lends_to) for path in self._gpus_with("lends_to", word))
+        return next((path for path, offer in offers if offer and lends(offer)), None)
+
+    def donors_of(self, name: str) -> tuple[str, ...]:
+        """Names of the accelerators that lend laws to this one, nearest first. Raises InputError."""
+        return tuple(path.stem for path in self._donors(self.path("gpu", name)))
+
+    def suggested_gpus(self) -> tuple[str, ...]:
+        """Names of the accelerators that advice proposes: by memory, and by bandwidth where that is the same."""
+        profiles = [self._gpu(path) for path in self._gpus_with("suggested", "true")]
+        marked = [each for each in profiles if each.suggested]
+        found = [(round(each.memory_gib), each.memory_bandwidth_gb_per_s, each.name) for each in marked]
+        return tuple(dict.fromkeys(name for _, _, name in sorted(found)))
+
+    def _gpus_with(self, key: str, word: str) -> list[Path]:
+        """Files of accelerators that have a key, and a word; a look at their text spares reading the others."""
+        if not self._gpu_texts:
+            files = [
+                file
+                for folder in self._folders
+                for place in self._places("gpu", folder)
+                for file in sorted(place.glob("*.yaml"))
+            ]
+            texts = {file: _text_of(file) for file in files}
+            self._gpu_texts = {file: text for file, text in texts.items() if "\npeak_tflops:" in text}
+        wanted = re.compile(rf"\b{re.escape(word)}\b")
+        return [file for file, text in self._gpu_texts.items() if f"\n{key}:" in text and wanted.search(text)]
+
+    def fabric(self, name: str, where: Location | None = None) -> FabricProfile:
+        """The fabric of a profile name or path. Raises InputError."""
+        path = self.path("fabric", name, where)
+        if path not in self._fabrics:
+            self._fabrics[path] = load_fabric_profile(path, built_in_folder() / FOLDERS["fabric"])
+        return self._fabrics[path]
+
     def server(self, name: str, where: Location | None = None) -> Server:
         """The server of a profile name or path, with its accelerator. Raises InputError."""
         if name not in self._servers:
             profile, document = load_server_profile(self.path("server", name, where))
-            self._servers[name] = server(profile, self.accelerator(profile.gpu, document.locate(("gpu",))))
+            gpu = self.accelerator(profile.gpu, document.locate(("gpu",)))
+            self._servers[name] = server(profile, gpu, self.fabric, document.locate)
         return self._servers[name]
+
+    def bare_server(self, gpu: Accelerator, accelerators: int | None = None) -> Server:
+        """A node around a bare accelerator, for scenarios that name a GPU and no server."""
+        return bare_server(gpu, self.fabric, accelerators)
 
     def model(self, name: str, where: Location | None = None) -> ModelShape:
         """The model of a profile name, alias, profile path or Hugging Face config.json. Raises InputError."""
@@ -146,7 +199,7 @@ class Registry:
         suggestion = f"did you mean {' or '.join(begun)}?" if begun else did_you_mean(name, self.names(kind))
         hint = " ".join(part for part in (suggestion, LIST_HINT) if part)
         other: Kind = "server" if kind == "gpu" else "gpu"
-        if kind != "model" and name.lower() in self.names(other):
+        if kind in ("gpu", "server") and name.lower() in self.names(other):
             hint = f"'{name}' is a {other}: write {other}: {name}"
         return Problem(f"unknown {kind} '{name}'", where, hint)
 
@@ -159,6 +212,14 @@ def _existing_file(name: str, kind: Kind, where: Location | None) -> Path:
     if not path.is_file():
         raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
     return path
+
+
+def _text_of(file: Path) -> str:
+    """The text of a file that nobody asked for by name: what is wrong with it is not said here."""
+    try:
+        return read_text(file)
+    except InputError:
+        return ""
 
 
 def is_path(name: str) -> bool:

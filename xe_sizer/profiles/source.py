@@ -27,6 +27,7 @@ __all__ = [
     "Locate",
     "convert",
     "load_yaml",
+    "name_problems",
     "parse_scalar",
     "read_text",
 ]
@@ -120,6 +121,14 @@ def load_yaml(path: Path, root: type = dict) -> Document:
     if builder.problems:
         raise InputError(builder.problems)
     return Document(path, builder.root, builder.locations, builder.key_locations)
+
+
+def name_problems(name: str, document: Document) -> list[Problem]:
+    """A profile is found by its file's name, so the name inside must be the same."""
+    if name == document.path.stem:
+        return []
+    message = f"name is '{name}' but the file is '{document.path.name}'"
+    return [Problem(message, document.locate(("name",)), "give both the same name")]
 
 
 def parse_scalar(text: str) -> bool | int | float | str | None:

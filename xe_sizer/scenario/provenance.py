@@ -9,7 +9,6 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Server
 from xe_sizer.profiles.registry import Registry, is_path
-from xe_sizer.profiles.server import bare_server
 from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.schema import CostSection
 
@@ -52,7 +51,7 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
     if values.gpu is not None:
         provenance.settle("gpu", None)
         gpu = registry.accelerator(relative(given, "gpu", values.gpu), given.locate(("gpu",)))
-        return bare_server(gpu)
+        return registry.bare_server(gpu)
     if any("." not in key for key in given.unread):
         return None
     hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"

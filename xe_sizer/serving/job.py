@@ -12,8 +12,8 @@ from xe_sizer.laws.collectives import ALL_REDUCE, Network
 from xe_sizer.laws.device import Efficiency, device
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.network import network
 from xe_sizer.laws.operator_time import Device
-from xe_sizer.profiles.server import network
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.engine import Engine, NarrowKernel
 from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
@@ -25,7 +25,6 @@ OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0  # a kernel that reads 16-bit activations
 BLOCKED_SHARPNESS = 1.01
 # Published runs of mixtures: 342 figures, median ratio 0.96 with 1.5 where the 1.1 of unpadded rows leaves 0.93.
 TILED_SHARPNESS = 1.5
-LINKED = ("nvswitch", "nvlink-mesh", "xgmi-mesh")  # fabrics that an engine's own all-reduce works on
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +131,7 @@ def _network(server: Server, engine: Engine) -> Network:
     """The node's network; an all-reduce of the engine's own starts sooner than that of the library."""
     joined = network(server)
     law = joined.scale_up[ALL_REDUCE]
-    if engine.exchanges.all_reduce == "nccl" or server.scale_up not in LINKED:
+    if engine.exchanges.all_reduce == "nccl" or not server.fabric.custom_all_reduce:
         return joined
     floor_s = engine.exchanges.floor_us * MICRO
     law = replace(law, alpha_s=tuple(float(np.minimum(alpha, floor_s)) for alpha in law.alpha_s))

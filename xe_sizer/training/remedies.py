@@ -21,8 +21,6 @@ Lever = Callable[[TrainingEstimate, Registry], Iterator[Change]]
 SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
 NOTICEABLY = 1.1  # a larger card has at least this times the memory
-# Accelerators to suggest instead, by growing memory; the first larger ones that are sold in the same form.
-LARGER_GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
 OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "parameters and optimizer in host memory"}
 
 
@@ -128,7 +126,7 @@ def larger_gpu(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
     gpu = sized.resolved.job.server.accelerator
     if sized.resolved.given.values.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
-    for name in LARGER_GPUS:
+    for name in registry.suggested_gpus():
         larger = registry.accelerator(name)
         if larger.memory_bytes > gpu.memory_bytes * NOTICEABLY:
             size = f"{larger.memory_bytes / GIB:.0f} GiB"

@@ -13,8 +13,8 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import Efficiency, supported_precisions
 from xe_sizer.laws.hardware import Server
+from xe_sizer.laws.network import network
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.server import network
 from xe_sizer.scenario.provenance import (
     Provenance,
     collect,
