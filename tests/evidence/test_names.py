@@ -6,6 +6,7 @@ import pytest
 
 from xe_sizer.evidence.names import choose_stack, names, stack_rules
 from xe_sizer.evidence.records import LayoutStated, Record
+from xe_sizer.profiles.convert import names_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario import schema
 from xe_sizer.software.stack import load_stack, stack_names
@@ -28,7 +29,8 @@ def test_words_stand_for_what_scenarios_know() -> None:
         (table.optimizers, schema.Optimizer),
         (table.padding, schema.Padding),
     ):
-        assert set(words.values()) <= set(get_args(choices))
+        known = names_of(getattr(choices, "__metadata__", ())) or get_args(choices)
+        assert set(words.values()) <= set(known)
 
 
 def test_hardware_and_families_exist() -> None:

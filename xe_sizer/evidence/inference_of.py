@@ -16,10 +16,12 @@ from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import conditions, plain
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import Flags, RecordRegistry
+from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.engine import engine_names
-from xe_sizer.software.number_formats import ALIASES, FORMATS, SIXTEEN_BIT
+from xe_sizer.software.number_formats import ALIASES, AWQ, E4M3, E4M3_BLOCKS, FORMATS, GPTQ, MXFP4
+from xe_sizer.units import SIXTEEN_BIT
 
 # Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means.
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
@@ -27,7 +29,7 @@ LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: length
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
 RATE_ONLY, AT_ONCE = "open loop", "infinite request rate"
 REQUESTS = re.compile(r"(\d+) requests")
-NARROW_PRECISIONS = ("fp8", "fp4", "nvfp4", "int8")
+NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
 
 class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,18 +113,18 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
         name = ALIASES.get(weights, weights)
-        if name == "int4" and "awq" in conditions(record):
-            name = "awq"
-        if published == "mxfp4" and FORMATS.get(name, FORMATS["bf16"]).element_bytes < SIXTEEN_BIT:
+        if name == GPTQ.name and AWQ.name in conditions(record):
+            name = AWQ.name
+        if published == MXFP4.name and name in FORMATS and FORMATS[name].element_bytes < SIXTEEN_BIT:
             flags.put("serve.weights", published, f"weights {record.weights} read as {published}, as published")
-        elif published == "fp8-block" and name == "fp8":
-            flags.put("serve.weights", published, "weights fp8 read as fp8-block, as published")
+        elif published == E4M3_BLOCKS.name and name == E4M3.name:
+            flags.put("serve.weights", published, f"weights {name} read as {published}, as published")
         elif name in FORMATS:
             flags.put("serve.weights", name)
         else:
             flags.assumed.append(f"weights '{record.weights}' are unknown here: 16 bit")
     if precision and precision not in NARROW_PRECISIONS:
-        flags.put("serve.activations", "fp16" if precision == "fp16" else "fp32" if precision == "fp32" else "bf16")
+        flags.put("serve.activations", precision if precision in (FP16, FP32) else BF16)
     cache_name = plain(record.kv_cache or "")
     if cache_name in FORMATS:
         flags.put("serve.kv_cache", cache_name)

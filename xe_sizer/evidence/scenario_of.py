@@ -20,6 +20,7 @@ from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, na
 from xe_sizer.evidence.records import Record
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.dataset import DATASETS, DatasetProfile, dataset_names
 from xe_sizer.profiles.registry import Registry
@@ -161,14 +162,14 @@ def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
     """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
     if record.precision is None:
         if any(word in conditions(record) for word in names().float32_words):
-            flags.put("precision", "fp32", "precision fp32: 16 bit is switched off")
-        elif "fp8" in gpu.peak_flops_per_s and any(word in conditions(record) for word in names().race_words):
-            flags.put("precision", "fp8", "precision fp8: usual where a benchmark is raced")
+            flags.put("precision", FP32, f"precision {FP32}: 16 bit is switched off")
+        elif FP8 in gpu.peak_flops_per_s and any(word in conditions(record) for word in names().race_words):
+            flags.put("precision", FP8, f"precision {FP8}: usual where a benchmark is raced")
         return
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
     found = wanted
-    for narrower, wider in (("fp4", "fp8"), ("fp8", "bf16"), ("bf16", "fp16")):
+    for narrower, wider in ((FP4, FP8), (FP8, BF16), (BF16, FP16)):
         if found == narrower and found not in gpu.peak_flops_per_s:
             found = wider
     if found not in gpu.peak_flops_per_s:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from xe_sizer.graph.building_blocks import (
-    FLOAT32,
     MASK,
     enter_parallel,
     exchange,
@@ -20,6 +19,7 @@ from xe_sizer.graph.building_blocks import (
 from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.model import LatentAttention, ModelShape
 from xe_sizer.graph.operators import Array, Attention, Operator, attended_positions
+from xe_sizer.units import FLOAT32
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum.
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from xe_sizer.graph.adapters import Adapter, adapters_on
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator, RankShape
-from xe_sizer.graph.parameters import Weight, adapted_weights
+from xe_sizer.graph.parameters import Weight
+from xe_sizer.units import FLOAT32
 
-FLOAT32 = 4.0
 MASK = 1.0  # bytes of a dropout mask's element
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
 # Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
@@ -83,7 +84,8 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         learns=learning.base,
     )
     yield from weight_traffic(block, name, weights[0].module, n * k)
-    yield from _adapters(block, weights, tokens)
+    for adapter in adapters_on(weights, learning.adapters):
+        yield from _adapter(block, adapter, tokens)
 
 
 def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Iterator[MemoryBound]:
@@ -105,19 +107,13 @@ def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Ite
     )
 
 
-def _adapters(block: Block, weights: list[Weight], tokens: Array) -> Iterator[Operator]:
-    """LoRA (Hu et al. 2021, arXiv:2106.09685): x A^T B^T beside x W^T, A with r rows, B with r columns.
+def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
+    """The two products of an adapter, and the kernels around them.
 
     A column-split weight keeps A whole and splits B, a row-split one splits A, as Megatron's parallel adapters do.
     """
-    for target, rank in block.inputs.learning.adapters.items():
-        members = [weight for weight in weights if weight.name in adapted_weights(target)]
-        if members:
-            yield from _adapter(block, rank, members, tokens)
-
-
-def _adapter(block: Block, rank: int, members: list[Weight], tokens: Array) -> Iterator[Operator]:
     inputs, one = block.inputs, block.inputs.rank.ones
+    members, rank = adapter.members, adapter.rank
     n, k = _side_by_side(members, inputs.rank)
     name, module = "+".join(weight.name for weight in members), members[0].module
     size = inputs.learning.adapter_element_bytes

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.graph.losses import VOCABULARY_PARALLEL, Loss
 
 Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 def as_array(value: ArrayLike) -> Array:

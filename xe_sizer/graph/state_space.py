@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from xe_sizer.graph.building_blocks import (
-    FLOAT32,
     enter_parallel,
     exchange,
     leave_parallel,
@@ -23,6 +22,7 @@ from xe_sizer.graph.building_blocks import (
 from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.model import StateSpace
 from xe_sizer.graph.operators import Array, MemoryBound, Operator, Scan
+from xe_sizer.units import FLOAT32
 
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).

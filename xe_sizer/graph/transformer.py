@@ -14,7 +14,6 @@ import numpy as np
 
 from xe_sizer.graph.attention import attention_core, attention_half
 from xe_sizer.graph.building_blocks import (
-    FLOAT32,
     MASK,
     enter_parallel,
     exchange,
@@ -29,6 +28,7 @@ from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.state_space import scan, state_space_half
+from xe_sizer.units import FLOAT32
 
 __all__ = [
     "GraphInputs",

@@ -11,8 +11,15 @@ from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.matmul import MatmulLaw, grouped_law
 from xe_sizer.laws.operator_time import Device
+from xe_sizer.laws.precision import (
+    BF16,
+    FLOAT32_FORMATS,
+    FP32,
+    SIXTEEN_BIT_FORMATS,
+    activation_bytes,
+    sixteen_bit,
+)
 
-SIXTEEN_BIT_BYTES, WIDE_BYTES = 2.0, 4.0
 # Without a kernel of its own family an accelerator runs the next older one.
 OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
 
@@ -58,7 +65,7 @@ def supported_precisions(gpu: Accelerator) -> tuple[str, ...]:
 
 
 def _matmul_law(laws: Mapping[str, MatmulLaw], precision: str) -> MatmulLaw:
-    return laws.get(precision) or laws["bf16"]
+    return laws.get(precision) or laws[BF16]
 
 
 def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLaw:
@@ -87,9 +94,8 @@ def device(
 ) -> Device:
     """The device at one precision, as software of these habits drives it; attention runs in 16 bit, or wider."""
     peaks = gpu.peak_flops_per_s
-    narrow = "bf16" if "bf16" in peaks else "fp16"
-    beside = precision if precision in ("fp32", "tf32", "fp16", "bf16") else narrow
-    adapters = "fp32" if wide_adapters and "fp32" in peaks else beside
+    beside = precision if precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS) else sixteen_bit(peaks)
+    adapters = FP32 if wide_adapters and FP32 in peaks else beside
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     scan = _matmul_law(gpu.laws.matmul, beside)
     attention, decode = _attention_law(gpu.laws.attention, attention_family), gpu.laws.decode
@@ -108,7 +114,6 @@ def device(
             backward_flops_efficiency=attention.backward_flops_efficiency * factors.attention,
         )
         memory_bound *= factors.memory_bound
-    size = WIDE_BYTES if precision in ("fp32", "tf32") else SIXTEEN_BIT_BYTES
     return Device(
         matmul=matmul,
         peak_flops_per_s=peaks[precision],
@@ -121,7 +126,7 @@ def device(
         bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
         memory_bound_efficiency=memory_bound,
         memory_bound_floor_s=floor_s,
-        element_bytes=size,
+        element_bytes=activation_bytes(precision),
         decode=decode,
     )
 

@@ -8,11 +8,11 @@ from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.precision import BF16, FP4, FP8, PRECISIONS, SIXTEEN_BIT_FORMATS
 from xe_sizer.profiles.fabric import FabricProfile
 from xe_sizer.profiles.gpu_schema import (
     KERNEL_FAMILIES,
     OPERATIONS,
-    PRECISIONS,
     AttentionProfile,
     CollectiveProfile,
     GpuProfile,
@@ -47,10 +47,11 @@ def load_gpu_profile(path: Path) -> GpuProfile:
 def _general_problems(profile: GpuProfile, document: Document) -> list[Problem]:
     problems = name_problems(profile.name, document)
     problems += _unknown_keys(profile.peak_tflops, PRECISIONS, "precision", ("peak_tflops",), document)
-    if not {"bf16", "fp16"} & profile.peak_tflops.keys():
+    if profile.peak_tflops.keys().isdisjoint(SIXTEEN_BIT_FORMATS):
         where = document.locate(("peak_tflops",), key=True)
         hint = "give the dense peak of one of them"
-        problems.append(Problem("peak_tflops has neither bf16 nor fp16", where, hint))
+        neither = " nor ".join(SIXTEEN_BIT_FORMATS)
+        problems.append(Problem(f"peak_tflops has neither {neither}", where, hint))
     if (profile.pcie is None) == (profile.pcie_gb_per_s is None):
         where = document.locate(("pcie_gb_per_s",), key=True)
         hint = "give the generation and lanes, or the rate to the host in one direction"
@@ -190,8 +191,8 @@ def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str
     of its own.
     """
     profile = family[0]
-    similar = {"fp4": ("fp4", "fp8")}.get(precision, (precision,))
-    key = next((name for name in similar if any(name in member.laws.matmul for member in family)), "bf16")
+    similar = {FP4: (FP4, FP8)}.get(precision, (precision,))
+    key = next((name for name in similar if any(name in member.laws.matmul for member in family)), BF16)
     found: dict[str, float | None] = {}
     lenders: list[GpuProfile] = []
     sources: list[str] = []
@@ -201,7 +202,7 @@ def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str
         if new:
             found |= new
             lenders.append(member)
-            law = member.laws.matmul.get(key) or member.laws.matmul["bf16"]
+            law = member.laws.matmul.get(key) or member.laws.matmul[BF16]
             sources.append(law.source or member.source.title)
             _note(borrowed, profile, member, "matmul")
     floor_us, flops_efficiency, memory_efficiency, sharpness = _required(found, key, profile)
@@ -230,7 +231,7 @@ def _stated_fields(member: GpuProfile, precision: str) -> dict[str, float | None
     """
     law = member.laws.matmul.get(precision)
     only_efficiency = law is None
-    law = law or member.laws.matmul.get("bf16")
+    law = law or member.laws.matmul.get(BF16)
     if law is None:
         return {}
     stated: dict[str, float | None] = {}

@@ -18,7 +18,6 @@ Fraction = Annotated[float, Meta(gt=0, le=1)]
 Gpus = Annotated[int, Meta(gt=0, le=100_000)]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4")
 OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
 KERNEL_FAMILIES = ("flash-1", "flash-2", "flash-3", "sdpa")
 

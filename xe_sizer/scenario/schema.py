@@ -6,10 +6,12 @@ import msgspec
 from msgspec import Meta, field
 
 from xe_sizer.graph.losses import loss_names
+from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import json_schema, named
+from xe_sizer.software.number_formats import cache_format_names, format_names
 
 Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning", "inference"]
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
+Precision = Annotated[str, named(trained_in)]
 Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
 Loss = Annotated[str, named(loss_names)]
@@ -20,11 +22,8 @@ Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
 Objective = Literal["cost", "time", "gpus", "energy"]
-NumberFormat = Literal[
-    "fp32", "bf16", "fp16", "fp8", "fp8-block", "int8", "int4", "awq", "int4-plain", "nf4", "nf4-single",
-    "nvfp4", "mxfp4",
-]  # fmt: skip
-CacheFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4-plain"]
+NumberFormat = Annotated[str, named(format_names)]
+CacheFormat = Annotated[str, named(cache_format_names)]
 
 # The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
 Name = Annotated[

@@ -16,8 +16,8 @@ from xe_sizer.laws.network import network
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.engine import Engine, NarrowKernel
-from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
-from xe_sizer.units import MICRO
+from xe_sizer.software.number_formats import Scheme
+from xe_sizer.units import MICRO, SIXTEEN_BIT
 
 WIDE_MODULES = frozenset({"head", "router", "embedding"})
 OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0  # a kernel that reads 16-bit activations and writes 8-bit ones

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-IntArray = NDArray[np.int64]
+from xe_sizer.graph.operators import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,8 @@ from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.kv_cache import sequence_bytes
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes
-from xe_sizer.units import GIB
+from xe_sizer.units import FLOAT32, GIB
 
-FLOAT32 = 4.0
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output.
 HIDDEN_TENSORS = 3.0
 SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones

@@ -15,8 +15,8 @@ from xe_sizer.scenario.change import Change
 from xe_sizer.serving.ledger import grows
 from xe_sizer.serving.sizing import ServingEstimate, size
 from xe_sizer.serving.summary import judged, meets, overloaded
-from xe_sizer.software.number_formats import SIXTEEN_BIT, Format
-from xe_sizer.units import GIB, rounded
+from xe_sizer.software.number_formats import E4M3, Format, narrow_formats
+from xe_sizer.units import GIB, SIXTEEN_BIT, rounded
 
 Lever = Callable[[ServingEstimate], Iterator[Change]]
 
@@ -65,16 +65,16 @@ def narrower_weights(sized: ServingEstimate) -> Iterator[Change]:
     """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
     job = sized.resolved.job
     peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
-    for name in ("fp8" if "fp8" in peaks else "int8", "nvfp4" if "fp4" in peaks else "int4"):
-        if _bits(name) / 8.0 < NARROWER * now.element_bytes:
-            words = f"{name} weights instead of {now.name}"
-            yield Change(words, _formats(sized, weights=name), 2 if _bits(name) == 8 else 3)
+    for narrow in narrow_formats(peaks):
+        if narrow.bits / 8.0 < NARROWER * now.element_bytes:
+            words = f"{narrow.name} weights instead of {now.name}"
+            yield Change(words, _formats(sized, weights=narrow), 2 if narrow.bits == 8 else 3)
 
 
 def narrower_cache(sized: ServingEstimate) -> Iterator[Change]:
     now = sized.resolved.job.scheme.cache
     if now.element_bytes >= SIXTEEN_BIT:
-        yield Change(f"fp8 KV cache instead of {now.name}", _formats(sized, kv_cache="fp8"), 2)
+        yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(sized, kv_cache=E4M3), 2)
 
 
 def more_gpus(sized: ServingEstimate) -> Iterator[Change]:
@@ -170,19 +170,12 @@ def _words(values: dict[str, object]) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
 
 
-def _formats(sized: ServingEstimate, **named: str) -> dict[str, object]:
+def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
     """Keys that set some formats: one by one, or as the scheme that the user wrote."""
     job = sized.resolved.job
     if sized.resolved.given.values.serve.scheme is None:
-        return {f"serve.{key}": name for key, name in named.items()}
-    weights = _bits(named.get("weights", job.scheme.weights))
+        return {f"serve.{key}": one.name for key, one in chosen.items()}
+    weights = chosen.get("weights", job.scheme.weights).bits
     multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT
-    cache = _bits(named.get("kv_cache", job.scheme.cache))
+    cache = chosen.get("kv_cache", job.scheme.cache).bits
     return {"serve.scheme": f"w{weights}a{8 if multiplied and weights <= 8 else 16}k{cache}"}
-
-
-def _bits(one: Format | str) -> int:
-    """Bits of a format without its scales: 4, 8, 16 or 32."""
-    if isinstance(one, Format):
-        return int(2 ** math.floor(math.log2(8.0 * one.element_bytes)))
-    return {"fp8": 8, "int8": 8}.get(one, 4)

@@ -12,6 +12,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import Efficiency, supported_precisions
 from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -28,14 +29,13 @@ from xe_sizer.scenario.read import Given
 from xe_sizer.serving.job import ServingJob, serving_job
 from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import Engine, engine_names, load_engine
-from xe_sizer.software.number_formats import Format, Scheme, format_of, parse_scheme, scheme
+from xe_sizer.software.number_formats import E4M3, Format, Scheme, format_of, parse_scheme, plain_format, scheme
 
 DEFAULT_ENGINE = "vllm"
 DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 DEFAULT_PERCENTILE = 95.0
 DEFAULT_DRAFT_COST = 0.05
 PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
-NARROW_OF = {"fp8": "fp8", "fp4": "nvfp4", "int8": "int8", "int4": "int4-plain"}
 LOADS = ("request_rate", "concurrency", "batch")
 
 
@@ -163,7 +163,7 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
     Raises InputError for a precision or scheme that cannot be.
     """
     values, peaks = given.values, gpu.peak_flops_per_s
-    wide = "bf16" if "bf16" in peaks else "fp16"
+    wide = sixteen_bit(peaks)
     if values.serve.scheme is not None:
         where = given.locate(("serve", "scheme"))
         try:
@@ -173,18 +173,18 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
         weights, activations, cache = (format_of(name) for name in names)
         return scheme(weights, activations, cache, peaks)
     precision = provenance.settle("precision", wide) if values.precision is not None else wide
-    plain = wide if precision in ("tf32",) else NARROW_OF.get(precision, precision)
+    plain = plain_format(precision)
     published = model.checkpoint_format if model and values.precision is None else None
-    weights = format_of(provenance.settle("serve.weights", published or plain))
+    weights = format_of(provenance.settle("serve.weights", published or (plain.name if plain else wide)))
     activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
-    narrow_cache = weights.name in engine.memory.fp8_cache_with and "fp8" in peaks
-    cache = format_of(provenance.settle("serve.kv_cache", "fp8" if narrow_cache else wide))
+    narrow_cache = weights.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
+    cache = format_of(provenance.settle("serve.kv_cache", E4M3.name if narrow_cache else wide))
     return scheme(weights, activations, cache, peaks)
 
 
 def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -> str:
     """The weights' own format where the accelerator multiplies it, else 16 bit; 8-bit integers stay weight-only."""
-    if weights.peak in peaks and weights.name not in ("int8", "int4-plain"):
+    if weights.peak in peaks and weights.peak not in (INT8, INT4):
         return weights.name
     return wide
 

@@ -12,7 +12,8 @@ from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
 from xe_sizer.serving.job import wide_modules
 from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.software.number_formats import SIXTEEN_BIT, Scheme
+from xe_sizer.software.number_formats import Scheme
+from xe_sizer.units import SIXTEEN_BIT
 
 
 def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
@@ -88,7 +89,7 @@ def _total(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Sche
 def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     """One weight on one rank: its matrix in the format or in 16 bit, its bias in 16 bit."""
     tp = as_array(placements.tp)
-    wide = max(SIXTEEN_BIT, scheme.weights.element_bytes if scheme.weights.name == "fp32" else SIXTEEN_BIT)
+    wide = max(SIXTEEN_BIT, scheme.weights.element_bytes)
     narrow = weight.kind == "linear" and weight.module not in wide_modules(scheme)
     size = scheme.weights.element_bytes if narrow else wide
     expert_ranks = as_array(placements.ep) * placements.expert_tp

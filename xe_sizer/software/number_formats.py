@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
-SIXTEEN_BIT = 2.0
 SCHEME = re.compile(r"^w(\d+)(?:a(\d+))?(?:k(\d+))?$")
 
 
@@ -20,36 +22,70 @@ class Format:
     peak : the precision of the accelerator's peak when both operands have the format; None: it is only stored in it
     blocked : scaled in blocks, so that products cannot hide loading behind computing
     experts_only : checkpoints in this format keep all but the experts in 16 bit
+    caches : keys and values may be cached in it
     source : where the size of the scales comes from
     """
 
     name: str
     element_bytes: float
     peak: str | None
-    experts_only: bool = False
     blocked: bool = False
+    experts_only: bool = False
+    caches: bool = False
     source: str = ""
 
+    @property
+    def bits(self) -> int:
+        """Bits of an element without its scales: 4, 8, 16 or 32."""
+        return int(2 ** math.floor(math.log2(8.0 * self.element_bytes)))
 
+
+E4M3 = Format("fp8", 1.0, FP8, caches=True, source="a scale per tensor")
+E4M3_BLOCKS = Format(
+    "fp8-block", 1.0 + 4 / 128**2, FP8, blocked=True, source="a float32 scale per 128 x 128 block (DeepSeek-V3)"
+)
+GPTQ = Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ)")
+AWQ = Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own")
+PLAIN_INT4 = Format("int4-plain", 0.5, INT4, caches=True, source="a scale per output channel")
+MXFP4 = Format("mxfp4", 0.5 + 1 / 32, FP4, experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss")
 _LIST = (
-    Format("fp32", 4.0, "fp32"),
-    Format("bf16", 2.0, "bf16"),
-    Format("fp16", 2.0, "fp16"),
-    Format("fp8", 1.0, "fp8", source="a scale per tensor"),
-    Format(
-        "fp8-block", 1.0 + 4 / 128**2, "fp8", blocked=True, source="a float32 scale per 128 x 128 block (DeepSeek-V3)"
-    ),
-    Format("int8", 1.0, "int8", source="a scale per output channel"),
-    Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ)"),
-    Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own"),
-    Format("int4-plain", 0.5, "int4", source="a scale per output channel"),
+    Format("fp32", FLOAT32, FP32, caches=True),
+    Format("bf16", SIXTEEN_BIT, BF16, caches=True),
+    Format("fp16", SIXTEEN_BIT, FP16, caches=True),
+    E4M3,
+    E4M3_BLOCKS,
+    Format("int8", 1.0, INT8, caches=True, source="a scale per output channel"),
+    GPTQ,
+    AWQ,
+    PLAIN_INT4,
     Format("nf4", 0.5 + 1 / 64 + 4 / (64 * 256), None, source="8-bit scale per 64, doubly quantised (QLoRA)"),
     Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)"),
-    Format("nvfp4", 0.5 + 1 / 16, "fp4", source="8-bit scale per 16"),
-    Format("mxfp4", 0.5 + 1 / 32, "fp4", experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss"),
+    Format("nvfp4", 0.5 + 1 / 16, FP4, source="8-bit scale per 16"),
+    MXFP4,
 )
 FORMATS: Mapping[str, Format] = {one.name: one for one in _LIST}
 ALIASES = {"fp4": "nvfp4", "gptq": "int4", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
+
+
+def format_names() -> tuple[str, ...]:
+    """Names of all formats."""
+    return tuple(FORMATS)
+
+
+def cache_format_names() -> tuple[str, ...]:
+    """Names of the formats that keys and values may be cached in."""
+    return tuple(one.name for one in _LIST if one.caches)
+
+
+def plain_format(precision: str) -> Format | None:
+    """The format that a precision stands for where it is named alone, the first that is multiplied in it."""
+    return next((one for one in _LIST if one.peak == precision), None)
+
+
+def narrow_formats(peaks: Container[str]) -> tuple[Format, Format]:
+    """8 bit and 4 bit: what an accelerator of these peaks multiplies in, else what weights are stored in."""
+    eight = FORMATS[FP8 if FP8 in peaks else INT8]
+    return eight, (plain_format(FP4) if FP4 in peaks else None) or GPTQ
 
 
 @dataclass(frozen=True)
@@ -90,14 +126,13 @@ def parse_scheme(text: str, wide: str, peaks: Mapping[str, float]) -> tuple[str,
     if found is None:
         raise InputError(Problem(f"'{text}' is no scheme", None, "write wXaYkZ, for example w4a16k8: bits of each"))
     weights, activations, cache = (int(part) if part else 16 for part in found.groups())
-    eight = "fp8" if "fp8" in peaks else "int8"
-    four = "nvfp4" if "fp4" in peaks else "int4-plain"
-    names = {16: wide, 8: eight, 4: four, 32: "fp32"}
+    eight, four = narrow_formats(peaks)
+    names = {16: wide, 8: eight.name, 4: four.name if four.peak in peaks else PLAIN_INT4.name, 32: FP32}
     for bits in (weights, activations, cache):
         if bits not in names:
             raise InputError(Problem(f"'{text}': no format of {bits} bits", None, "4, 8, 16 or 32"))
-    stored = "int4-plain" if weights == 4 and activations > 4 else names[weights]
-    return stored, names[activations], "int4-plain" if cache == 4 else names[cache]
+    stored = PLAIN_INT4.name if weights == 4 and activations > 4 else names[weights]
+    return stored, names[activations], PLAIN_INT4.name if cache == 4 else names[cache]
 
 
 def scheme(weights: Format, activations: Format, cache: Format, peaks: Mapping[str, float]) -> Scheme:
@@ -105,9 +140,9 @@ def scheme(weights: Format, activations: Format, cache: Format, peaks: Mapping[s
 
     An accelerator without a peak for a narrow format multiplies in 16 bit, after widening the weights in the kernel.
     """
-    wide = "bf16" if "bf16" in peaks else "fp16"
+    wide = sixteen_bit(peaks)
     wider = max(weights, activations, key=lambda one: one.element_bytes)
     compute = wider.peak if wider.peak in peaks and activations.peak in peaks else wide
-    if compute in ("bf16", "fp16") and activations.element_bytes < SIXTEEN_BIT:
+    if compute in SIXTEEN_BIT_FORMATS and activations.element_bytes < SIXTEEN_BIT:
         activations = FORMATS[wide]
     return Scheme(weights, activations, cache, compute or wide)

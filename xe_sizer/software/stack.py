@@ -13,6 +13,7 @@ import msgspec
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
+from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert, named
 from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
 from xe_sizer.profiles.source import Document, load_yaml
@@ -137,7 +138,7 @@ class MemoryAround(_Part, frozen=True):
 
 
 class Defaults(_Part, frozen=True):
-    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
+    precision: Annotated[str, named(trained_in)]
     optimizer: str
     padding: Literal[
         "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"

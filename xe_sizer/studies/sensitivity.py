@@ -10,6 +10,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.hardware import Accelerator
+from xe_sizer.laws.precision import sixteen_bit
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
@@ -196,7 +197,7 @@ def _in_such_servers(base: TrainingEstimate, registry: Registry) -> list[Acceler
 
 def _peak(gpu: Accelerator) -> float:
     peaks = gpu.peak_flops_per_s
-    return peaks.get("bf16") or peaks.get("fp16") or max(peaks.values())
+    return peaks.get(sixteen_bit(peaks)) or max(peaks.values())
 
 
 def _links(base: TrainingEstimate) -> Iterator[_Step]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array
+from xe_sizer.graph.operators import Array, IntArray
 from xe_sizer.training.choose import TIE, spare_bytes
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import IntArray, Layouts
+from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger
 from xe_sizer.training.step import timeline
 

@@ -12,14 +12,13 @@ from xe_sizer.graph.transformer import GraphInputs
 from xe_sizer.laws.collectives import Network
 from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.operator_time import Device
+from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.lengths import Sequences, TokenLengths, sequences
 from xe_sizer.training.methods import Method
 from xe_sizer.training.unique_rows import UniqueRows, unique_rows
-
-SIXTEEN_BIT = ("bf16", "fp16", "fp8", "fp4")  # activations are 16 bit; fp8 and fp4 cast only the operands of products
-FLOAT32 = 4.0
+from xe_sizer.units import FLOAT32
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ class Job:
     @property
     def element_bytes(self) -> float:
         """Size of an activation element."""
-        return 2.0 if self.precision in SIXTEEN_BIT else 4.0
+        return activation_bytes(self.precision)
 
     @property
     def casts_weights(self) -> bool:

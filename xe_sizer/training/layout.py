@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-IntArray = NDArray[np.int64]
+from xe_sizer.graph.operators import IntArray
 
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))

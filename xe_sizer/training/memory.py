@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.laws.parts import computed
-from xe_sizer.training.job import FLOAT32, Job
+from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, Layouts
 from xe_sizer.training.memory_parts import (
     MOMENTS,
@@ -29,6 +29,7 @@ from xe_sizer.training.memory_parts import (
     nccl_buffers,
 )
 from xe_sizer.training.sharding import sharded_elements
+from xe_sizer.units import FLOAT32
 
 # What torch.cuda.memory_reserved() does not see, and what memory_allocated() does not.
 NOT_RESERVED = (cuda_context.name, nccl_buffers.name)

@@ -15,11 +15,11 @@ from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import Part, part
 from xe_sizer.training.activations import Activations, activations, micro_batches_in_flight
-from xe_sizer.training.job import FLOAT32, Job, RankShapes
+from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
-from xe_sizer.units import GIB
+from xe_sizer.units import FLOAT32, GIB
 
 MOMENTS = (
     "end of forward",

@@ -14,6 +14,7 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import Efficiency, supported_precisions
 from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.network import network
+from xe_sizer.laws.precision import FP16
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -304,9 +305,7 @@ def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
     return str(
-        provenance.settle(
-            "precision", default if default in known else "fp16" if "fp16" in known else known[0], "stack"
-        )
+        provenance.settle("precision", default if default in known else FP16 if FP16 in known else known[0], "stack")
     )
 
 

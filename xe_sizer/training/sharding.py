@@ -11,9 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.parameters import Weight, adapted_weights, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.methods import Method
 from xe_sizer.training.unique_rows import unique_rows
@@ -83,27 +84,7 @@ class _Groups:
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
     """Matrices A and B of all adapters in the model [-]."""
-    adapters = 0
-    for kind, layers in model.layer_kinds:
-        names = {weight.name for weight in layer_weights(model, kind)}
-        adapters += layers * sum(not names.isdisjoint(adapted_weights(name)) for name in method.learning.adapters)
-    return 2.0 * adapters
-
-
-def _adapter_elements(model: ModelShape, adapters: Adapters, groups: _Groups) -> Array:
-    """Adapters of one rank over all layers [-]: the factor on the split side of a weight is split, the other whole."""
-    tp = groups.tp
-    total = np.zeros(tp.shape)
-    for kind, layers in model.layer_kinds:
-        weights = {weight.name: weight for weight in layer_weights(model, kind)}
-        for name, rank in adapters:
-            members = [weights[part] for part in adapted_weights(name) if part in weights]
-            if members:
-                inputs, outputs = members[0].inputs, sum(weight.outputs for weight in members)
-                split_inputs = inputs / tp if members[0].split == "row" else as_array(inputs)
-                split_outputs = outputs / tp if members[0].split == "column" else as_array(outputs)
-                total = total + layers * rank * (split_inputs + split_outputs)
-    return total
+    return 2.0 * sum(layers for layers, _ in model_adapters(model, method.learning.adapters))
 
 
 def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
@@ -132,7 +113,8 @@ def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes:
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
     tied = embedding * float(model.tied_embeddings)
     ends = np.stack([embedding + np.where(several, 0.0, head), head + np.where(several, tied, embedding)])
-    in_layers = _adapter_elements(model, adapters, groups) * stage_layers / model.layers
+    adapted = sum(layers * adapter.on_rank(groups.tp) for layers, adapter in model_adapters(model, dict(adapters)))
+    in_layers = adapted * stage_layers / model.layers
     return Census(
         linear=np.stack([linear * stage_layers] * 2),
         other=other * stage_layers + ends,

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.operators import Array
+from xe_sizer.graph.operators import Array, IntArray
 from xe_sizer.training.choose import Choice, choose, smallest_count
-from xe_sizer.training.layout import IntArray, Layouts
+from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import Ledger, fits
 from xe_sizer.training.resolve import ResolvedTraining
 from xe_sizer.training.space import gpu_counts, legal_layouts

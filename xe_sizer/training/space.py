@@ -11,8 +11,9 @@ from itertools import product
 import numpy as np
 
 from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import IntArray
 from xe_sizer.software.stack import Stack
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, IntArray, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
 
 LARGEST_LIST = 1 << 24
 FIELDS = tuple(field.name for field in fields(Layouts))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from xe_sizer.graph.operators import Array, Operator, as_array, recomputed_share
+from xe_sizer.graph.operators import Array, IntArray, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, operator_times
@@ -16,7 +16,6 @@ from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
-from xe_sizer.training.unique_rows import IntArray
 
 
 @dataclass(frozen=True, eq=False)

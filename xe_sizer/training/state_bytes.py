@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xe_sizer.training.job import FLOAT32, Job
+from xe_sizer.training.job import Job
+from xe_sizer.units import FLOAT32
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
@@ -19,7 +19,6 @@ from xe_sizer.training.pipeline import Pipeline, pipeline
 from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, MicroBatch, StageTime, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
-from xe_sizer.training.unique_rows import IntArray
 
 # Bytes per element of a fused Adam step: gradient read, weight written (16 bit), master and two moments read and
 # written; clipping reads the gradient once more and scales it. Multi-tensor updates run as separate kernels that

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.graph.operators import Array
+from xe_sizer.graph.operators import Array, IntArray
 
-IntArray = NDArray[np.int64]
 LARGEST_KEY = 2**62
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import Weight, adapted_weights, count_parameters, layer_weights
+from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.graph.transformer import Learning
 
 
@@ -43,21 +44,7 @@ class Method:
 
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
-        total = 0
-        for kind, layers in model.layer_kinds:
-            weights = {weight.name: weight for weight in layer_weights(model, kind)}
-            total += layers * sum(self._adapter_sizes(weights))
-        return total
-
-    def _adapter_sizes(self, weights: Mapping[str, Weight]) -> list[int]:
-        sizes = []
-        for name, rank in self.learning.adapters.items():
-            members = [weights[part] for part in adapted_weights(name) if part in weights]
-            if members:
-                outputs = sum(weight.outputs * weight.copies for weight in members)
-                first = members[0]
-                sizes.append(rank * (first.inputs * first.copies + outputs))
-        return sizes
+        return sum(layers * adapter.parameters for layers, adapter in model_adapters(model, self.learning.adapters))
 
     def trainable_parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""

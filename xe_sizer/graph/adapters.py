@@ -1,0 +1,50 @@
+"""Low-rank adapters on the weights of a layer (LoRA, Hu et al. 2021, arXiv:2106.09685): which there are, how large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.parameters import Weight, adapted_weights, layer_weights
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """x A^T B^T beside x W^T: A has `rank` rows, B as many columns. W are the `members`, which share their input."""
+
+    rank: int
+    members: tuple[Weight, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Elements of A and B [-]: r (inputs + outputs)."""
+        return self.rank * (self.members[0].inputs + sum(weight.outputs for weight in self.members))
+
+    def on_rank(self, tp: Array) -> Array:
+        """Elements on a tensor-parallel rank [-]: the factor on the split side of a weight is split, the other whole.
+
+        Source: Megatron's parallel adapters (ParallelLinearAdapter of NeMo).
+        """
+        split = self.members[0].split
+        inputs, outputs = self.members[0].inputs, sum(weight.outputs for weight in self.members)
+        split_inputs = inputs / tp if split == "row" else as_array(inputs)
+        split_outputs = outputs / tp if split == "column" else as_array(outputs)
+        return self.rank * (split_inputs + split_outputs)
+
+
+def adapters_on(weights: Iterable[Weight], ranks: Mapping[str, int]) -> Iterator[Adapter]:
+    """The adapters on these weights. ranks : name of a weight, or of several kept as one matrix, to the rank [-]."""
+    known = {weight.name: weight for weight in weights}
+    for name, rank in ranks.items():
+        members = tuple(known[part] for part in adapted_weights(name) if part in known)
+        if members:
+            yield Adapter(rank, members)
+
+
+def model_adapters(model: ModelShape, ranks: Mapping[str, int]) -> Iterator[tuple[int, Adapter]]:
+    """The adapters of each kind of layer, with the number of layers of the kind."""
+    for kind, layers in model.layer_kinds:
+        for adapter in adapters_on(layer_weights(model, kind), ranks):
+            yield layers, adapter
