@@ -1,3 +1,38 @@
-"""Sizes GPU infrastructure for large language models."""
+"""Sizes GPU infrastructure for large language models; the functions here are described in docs/api.md.
+
+What they need is imported when the first of them is used, so that `import xe_sizer` itself costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # type checkers take it for true; importing it from typing takes longer than all else here
+if TYPE_CHECKING:
+    from xe_sizer.api import Scenario, compare, estimate, load, plan, sensitivity, serve, validate
+    from xe_sizer.errors import InputError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "InputError",
+    "Scenario",
+    "__version__",
+    "compare",
+    "estimate",
+    "load",
+    "plan",
+    "sensitivity",
+    "serve",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'xe_sizer' has no attribute '{name}'")
+    return getattr(import_module("xe_sizer.errors" if name == "InputError" else "xe_sizer.api"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -12,7 +12,7 @@ import typer
 from xe_sizer.cli.options import FileOption
 from xe_sizer.cli.output import output_from
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.cli.validate import read_all
+from xe_sizer.cli.validate import read_and_note
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.report.calibration import calibration_yaml
 from xe_sizer.software.stack import load_stack
@@ -51,7 +51,7 @@ def calibrate_command(
             Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
         )
     load_stack(stack, Location("--stack"))
-    records = read_all(files)
+    records = read_and_note(files)
 
     from xe_sizer.evidence.calibrate import calibrate
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption, all_hardware
+from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption
 from xe_sizer.cli.options import (
     ColorOption,
     ExitZeroOption,
@@ -112,9 +112,10 @@ def plan_command(
     if scaling is not None:
         return _scaling(scaling, given, registry, target, exit_zero)
 
+    from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.plan import plan
 
-    hardware = all_hardware(given, among, any_gpu, registry)
+    hardware = all_hardware(given, among or (), any_gpu, registry)
     with Progress() as progress:
         result = plan(given, registry, hardware, objective_of(objective, given), explain, progress.layouts)
     target.write(render_plan(result, target.format, target.options()))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from xe_sizer.cli.asked import Asked
-from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption, all_hardware
+from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption
 from xe_sizer.cli.options import (
     SERVING,
     ColorOption,
@@ -60,8 +60,7 @@ def serve_command(
 
 
 def _answer(given: Given, registry: Registry, among: list[str] | None, any_gpu: bool, front: bool) -> Answer:
-    hardware = all_hardware(given, among, any_gpu, registry)
-
+    from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.serve import serve
 
-    return serve(given, registry, hardware, front)
+    return serve(given, registry, all_hardware(given, among or (), any_gpu, registry), front)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from xe_sizer.cli.options import ColorOption, ExitZeroOption, FileOption, format
 from xe_sizer.cli.output import check_choice, known_format, output_from
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
-from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.evidence.records import SHIPPED, Record, read_all
 from xe_sizer.report.accuracy import FORMATS, render_accuracy
 from xe_sizer.result.accuracy import QUANTITIES
 
@@ -23,8 +23,6 @@ _HELP = """Predict measured runs and show how far off the predictions are.
 A record leaves out what its source did not state; the stack's defaults fill the gap, and the report says so.
 Without FILE the records that ship with xe-sizer are predicted.
 """
-EVIDENCE = Path(__file__).parents[1] / "evidence" / "data"
-ENDINGS = (".yaml", ".jsonl")
 DEFAULT_WORST = 10
 
 
@@ -50,7 +48,7 @@ def validate_command(
     if only is not None:
         check_choice("--only", only, QUANTITIES)
     shown = _count(worst)
-    records = read_all(files or [str(EVIDENCE)])
+    records = read_and_note(files or [str(SHIPPED)])
 
     from xe_sizer.evidence.validate import validate
 
@@ -67,31 +65,8 @@ def _count(text: str | None) -> int:
     return int(text)
 
 
-def read_all(names: Iterable[str]) -> list[Record]:
-    """Records of all files. Raises InputError with the problems of all of them."""
-    records: list[Record] = []
-    problems: list[Problem] = []
-    for path in _record_files(names):
-        try:
-            found = read_records(path)
-        except InputError as error:
-            problems += error.problems
-            continue
-        records += found.records
-        print_problems(found.notes)
-    if problems:
-        raise InputError(problems)
-    return records
-
-
-def _record_files(names: Iterable[str]) -> Iterator[Path]:
-    """The files named, and all record files in the folders named."""
-    for name in names:
-        path = Path(name)
-        if not path.is_dir():
-            yield path
-            continue
-        inside = sorted(file for ending in ENDINGS for file in path.glob(f"*{ending}"))
-        if not inside:
-            raise InputError(Problem(f"no {', '.join(ENDINGS)} file in this folder", Location(name)))
-        yield from inside
+def read_and_note(names: Iterable[str]) -> tuple[Record, ...]:
+    """Records of all files and folders; what a reader should know about them goes to stderr. Raises InputError."""
+    read = read_all(Path(name) for name in names)
+    print_problems(read.notes)
+    return read.records

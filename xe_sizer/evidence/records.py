@@ -18,6 +18,9 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.convert import Locate, convert, file_order
 from xe_sizer.profiles.source import load_yaml, read_text
 
+SHIPPED = Path(__file__).parent / "data"
+"""The records that come with xe-sizer."""
+ENDINGS = (".yaml", ".jsonl")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
@@ -177,16 +180,66 @@ def read_records(path: Path) -> RecordFile:
             records.append(_record(raw, locate, unknown))
         except InputError as error:
             problems += error.problems
-    problems += _repeated(records, path)
+    problems += _repeated(records, Location(str(path)))
     if problems:
         raise InputError(sorted(problems, key=file_order))
-    return RecordFile(tuple(records), tuple(_notes(unknown, path)))
+    return RecordFile(tuple(records), tuple(_notes(unknown, Location(str(path)))))
 
 
-def _notes(unknown: Counter[str], path: Path) -> Iterator[Problem]:
+def read_all(paths: Iterable[Path]) -> RecordFile:
+    """The records of all files, and of all record files in the folders among them.
+
+    Raises
+    ------
+    InputError : every malformed record of every file; a folder without records
+    """
+    records: list[Record] = []
+    notes: list[Problem] = []
+    problems: list[Problem] = []
+    for path in _record_files(paths):
+        try:
+            found = read_records(path)
+        except InputError as error:
+            problems += error.problems
+            continue
+        records += found.records
+        notes += found.notes
+    if problems:
+        raise InputError(problems)
+    return RecordFile(tuple(records), tuple(notes))
+
+
+def _record_files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(file for ending in ENDINGS for file in path.glob(f"*{ending}"))
+        if not inside:
+            raise InputError(Problem(f"no {', '.join(ENDINGS)} file in this folder", Location(str(path))))
+        yield from inside
+
+
+def records_of(entries: Iterable[Mapping[str, Any]], place: Location) -> RecordFile:
+    """Records given as plain data. Raises InputError with the problems of all of them, at this place."""
+    problems: list[Problem] = []
+    unknown: Counter[str] = Counter()
+    records = []
+    for raw in entries:
+        try:
+            records.append(_record(raw, lambda key_path, key=False: place, unknown))
+        except InputError as error:
+            problems += error.problems
+    problems += _repeated(records, place)
+    if problems:
+        raise InputError(problems)
+    return RecordFile(tuple(records), tuple(_notes(unknown, place)))
+
+
+def _notes(unknown: Counter[str], place: Location) -> Iterator[Problem]:
     for key, count in sorted(unknown.items()):
         hint = did_you_mean(key, _sections(Record))
-        yield Problem(f"note: the unknown key '{key}' of {count} records is not used", Location(str(path)), hint)
+        yield Problem(f"note: the unknown key '{key}' of {count} records is not used", place, hint)
 
 
 def _entries(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
@@ -257,8 +310,8 @@ def _sections(struct: Any) -> dict[str, Any]:
     return found
 
 
-def _repeated(records: Iterable[Record], path: Path) -> Iterator[Problem]:
+def _repeated(records: Iterable[Record], place: Location) -> Iterator[Problem]:
     for name, count in Counter(record.id for record in records).items():
         if count > 1:
             message = f"the id '{name}' is given {count} times"
-            yield Problem(message, Location(str(path)), "ids tell records apart in the report")
+            yield Problem(message, place, "ids tell records apart in the report")

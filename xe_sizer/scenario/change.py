@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.scenario.read import OPTION_OF, REPLACES, TWO_WAY, Given, with_flags
+from xe_sizer.scenario.read import REPLACES, Given, with_flags
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +37,9 @@ def changed(given: Given, values: Mapping[str, object]) -> Given:
 
 
 def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:
-    """The command line that asks the question with the keys set; `folders` hold the user's own profiles."""
-    words = ["xe-sizer", name]
-    if given.path is not None:
-        words.append(str(given.path))
-    asked = {**_kept(_from_environment(given), values), **flags_with(given.flags, values)}
-    for key, value in asked.items():
-        option = f"--{OPTION_OF[key]}"
-        if value is True:
-            words.append(option)
-        elif value is False and key in TWO_WAY:
-            words.append(f"--no-{OPTION_OF[key]}")
-        elif value is not False:
-            words += [option, _text(value)]
-    for folder in folders:
-        words += ["--profiles", str(folder)]
-    return shlex.join(words)
+    """The call that asks the question with the keys set; `folders` hold the user's own profiles."""
+    keys = {**_kept(_from_environment(given), values), **flags_with(given.flags, values)}
+    return given.caller.call(name, given.path, keys, folders)
 
 
 def flags_with(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
@@ -65,13 +51,6 @@ def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str
     """The flags that stay beside the keys that are set: none of those keys, and none that says the same otherwise."""
     replaced = {*values, *(key for name in values for key in REPLACES.get(name, ()))}
     return {key: value for key, value in flags.items() if value is not None and key not in replaced}
-
-
-def _text(value: object) -> str:
-    """A value as a flag takes it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _from_environment(given: Given) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_order
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
+from xe_sizer.scenario.caller import Caller, CommandLine
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
@@ -27,6 +28,7 @@ __all__ = [
     "ScenarioFile",
     "read_scenario",
     "scenario_json_schema",
+    "scenario_of_call",
     "serves",
     "variable_name",
 ]
@@ -128,6 +130,7 @@ OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in 
 """The option of every key that has one."""
 TWO_WAY = frozenset({"layout.sequence_parallel"})
 """Switches that can also be put off: --no-..."""
+COMMAND_LINE = CommandLine(OPTION_OF, TWO_WAY)
 
 _PREFIX = "XE_SIZER_"
 _OTHER_VARIABLES = frozenset({"XE_SIZER_PROFILES"})
@@ -162,7 +165,7 @@ class Given:
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
     or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
-    are what was merged.
+    are what was merged. `caller` says how messages name the flags.
     `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
     """
 
@@ -174,6 +177,7 @@ class Given:
     environment: Mapping[str, str]
     unread: frozenset[str] = frozenset()
     document: Document | None = None
+    caller: Caller = COMMAND_LINE
 
     @property
     def folder(self) -> Path | None:
@@ -223,38 +227,54 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     variables = _read_variables(environment, problems)
     if problems and path and not document:
         raise InputError(problems)
-    return _merge(path, document, variables, flags, environment, problems)
+    return _merge(_Layers(document, variables, flags, COMMAND_LINE), environment, problems)
+
+
+def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Given:
+    """A scenario file that was read, or None, under typed values by dotted key. Raises BadScenarioError."""
+    return _merge(_Layers(document, {}, keys, caller), {}, [])
 
 
 def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
     """The same file and variables under other flags. Raises BadScenarioError."""
     problems: list[Problem] = []
     variables = _read_variables(given.environment, problems)
-    return _merge(given.path, given.document, variables, flags, given.environment, problems)
+    return _merge(_Layers(given.document, variables, flags, given.caller), given.environment, problems)
 
 
-def _merge(
-    path: Path | None, document: Document | None, variables: Mapping[str, object],
-    flags: Mapping[str, object], environment: Mapping[str, str], problems: list[Problem],
-) -> Given:  # fmt: skip
+@dataclass(frozen=True, eq=False)
+class _Layers:
+    """What is merged, from below: the file, the variables and the flags by dotted key; and who gave the flags."""
+
+    document: Document | None
+    variables: Mapping[str, object]
+    flags: Mapping[str, object]
+    caller: Caller
+
+
+def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Problem]) -> Given:
     """Flag over variable over file. Raises BadScenarioError with the problems so far and those of the keys."""
+    document, flags = layers.document, layers.flags
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = dict.fromkeys(_given_keys(merged), "file")
-    _overlay(merged, origin, variables, "env")
+    _overlay(merged, origin, layers.variables, "env")
     typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
     _overlay(merged, origin, typed, "flag")
-    locate = _Places(document, origin)
+    locate = _Places(document, origin, layers.caller)
+    given = partial(
+        Given, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
+        environment=environment, document=document, caller=layers.caller,
+    )  # fmt: skip
     try:
         values = convert(merged, ScenarioFile, locate)
     except InputError as error:
         problems += error.problems
     problems += contradictions(merged, locate)
     if not problems:
-        return Given(values, MappingProxyType(origin), locate, path, flags, environment, document=document)
+        return given(values=values)
     values = convert_what_is_right(merged, ScenarioFile, locate)
     unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
-    rest = Given(values, MappingProxyType(origin), locate, path, flags, environment, unread, document)
-    raise BadScenarioError(sorted(problems, key=file_order), rest)
+    raise BadScenarioError(sorted(problems, key=file_order), given(values=values, unread=unread))
 
 
 def _at(values: object, key: str) -> object:
@@ -275,15 +295,16 @@ class _Places:
 
     document: Document | None
     origin: Mapping[str, str]
+    caller: Caller
 
     def __call__(self, key_path: KeyPath, *, key: bool = False) -> Location:
         dotted = ".".join(str(part) for part in key_path[:2])
         for name in (dotted, str(key_path[0]) if key_path else ""):
             if self.origin.get(name) == "flag":
-                return Location(f"--{OPTION_OF[name]}")
+                return Location(self.caller.place(name))
             if self.origin.get(name) == "env":
                 return Location(variable_name(OPTION_OF[name]))
-        return self.document.locate(key_path, key=key) if self.document else Location("command line")
+        return self.document.locate(key_path, key=key) if self.document else Location(self.caller.name)
 
 
 @cache
@@ -333,7 +354,10 @@ def _kind(key: str) -> type:
     """Whether a key holds text (str), a list (tuple) or a number or bool (object)."""
     type_: Any = ScenarioFile
     for part in key.split("."):
-        type_ = fields_of(type_)[part].type
+        field = fields_of(type_).get(part)
+        if field is None:
+            return object  # unknown, which convert reports
+        type_ = field.type
     while get_args(type_) and get_origin(type_) not in (Literal, tuple):
         type_ = type_.__origin__ if get_origin(type_) is Annotated else get_args(type_)[0]
     if get_origin(type_) is Literal:

@@ -1,0 +1,230 @@
+"""The public API: the same answers as the command line, with the keywords' places in its errors."""
+
+import doctest
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_type_hints, is_typeddict
+
+import msgspec
+import numpy as np
+import pytest
+
+import xe_sizer
+from xe_sizer.cli.main import main
+from xe_sizer.profiles.convert import fields_of
+from xe_sizer.scenario.keys import SECTIONS, Keys
+from xe_sizer.scenario.schema import ScenarioFile
+
+ROOT = Path(__file__).parents[1]
+JOB = "examples/lora-llama-2-70b.yaml"
+CHAT = "examples/serve/llama-3.1-70b-chat.yaml"
+PYTHON = "```python\n"
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def examples(page: str) -> list[doctest.Example]:
+    """Lines with >>> of a page's Python blocks, with what must come out."""
+    parser = doctest.DocTestParser()
+    blocks = (ROOT / page).read_text(encoding="utf-8").split(PYTHON)[1:]
+    return [example for block in blocks for example in parser.get_examples(block.split("```")[0])]
+
+
+@pytest.mark.parametrize("page", ["docs/api.md", "README.md"])
+def test_the_code_in_the_documentation_says_what_it_prints(page: str) -> None:
+    found = examples(page)
+    assert found
+    said: list[str] = []
+    test = doctest.DocTest(found, {}, page, page, 0, None)
+    doctest.DocTestRunner().run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+def asked_of_the_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def alike(value: Any) -> Any:
+    """A result without what depends on who asks (the command, where a key came from) and on the clock."""
+    if isinstance(value, Mapping):
+        return {key: alike(item) for key, item in value.items() if key not in ("command", "origin", "seconds")}
+    return [alike(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def plain(answer: object) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(answer))
+
+
+def test_estimate_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = xe_sizer.estimate(xe_sizer.load(JOB), gpus=32, train={"seq_len": 8192}, lora={"rank": 8})
+    command = asked_of_the_command(capsys, "estimate", JOB, "--gpus", "32", "--seq-len", "8192", "--lora-rank", "8")
+    assert alike(plain(answer)) == alike(command)
+
+
+def test_plan_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = xe_sizer.plan(xe_sizer.load(JOB), among=["dell-xe9680-h200"], limits={"max_gpus": 16}, objective="time")
+    command = asked_of_the_command(
+        capsys, "plan", JOB, "--among", "dell-xe9680-h200", "--max-gpus", "16", "--objective", "time"
+    )
+    found, wanted = alike(plain(answer)), alike(command)
+    assert (found["candidates"], found["answers"]) == (wanted["candidates"], wanted["answers"])
+
+
+def test_serve_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = xe_sizer.serve(xe_sizer.load(CHAT), serve={"request_rate": 7.5}, pareto=True)
+    command = asked_of_the_command(capsys, "serve", CHAT, "--request-rate", "7.5", "--pareto")
+    assert alike(plain(answer)) == alike(command)
+
+
+def test_compare_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = xe_sizer.compare({"job": "sft"}, {"gpus": 16, "layout": {"tp": 4}}, model="llama-2-7b", gpu="b200", gpus=8)
+    keys = ("--model", "llama-2-7b", "--gpu", "b200", "--gpus", "8")
+    command = asked_of_the_command(capsys, "compare", "job=sft", "gpus=16,tp=4", *keys)
+    found, wanted = alike(plain(answer)), alike(command)
+    assert [one["result"] for one in found["alternatives"]] == [one["result"] for one in wanted["alternatives"]]
+    assert [one.name for one in answer.alternatives] == ["job=sft", "gpus=16,layout.tp=4"]
+
+
+def test_sensitivity_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = xe_sizer.sensitivity(xe_sizer.load(JOB))
+    assert alike(plain(answer)) == alike(asked_of_the_command(capsys, "sensitivity", JOB))
+
+
+RECORD = {
+    "id": "mine", "job": "lora", "model": "llama-2-7b", "stack": "nemo", "gpu": "h100-sxm-80gb", "gpus": 8,
+    "batch": {"micro": 1, "global": 64}, "seq_len": 4096, "measured": {"step_time_s": 5.0},
+}  # fmt: skip
+
+
+def test_validate_takes_files_and_records(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(json.dumps({**RECORD, "id": "other"}), encoding="utf-8")
+    accuracy = xe_sizer.validate(file, RECORD, only="step_time")
+    assert [(one.id, one.measured) for one in accuracy.records] == [("other", 5.0), ("mine", 5.0)]
+    assert accuracy.records[0].predicted == accuracy.records[1].predicted
+
+
+def test_every_problem_of_a_call_names_its_keyword() -> None:
+    with pytest.raises(xe_sizer.InputError) as caught:
+        xe_sizer.plan(model="gpt3", gpu="l4", gpus=8.0, lora={"ranks": 8}, layout={"tp": 0})  # type: ignore[typeddict-unknown-key]
+    places = [str(problem.location) for problem in caught.value.problems]
+    assert places == ["plan(gpus)", "plan(lora.ranks)", "plan(layout.tp)", "plan(model)"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "place"),
+    [
+        (lambda: xe_sizer.estimate(), "estimate()"),
+        (lambda: xe_sizer.serve(model="gpt2", among=["l41"]), "serve(among)"),
+        (lambda: xe_sizer.sensitivity(model="gpt2", profiles=["nowhere"]), "sensitivity(profiles)"),
+        (lambda: xe_sizer.compare({"gpus": 8}), "compare()"),
+        (lambda: xe_sizer.compare({"gpus": 8}, {"gpus": -8}, model="gpt2", gpu="l4"), "compare(gpus)"),
+        (lambda: xe_sizer.validate(only="speed"), "validate(only)"),
+        (lambda: xe_sizer.validate({"id": "a", "job": "sft", "gpus": "x"}), "validate()"),
+        (lambda: xe_sizer.load("nowhere.yaml"), "nowhere.yaml"),
+    ],
+)
+def test_a_bad_argument_is_an_input_error_at_its_place(ask: Any, place: str) -> None:
+    with pytest.raises(xe_sizer.InputError) as caught:
+        ask()
+    assert str(caught.value.problems[0].location) == place
+
+
+def test_a_problem_in_a_loaded_file_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("model: gpt2\ngpus: many\n", encoding="utf-8")
+    with pytest.raises(xe_sizer.InputError) as caught:
+        xe_sizer.estimate(xe_sizer.load(file), gpu="l4")
+    assert [str(problem.location) for problem in caught.value.problems] == [f"{file}:2:7"]
+
+
+def test_a_file_is_overridden_key_by_key_and_stays_as_it_is() -> None:
+    job = xe_sizer.load(JOB)
+    answer = xe_sizer.estimate(job, layout={"tp": 4})
+    assert (answer.layout.tp, answer.layout.pp) == (4, 1)
+    job.keys["layout"]["tp"] = 2
+    assert job.keys["layout"] == {"tp": 8, "pp": 1}
+
+
+def test_values_of_python_and_numpy_are_taken() -> None:
+    numbers: dict[str, Any] = {"gpus": np.int64(8), "train": {"steps": np.int32(1000), "epochs": None}}
+    model = Path("model_profiles/gpt2.yaml")
+    answer = xe_sizer.estimate(**numbers, model=model, gpu="l4", server=None, job="lora", lora={"targets": ("qkv",)})
+    assert (answer.gpus.count, answer.scenario["lora"]["targets"]) == (8, ("qkv",))
+
+
+def test_a_call_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XE_SIZER_GPUS", "nonsense")
+    assert xe_sizer.estimate(model="gpt2", gpu="l4", gpus=1, train={"steps": 1}).gpus.count == 1
+
+
+def names_of_schema(struct: Any) -> dict[str, Any]:
+    return {
+        field.key: names_of_schema(section) if (section := section_of(field.type)) else None
+        for field in fields_of(struct).values()
+    }
+
+
+def section_of(type_: Any) -> Any:
+    """The struct that a key holds, if it holds one: itself, or inside Annotated or a union."""
+    if isinstance(type_, type):
+        return type_ if issubclass(type_, msgspec.Struct) else None
+    return next((found for arm in get_args(type_) if (found := section_of(arm))), None)
+
+
+def names_of_keywords(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {name: names_of_keywords(hint) if is_typeddict(hint) else None for name, hint in hints.items()}
+
+
+def test_the_typed_keywords_are_the_keys_of_the_schema() -> None:
+    assert names_of_keywords(Keys) == names_of_schema(ScenarioFile)
+    assert {name for name, inner in names_of_schema(ScenarioFile).items() if inner} == SECTIONS
+
+
+def test_importing_the_package_imports_nothing_else_of_it() -> None:
+    program = "import sys; before = set(sys.modules); import xe_sizer; print(*sorted(set(sys.modules) - before))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {name for name in found if name.partition(".")[0] not in sys.stdlib_module_names} == {"xe_sizer"}
+    assert "typing" not in found
+
+
+def test_the_package_lists_its_functions_and_knows_no_other() -> None:
+    assert set(dir(xe_sizer)) >= {"estimate", "plan", "serve", "compare", "sensitivity", "validate", "load"}
+    assert all(callable(getattr(xe_sizer, name)) for name in dir(xe_sizer) if not name.startswith("_"))
+    with pytest.raises(AttributeError, match="has no attribute 'size'"):
+        _ = xe_sizer.size  # type: ignore[attr-defined]
+
+
+SCRIPT = """
+import xe_sizer
+
+job = xe_sizer.load("job.yaml")
+for gpus in range(8, 65, 8):
+    answer = xe_sizer.estimate(job, gpus=gpus, train={"seq_len": 4096}, limits={"max_hours": 24})
+    hours: float = answer.time.total_s.expected / 3600
+reveal_type(xe_sizer.plan(job).candidates)
+reveal_type(xe_sizer.serve(job, serve={"request_rate": 5}).latency)
+xe_sizer.estimate(gpus="eight")
+xe_sizer.estimate(train={"sequence": 4096})
+xe_sizer.estimate(modle="gpt2")
+"""
+
+
+def test_a_type_checker_knows_keywords_and_answers(tmp_path: Path) -> None:
+    mypy = pytest.importorskip("mypy.api")
+    script = tmp_path / "notebook.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    out, _, _ = mypy.run(["--strict", "--cache-dir", str(tmp_path / "cache"), "--no-error-summary", str(script)])
+    said = [line.removeprefix(f"{script}:") for line in out.splitlines() if line.startswith(str(script))]
+    numbers = [line.split(":")[0] for line in said if " error: " in line]
+    assert numbers == ["10", "11", "12"], out
+    assert "xe_sizer.result.studies.Candidate" in out
+    assert "xe_sizer.result.serving.Latency" in out

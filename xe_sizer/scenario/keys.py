@@ -1,0 +1,154 @@
+"""The keys of a scenario as keyword arguments of the public API: the same tree as `schema`, all of them optional.
+
+A key that is None counts as not given. Ranges and choices are those of the schema, which checks the values.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict, is_typeddict
+
+
+class HistogramKeys(TypedDict, total=False):
+    """Token lengths of a data set, counted."""
+
+    lengths: Sequence[int] | None
+    counts: Sequence[float] | None
+
+
+class DataKeys(TypedDict, total=False):
+    """What is trained on: a data set profile, a histogram, or statistics of the token lengths."""
+
+    profile: str | Path | None
+    samples: int | None
+    mean_tokens: float | None
+    min_tokens: int | None
+    max_tokens: int | None
+    tokens: float | None
+    histogram: HistogramKeys
+
+
+class TrainKeys(TypedDict, total=False):
+    """How long to train and how batches are made."""
+
+    steps: int | None
+    epochs: float | None
+    global_batch: int | None
+    micro_batch: int | None
+    seq_len: int | None
+    padding: str | None
+    reduce_every_micro_batch: bool | None
+
+
+class LayoutKeys(TypedDict, total=False):
+    """How the model is spread over GPUs; what is left out is chosen."""
+
+    tp: int | None
+    pp: int | None
+    vpp: int | None
+    cp: int | None
+    ep: int | None
+    dp: int | None
+    zero: int | None
+    zero_group: int | None
+    schedule: str | None
+    uneven_stages: bool | None
+    sequence_parallel: bool | None
+    recompute: str | None
+    offload: str | None
+
+
+class LoraKeys(TypedDict, total=False):
+    """Adapters of the jobs lora and qlora."""
+
+    rank: int | None
+    targets: Sequence[str] | None
+
+
+class PTuningKeys(TypedDict, total=False):
+    """The prompt encoder of the job p-tuning."""
+
+    virtual_tokens: int | None
+    encoder_hidden: int | None
+
+
+class LimitsKeys(TypedDict, total=False):
+    """What the answer must keep; a broken limit is exit code 1."""
+
+    max_hours: float | None
+    max_cost: float | None
+    min_headroom_gib: float | None
+    max_gpus: int | None
+    max_ttft_s: float | None
+    max_tpot_s: float | None
+    max_cost_per_million_tokens: float | None
+
+
+class CostKeys(TypedDict, total=False):
+    """What a GPU costs."""
+
+    price_per_gpu_hour: float | None
+    currency: str | None
+
+
+class EfficiencyKeys(TypedDict, total=False):
+    """Fixed fractions of the peaks instead of the operator laws."""
+
+    flops: float | None
+    memory: float | None
+    ideal: bool | None
+
+
+class ServeKeys(TypedDict, total=False):
+    """What is served: the load, its lengths, number formats and the engine's settings."""
+
+    engine: str | Path | None
+    request_rate: float | None
+    concurrency: int | None
+    batch: int | None
+    input_tokens: float | None
+    output_tokens: float | None
+    input_spread: float | None
+    output_spread: float | None
+    prefix_hit_share: float | None
+    draft_tokens: int | None
+    acceptance_rate: float | None
+    draft_cost: float | None
+    weights: str | None
+    activations: str | None
+    kv_cache: str | None
+    scheme: str | None
+    gpu_memory_utilization: float | None
+    max_sequences: int | None
+    max_step_tokens: int | None
+    percentile: float | None
+    spare_replicas: int | None
+
+
+class Keys(TypedDict, total=False):
+    """One question: a model, a job, its data, and the hardware or the limits."""
+
+    model: str | Path | None
+    server: str | Path | None
+    gpu: str | Path | None
+    gpus: int | None
+    nodes: int | None
+    job: str | None
+    stack: str | Path | None
+    precision: str | None
+    optimizer: str | None
+    attention: str | None
+    loss: str | None
+    objective: str | None
+    data: DataKeys
+    train: TrainKeys
+    layout: LayoutKeys
+    lora: LoraKeys
+    p_tuning: PTuningKeys
+    limits: LimitsKeys
+    cost: CostKeys
+    efficiency: EfficiencyKeys
+    serve: ServeKeys
+
+
+SECTIONS = frozenset(key for key, kind in Keys.__annotations__.items() if is_typeddict(kind))
+"""Keys that hold groups of keys."""
