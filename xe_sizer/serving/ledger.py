@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from xe_sizer.result.common import MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
-from xe_sizer.serving.memory import BESIDE, FORMULAS, request_bytes, static_peak
+from xe_sizer.serving.memory import (
+    ALLOCATED_PARTS,
+    BATCH_PARTS,
+    BESIDE,
+    SHORT_PARTS,
+    Card,
+    Held,
+    cache,
+    cuda_graphs,
+    left_free,
+    request_bytes,
+    static_peak,
+    weights,
+)
 from xe_sizer.serving.sizing import ServingEstimate
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
 from xe_sizer.units import GIB
 
-CACHE = "KV cache"
-RESERVED = "left free by the engine"
-LEDGER = {**FORMULAS, RESERVED: ("card - share of the engine - CUDA graphs", "gpu_memory_utilization")}
+CACHE, RESERVED = cache.name, left_free.name
 
 
 def serve_memory(sized: ServingEstimate) -> ServeMemory:
@@ -20,8 +31,8 @@ def serve_memory(sized: ServingEstimate) -> ServeMemory:
     What does not fit is shown with the cache of one whole request, which is the least that serves, and with what the
     engine is told to leave free [bytes].
     """
-    parts = _parts(sized)
-    peak = sum(parts.values())
+    sizes = _sizes(sized)
+    peak = sum(sizes.values())
     usable = sized.memory.usable_bytes
     pp, room = int(sized.placement.pp[0]), usable - peak
     return ServeMemory(
@@ -31,8 +42,8 @@ def serve_memory(sized: ServingEstimate) -> ServeMemory:
         phase=f"{_held(sized)} at their peak" if grows(sized) else "as allocated" if sized.fits else "one request",
         gpu="fullest pipeline stage" if pp > 1 else "all alike",
         components=tuple(
-            MemoryComponent(name=name, bytes=size, formula=LEDGER[name][0], source=LEDGER[name][1])
-            for name, size in parts.items()
+            MemoryComponent(name=part.name, bytes=size, formula=part.formula, source=part.source)
+            for part, size in zip(_parts(sized), sizes.values(), strict=True)
         ),
         error_share=MEMORY_ERROR_SHARE,
     )
@@ -96,24 +107,31 @@ def _pool_bytes(sized: ServingEstimate) -> float:
     return float(sized.memory.pool_bytes[0])
 
 
-def _parts(sized: ServingEstimate) -> dict[str, float]:
+def _parts(sized: ServingEstimate) -> tuple[Held, ...]:
+    """What the ledger lists, in its order."""
+    if grows(sized):
+        return BATCH_PARTS
+    return ALLOCATED_PARTS if sized.fits else SHORT_PARTS
+
+
+def _sizes(sized: ServingEstimate) -> dict[str, float]:
+    """Size of each of the parts [bytes]."""
     fixed = {name: float(value[0]) for name, value in sized.memory.fixed.items()}
     if not grows(sized):
-        weights = {"weights": fixed["weights"]}
+        held = {weights.name: fixed[weights.name]}
         if sized.fits:
-            return {**weights, CACHE: _pool_bytes(sized), **fixed}
-        reserved = {RESERVED: sized.memory.usable_bytes - _available_bytes(sized, fixed)}
-        return {**weights, CACHE: _request_bytes(sized), **fixed, **reserved}
+            return {**held, CACHE: _pool_bytes(sized), **fixed}
+        return {**held, CACHE: _request_bytes(sized), **fixed, RESERVED: _left_free_bytes(sized)}
     job, traffic = sized.resolved.job, sized.resolved.traffic
     live = static_peak(job, sized.placement, _sequences(sized), traffic.inputs, traffic.outputs)
-    return {**{name: float(value[0]) for name, value in live.items()}, **{name: fixed[name] for name in BESIDE}}
+    return {
+        **{name: float(value[0]) for name, value in live.items()},
+        **{part.name: fixed[part.name] for part in BESIDE},
+    }
 
 
-def _available_bytes(sized: ServingEstimate, fixed: dict[str, float]) -> float:
-    """What the engine may take of a GPU, its share of the whole or of what is free; graphs come on top [bytes]."""
-    card, engine = sized.memory.usable_bytes, sized.resolved.job.engine.memory
-    graphs = fixed["CUDA graphs"]
-    taken = sum(fixed.values()) - graphs
-    free = engine.utilization_of == "free"
-    share = taken + engine.utilization * (card - taken) if free else engine.utilization * card
-    return min(share + graphs, card)
+def _left_free_bytes(sized: ServingEstimate) -> float:
+    """What the engine is told to leave of a GPU [bytes]."""
+    fixed = sized.memory.fixed
+    beside = tuple(value for name, value in fixed.items() if name != cuda_graphs.name)
+    return float(left_free(Card(sized.resolved.job, beside, fixed[cuda_graphs.name]))[0])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.kv_cache import sequence_bytes
 from xe_sizer.serving.layout import ReplicaLayouts
@@ -17,19 +18,6 @@ from xe_sizer.units import FLOAT32, GIB
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output.
 HIDDEN_TENSORS = 3.0
 SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
-BESIDE = ("CUDA context", "communicators", "workspaces")
-FORMULAS: dict[str, tuple[str, str]] = {
-    "weights": ("elements of the rank's shards x bytes of the format", "checkpoints of the format"),
-    "KV cache": (
-        "2 x layers x KV heads x head size x element x tokens, in whole blocks", "paged attention (arXiv:2309.06180)"
-    ),
-    "activations": ("widest tensors of a layer for the tokens of a step", "the profiling run of the engine"),
-    "logits": ("sequences of a step x vocabulary x (16 bit + float32)", "samplers widen the logits"),
-    "CUDA graphs": ("captured decode steps", "the engine"),
-    "CUDA context": ("driver and kernels", "measured contexts, 0.47 to 0.92 GiB"),
-    "communicators": ("buffers of NCCL or of the engine's all-reduce", "measured groups, 0.5 to 0.7 GiB"),
-    "workspaces": ("cuBLAS and the attention's partial results", "the engine"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,29 +39,138 @@ class ServingMemory:
     @property
     def beside_tensors(self) -> Array:
         """What software takes beside the live tensors [bytes]."""
-        return np.asarray(sum(self.fixed[name] for name in BESIDE))
+        return np.asarray(sum(self.fixed[part.name] for part in BESIDE))
 
 
-def step_tensors(
-    job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike, sampled: ArrayLike
-) -> dict[str, Array]:
-    """Activations and logits of a step of so many tokens, of which some get logits [bytes].
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """What the parts beside the cache are computed from: the placements, and the tokens of a step.
 
-    Widest point of a layer: the hidden tensors beside gate, up and their product, or beside the rows that experts
-    get. `all_logits` makes them for every token, in 16 bit and in float32.
+    tokens : of the step; sampled : sequences of it that get logits [-]
     """
-    model, tp = job.model, as_array(placements.tp)
-    size, tokens = job.element_bytes, as_array(tokens)
+
+    job: ServingJob
+    placements: ReplicaLayouts
+    tokens: ArrayLike
+    sampled: ArrayLike
+
+    def everywhere(self, gib: float) -> Array:
+        """The same on every GPU [bytes]."""
+        return np.full(len(self.placements), gib * GIB)
+
+
+@part("weights", "elements of the rank's shards x bytes of the format", "checkpoints of the format")
+def weights(held: Holding) -> Array:
+    return rank_weight_bytes(held.job.model, held.job.scheme, held.placements)
+
+
+@part("activations", "widest tensors of a layer for the tokens of a step", "the profiling run of the engine")
+def activations(held: Holding) -> Array:
+    """The hidden tensors beside gate, up and their product, or beside the rows that experts get."""
+    model, tp, tokens = held.job.model, as_array(held.placements.tp), as_array(held.tokens)
     wide = tokens * (2.0 if model.gated else 1.0) * model.ffn / tp
     if model.experts:
         per_token = model.experts.per_token * ((3.0 if model.gated else 2.0) * model.experts.ffn / tp + model.hidden)
         wide = np.maximum(wide, tokens * per_token)
     qkv = tokens * (2.0 * model.heads + 2.0 * model.kv_heads) * model.qk_head_dim / tp
-    logits = tokens if job.engine.kernels.all_logits else np.minimum(as_array(sampled), tokens)
-    return {
-        "activations": (HIDDEN_TENSORS * tokens * model.hidden + np.maximum(wide, qkv)) * size,
-        "logits": logits * model.vocab * (size + FLOAT32) * np.ones_like(tp),
-    }
+    return np.asarray((HIDDEN_TENSORS * tokens * model.hidden + np.maximum(wide, qkv)) * held.job.element_bytes)
+
+
+@part("logits", "sequences of a step x vocabulary x (16 bit + float32)", "samplers widen the logits")
+def logits(held: Holding) -> Array:
+    """Of every token where the engine computes `all_logits`."""
+    tokens = as_array(held.tokens)
+    rows = tokens if held.job.engine.kernels.all_logits else np.minimum(as_array(held.sampled), tokens)
+    one = np.ones_like(as_array(held.placements.tp))
+    return np.asarray(rows * held.job.model.vocab * (held.job.element_bytes + FLOAT32) * one)
+
+
+@part("CUDA graphs", "captured decode steps", "the engine")
+def cuda_graphs(held: Holding) -> Array:
+    return held.everywhere(held.job.engine.memory.graphs_gib)
+
+
+@part("CUDA context", "driver and kernels", "measured contexts, 0.47 to 0.92 GiB")
+def cuda_context(held: Holding) -> Array:
+    return held.everywhere(held.job.engine.memory.context_gib)
+
+
+@part("communicators", "buffers of NCCL or of the engine's all-reduce", "measured groups, 0.5 to 0.7 GiB")
+def communicators(held: Holding) -> Array:
+    several = (held.placements.gpus > 1).astype(float)
+    return np.asarray(several * held.job.engine.memory.communicator_gib * GIB)
+
+
+@part("workspaces", "cuBLAS and the attention's partial results", "the engine")
+def workspaces(held: Holding) -> Array:
+    return held.everywhere(held.job.engine.memory.workspace_gib)
+
+
+@dataclass(frozen=True, eq=False)
+class Cached:
+    """Sequences on one GPU with so many tokens each, and how often the engine holds their cache."""
+
+    job: ServingJob
+    placements: ReplicaLayouts
+    sequences: ArrayLike
+    tokens: ArrayLike
+    copies: float = 1.0
+
+
+@part(
+    "KV cache",
+    "2 x layers x KV heads x head size x element x tokens, in whole blocks",
+    "paged attention (arXiv:2309.06180)",
+)
+def cache(cached: Cached) -> Array:
+    each = request_bytes(cached.job, cached.placements, cached.tokens)
+    return np.asarray(cached.copies * (as_array(cached.sequences) * each))
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """One card, and what an engine that keeps a pool has on it beside the pool; graphs are captured last."""
+
+    job: ServingJob
+    fixed: tuple[Array, ...]
+    graphs: Array
+
+    @property
+    def card_bytes(self) -> float:
+        return self.job.server.accelerator.memory_bytes
+
+
+@part(
+    "KV cache",
+    "share of the card or of what is free - all other parts, graphs out of the rest",
+    "gpu_memory_utilization",
+)
+def pool(card: Card) -> Array:
+    """Source: documentation of the engines; vllm.utils.mem_utils."""
+    engine, whole = card.job.engine.memory, card.card_bytes
+    taken, share = np.asarray(sum(card.fixed)), engine.utilization
+    left = share * (whole - taken) if engine.utilization_of == "free" else share * whole - taken
+    return np.maximum(np.minimum(left, whole - taken - card.graphs), 0.0)
+
+
+@part("left free by the engine", "card - share of the engine - CUDA graphs", "gpu_memory_utilization")
+def left_free(card: Card) -> Array:
+    engine, whole = card.job.engine.memory, card.card_bytes
+    taken = sum((*card.fixed, card.graphs)) - card.graphs
+    share = (
+        taken + engine.utilization * (whole - taken) if engine.utilization_of == "free" else engine.utilization * whole
+    )
+    return np.asarray(whole - np.minimum(share + card.graphs, whole))
+
+
+STEP_TENSORS = (activations, logits)
+BESIDE = (cuda_context, communicators, workspaces)
+# The parts of an engine's memory: one that keeps a pool as it starts, and where not one request fits; one whose cache
+# grows with a batch.
+Held = Part[Holding] | Part[Cached] | Part[Card]
+ALLOCATED_PARTS: tuple[Held, ...] = (weights, pool, *STEP_TENSORS, *BESIDE, cuda_graphs)
+SHORT_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE, cuda_graphs, left_free)
+BATCH_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE)
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
@@ -85,29 +182,16 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     are not cut; where the pool grows with the sequences it is that prompt. Source: documentation of the engines;
     vllm.utils.mem_utils.
     """
-    memory, batching = job.engine.memory, job.engine.batching
-    card = job.server.accelerator.memory_bytes
-    several = (placements.gpus > 1).astype(float)
-    sampled = min(batching.max_sequences, SAMPLED_TOGETHER)
+    batching = job.engine.batching
     tokens = float(batching.max_step_tokens)
-    if prompt_tokens is not None and memory.grows:
+    if prompt_tokens is not None and job.engine.memory.grows:
         tokens = min(tokens, prompt_tokens)
     elif prompt_tokens is not None and not batching.chunked_prefill:
         tokens = max(tokens, prompt_tokens)
-    tensors = step_tensors(job, placements, tokens, sampled)
-    fixed = {
-        "weights": rank_weight_bytes(job.model, job.scheme, placements),
-        **tensors,
-        "CUDA context": np.full(len(placements), memory.context_gib * GIB),
-        "communicators": several * memory.communicator_gib * GIB,
-        "workspaces": np.full(len(placements), memory.workspace_gib * GIB),
-    }
-    taken = np.asarray(sum(fixed.values()))
-    share = memory.utilization
-    left = share * (card - taken) if memory.utilization_of == "free" else share * card - taken
-    graphs = np.full(len(placements), memory.graphs_gib * GIB)
-    left = np.minimum(left, card - taken - graphs)
-    return ServingMemory({**fixed, "CUDA graphs": graphs}, np.maximum(left, 0.0), card)
+    held = Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
+    fixed, graphs = computed((weights, *STEP_TENSORS, *BESIDE), held), cuda_graphs(held)
+    card = Card(job, tuple(fixed.values()), graphs)
+    return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
 
 
 def held_tokens(job: ServingJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:
@@ -141,15 +225,13 @@ def static_peak(
     often as the engine holds it.
     """
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
-    copies = job.engine.memory.cache_copies
     share = batch / as_array(placements.dp)
-    early, late = (share * request_bytes(job, placements, tokens) for tokens in (inputs, inputs + outputs))
-    first = step_tensors(job, placements, share * inputs, share)
-    last = step_tensors(job, placements, share, share)
-    prefill, decode = early + sum(first.values()), copies * late + sum(last.values())
-    at_end = decode >= prefill
-    return {
-        "weights": rank_weight_bytes(job.model, job.scheme, placements),
-        "KV cache": np.where(at_end, copies * late, early),
-        **{name: np.where(at_end, last[name], first[name]) for name in first},
-    }
+    early = Holding(job, placements, share * inputs, share), Cached(job, placements, share, inputs)
+    copies = job.engine.memory.cache_copies
+    late = Holding(job, placements, share, share), Cached(job, placements, share, inputs + outputs, copies)
+    prefill, decode = (
+        {cache.name: cache(cached), **computed(STEP_TENSORS, holding)} for holding, cached in (early, late)
+    )
+    at_end = np.asarray(sum(decode.values())) >= np.asarray(sum(prefill.values()))
+    live = {name: np.where(at_end, decode[name], prefill[name]) for name in prefill}
+    return {weights.name: weights(late[0]), **live}
