@@ -142,11 +142,10 @@ class Card:
 
 @part(
     "KV cache",
-    "share of the card or of what is free - all other parts, graphs out of the rest",
-    "gpu_memory_utilization",
+    "share of the engine x card - all other parts, or share x what these leave; graphs out of the rest",
+    "documentation of the engines",
 )
 def pool(card: Card) -> Array:
-    """Source: documentation of the engines; vllm.utils.mem_utils."""
     engine, whole = card.job.engine.memory, card.card_bytes
     taken, share = np.asarray(sum(card.fixed)), engine.utilization
     left = share * (whole - taken) if engine.utilization_of == "free" else share * whole - taken
