@@ -1,0 +1,176 @@
+"""Parts of an answer: what an explanation prints of a part is what computes it, in a training run and in a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import ask
+from cases import job as training_job
+from cases import layouts as training_layouts
+from serving_cases import asked, served
+from serving_cases import job as serving_job
+
+from xe_sizer.graph.operators import Array
+from xe_sizer.laws.parts import Part
+from xe_sizer.serving import memory as serving_memory
+from xe_sizer.serving import step as serving_step
+from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.ledger import serve_memory
+from xe_sizer.serving.step import Work
+from xe_sizer.training import memory as training_memory
+from xe_sizer.training import memory_parts, stage_time
+from xe_sizer.training import step as training_step
+from xe_sizer.training.sizing import size
+from xe_sizer.training.summary import summarise
+
+# Every parallel group has two ranks, layers are gathered and some run again, so that most of the parts are not zero.
+LAYOUTS = training_layouts(
+    tp=[2, 1], cp=[2, 1], ep=[2, 1], pp=[2, 1], dp=[2, 8], zero=[1, 3], grad_accum=4, recompute=1
+)
+REPLICAS = ReplicaLayouts.of(tp=[2, 4], pp=[2, 1], ep=[2, 1])
+MIXTURE = "mixtral-8x7b"
+
+
+def micro_batch() -> Mapping[str, Array]:
+    job = training_job(MIXTURE)
+    tokens = job.sequences(LAYOUTS).critical_tokens
+    return stage_time.stage_time(job, LAYOUTS, job.rank_shapes(LAYOUTS, tokens)).parts
+
+
+def training_time() -> Mapping[str, Array]:
+    return training_step.timeline(training_job(MIXTURE), LAYOUTS).components
+
+
+def training_bytes() -> Mapping[str, Array]:
+    return training_memory.memory_ledger(training_job(MIXTURE, kind="qlora"), LAYOUTS).components
+
+
+def serving_time() -> Mapping[str, Array]:
+    work = Work(decodes=7, decode_past=900, prefills=2, prefill_tokens=300)
+    return serving_step.step_time(serving_job(MIXTURE, server="dell-xe9680-h100"), REPLICAS, work).parts
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The tuple of parts that a function of a module adds up; `follows` is computed from what the others come to."""
+
+    module: ModuleType
+    name: str
+    answer: Callable[[], Mapping[str, Array]]
+    follows: str | None = None
+
+    @property
+    def parts(self) -> tuple[Part[Any], ...]:
+        parts: tuple[Part[Any], ...] = getattr(self.module, self.name)
+        return parts
+
+
+REGISTRIES = [
+    Registry(stage_time, "MICRO_BATCH_PARTS", micro_batch),
+    Registry(training_step, "STEP_PARTS", training_time),
+    Registry(training_memory, "TENSOR_PARTS", training_bytes, "allocator slack"),
+    Registry(training_memory, "OVERHEAD_PARTS", training_bytes),
+    Registry(serving_step, "DEVICE_PARTS", serving_time, "host"),
+]
+IDS = [f"{registry.module.__name__.removeprefix('xe_sizer.')}.{registry.name}" for registry in REGISTRIES]
+LISTS = [
+    (training_step, "STEP_PARTS"),
+    (memory_parts, "MEMORY_PARTS"),
+    (serving_step, "STEP_PARTS"),
+    (serving_memory, "ALLOCATED_PARTS"),
+    (serving_memory, "SHORT_PARTS"),
+    (serving_memory, "BATCH_PARTS"),
+]
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=IDS)
+def test_a_part_is_what_its_own_function_computes(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One replaced function changes the part of its name, what follows from the sum of all parts, and nothing else."""
+    before = registry.answer()
+    for index, part in enumerate(registry.parts):
+        other = replace(part, function=lambda inputs, part=part: part.function(inputs) + 1024.0)
+        replaced = (*registry.parts[:index], other, *registry.parts[index + 1 :])
+        with monkeypatch.context() as patch:
+            patch.setattr(registry.module, registry.name, replaced)
+            after = registry.answer()
+        assert list(after) == list(before)
+        np.testing.assert_allclose(after[part.name], before[part.name] + 1024.0)
+        changed = {name for name in before if not np.array_equal(after[name], before[name])}
+        assert part.name in changed
+        assert changed <= {part.name, registry.follows}
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=IDS)
+def test_an_inserted_part_moves_no_other(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, parts = registry.answer(), registry.parts
+    nothing = replace(parts[0], name="another", function=lambda inputs: 0.0 * parts[0].function(inputs))
+    for index in range(len(parts) + 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(registry.module, registry.name, (*parts[:index], nothing, *parts[index:]))
+            after = dict(registry.answer())
+        assert not np.any(after.pop("another"))
+        assert list(after) == list(before)
+        assert all(np.array_equal(after[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize(("module", "name"), LISTS)
+def test_every_row_says_what_it_is(module: ModuleType, name: str) -> None:
+    parts: tuple[Part[Any], ...] = getattr(module, name)
+    assert len({part.name for part in parts}) == len(parts)
+    assert all(part.name and part.formula and part.source for part in parts)
+
+
+@pytest.mark.parametrize("module", [stage_time, training_step, memory_parts, serving_step, serving_memory])
+def test_no_part_stands_outside_of_the_registries(module: ModuleType) -> None:
+    listed = {id(part) for lists, name in LISTS for part in getattr(lists, name)}
+    listed |= {id(part) for part in stage_time.MICRO_BATCH_PARTS}
+    outside = [name for name, value in vars(module).items() if isinstance(value, Part) and id(value) not in listed]
+    assert outside == []
+
+
+@pytest.mark.parametrize("kind", ["sft", "lora", "qlora"])
+def test_a_training_answer_is_explained_by_the_registries(kind: str) -> None:
+    answer = summarise(size(ask({"model": "llama-2-7b", "job": kind, "gpus": 8, "train.steps": 10})))
+    for components, parts in (
+        (answer.time.components, training_step.STEP_PARTS),
+        (answer.memory.components, memory_parts.MEMORY_PARTS),
+    ):
+        rows = [(part.name, part.formula, part.source) for part in parts]
+        explained = [(each.name, each.formula, each.source) for each in components]
+        assert [row for row in rows if row in explained] == explained
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        ({"serve__concurrency": 8}, serving_memory.ALLOCATED_PARTS),
+        ({"model": "llama-3.1-405b", "gpus": 1, "serve__concurrency": 1}, serving_memory.SHORT_PARTS),
+        ({"serve__engine": "hf-transformers", "serve__batch": 4}, serving_memory.BATCH_PARTS),
+    ],
+)
+def test_the_memory_of_a_service_is_explained_by_its_registry(
+    flags: dict[str, Any], parts: tuple[Part[Any], ...]
+) -> None:
+    ledger = serve_memory(served(**flags))
+    assert [(part.name, part.formula, part.source) for part in parts] == [
+        (each.name, each.formula, each.source) for each in ledger.components
+    ]
+
+
+def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GiB that another part takes more is a GiB less of the pool, and changes no further part."""
+    job, one = asked(serve__concurrency=8).job, ReplicaLayouts.of()
+    before = serving_memory.serving_memory(job, one)
+    for index, part in enumerate(serving_memory.BESIDE):
+        larger = replace(part, function=lambda held, part=part: part.function(held) + 1024.0**3)
+        beside = (*serving_memory.BESIDE[:index], larger, *serving_memory.BESIDE[index + 1 :])
+        with monkeypatch.context() as patch:
+            patch.setattr(serving_memory, "BESIDE", beside)
+            after = serving_memory.serving_memory(job, one)
+        assert after.pool_bytes[0] == pytest.approx(before.pool_bytes[0] - 1024.0**3, abs=1)
+        assert [name for name in before.fixed if after.fixed[name][0] != before.fixed[name][0]] == [part.name]
