@@ -9,32 +9,28 @@ machine slows both; the smallest time of each counts. Exit code 1 if the ratio i
 from __future__ import annotations
 
 import argparse
-import os
-import resource
-import subprocess
 import sys
 
-BARE_IMPORTS = ("-c", "import typer, numpy, yaml")
+from yardstick import BARE_IMPORTS, run
+
 ESTIMATE = (
     "-m", "xe_sizer", "estimate", "--model", "llama-2-70b", "--server", "dell-xe9680-h100", "--gpus", "16",
     "--job", "lora", "--stack", "nemo", "--dataset", "alpaca", "--steps", "1000", "--format", "json",
 )  # fmt: skip
 
 
-def cpu_s(*arguments: str) -> float:
-    """User and system time of one interpreter with these arguments [s]; it must return 0."""
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode; so must a checkout
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
 def measure(runs: int) -> tuple[float, float]:
-    """Smallest CPU time of the bare imports and of the estimate [s]; the first pair only warms the caches."""
-    pairs = [(cpu_s(*BARE_IMPORTS), cpu_s(*ESTIMATE)) for _ in range(runs + 1)][1:]
-    return min(bare for bare, _ in pairs), min(estimate for _, estimate in pairs)
+    """Smallest CPU time of the bare imports and of the estimate [s]; the first pair only warms the caches.
+
+    Raises RuntimeError where the estimate gives no answer.
+    """
+    pairs = []
+    for _ in range(runs + 1):
+        bare, estimate = run(BARE_IMPORTS), run(ESTIMATE)
+        if estimate.code:
+            raise RuntimeError(f"exit code {estimate.code}: the estimate has no answer")
+        pairs.append((bare.cpu_s, estimate.cpu_s))
+    return min(bare for bare, _ in pairs[1:]), min(estimate for _, estimate in pairs[1:])
 
 
 def main() -> int:

@@ -8,9 +8,9 @@ from xe_sizer.evidence.measured import (
     measured_oom,
     measured_peak_bytes,
     measured_step_s,
-    predicted_peak_bytes,
 )
 from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.evidence.validate import predicted_peak_bytes
 from xe_sizer.training.memory import Ledger
 from xe_sizer.units import GIB
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xe_sizer.evidence.records import Measured, Record
-from xe_sizer.training.memory import Ledger
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 
 METRICS = ("allocated", "reserved", "nvidia-smi")
@@ -88,18 +87,6 @@ def measured_peak_bytes(measured: Measured) -> tuple[Conversion, str] | None:
             note = None if known == metric else f"memory metric '{metric}' read as nvidia-smi"
             return Conversion(value * GIB, note), known
     return None
-
-
-def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
-    """Peak of the ledger's first layout in a metric [bytes].
-
-    allocated: live tensors; reserved: what the caching allocator holds, without context and NCCL; nvidia-smi: all.
-    """
-    if metric == "allocated":
-        return float(ledger.tensor_peak_bytes[0])
-    if metric == "reserved":
-        return float(ledger.reserved_peak_bytes[0])
-    return float(ledger.peak_bytes[0])
 
 
 def measured_oom(measured: Measured) -> bool | None:

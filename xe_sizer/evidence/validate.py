@@ -14,7 +14,6 @@ from xe_sizer.evidence.measured import (
     measured_oom,
     measured_peak_bytes,
     measured_step_s,
-    predicted_peak_bytes,
 )
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
@@ -23,7 +22,7 @@ from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
 from xe_sizer.scenario.read import OPTIONS, read_scenario
 from xe_sizer.serving.uncertainty import span as serving_span
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.memory import at_level
+from xe_sizer.training.memory import Ledger, at_level
 from xe_sizer.training.resolve import ResolvedTraining, resolve
 from xe_sizer.training.sizing import TrainingEstimate, size
 from xe_sizer.training.uncertainty import uncertainty
@@ -206,6 +205,18 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or "unstated"
     yield _prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))
+
+
+def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
+    """Peak of the ledger's first layout in a metric [bytes].
+
+    allocated: live tensors; reserved: what the caching allocator holds, without context and NCCL; nvidia-smi: all.
+    """
+    if metric == "allocated":
+        return float(ledger.tensor_peak_bytes[0])
+    if metric == "reserved":
+        return float(ledger.reserved_peak_bytes[0])
+    return float(ledger.peak_bytes[0])
 
 
 def _oom(found: PredictedRecord) -> Iterator[Prediction]:
