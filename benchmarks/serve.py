@@ -13,7 +13,7 @@ import numpy as np
 
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given, read_scenario
-from xe_sizer.serving.resolve import resolve_serving
+from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.summary import summarise
 from xe_sizer.studies.fleet import fleet, pareto

@@ -15,7 +15,8 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.resolve import ResolvedTraining, resolve
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolved import ResolvedTraining
 
 REGISTRY = Registry()
 ONE_GPU = {

@@ -10,9 +10,11 @@ from cases import REGISTRY
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import read_scenario
+from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.resolve import ResolvedService, resolve_serving
-from xe_sizer.serving.sizing import ServingEstimate, size
+from xe_sizer.serving.resolve import resolve as resolve_serving
+from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.sizing import size
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
 BF16 = Scheme(FORMATS["bf16"], FORMATS["bf16"], FORMATS["bf16"], "bf16")

@@ -14,7 +14,7 @@ import pytest
 from cases import REGISTRY
 from serving_cases import engine_file, keys, served
 
-from xe_sizer.serving.sizing import ServingEstimate
+from xe_sizer.serving.estimate import ServingEstimate
 
 TOKENS, OUTPUTS = 512, 32
 A100_FLOPS, A100_BYTES = 312e12, 2039e9  # in 16 bit

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.sizing import TARGET_LOAD
+from xe_sizer.serving.choose import TARGET_LOAD
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import cost_of, meets, summarise
 from xe_sizer.serving.weights import rank_weight_bytes

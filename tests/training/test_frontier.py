@@ -13,7 +13,7 @@ from xe_sizer.training.choose import TIE, spare_bytes
 from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger
-from xe_sizer.training.resolve import ResolvedTraining
+from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.space import layout_chunks, legal_layouts
 from xe_sizer.training.step import timeline
 

@@ -14,9 +14,11 @@ from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.scenario.read import read_scenario
+from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.memory import static_peak
-from xe_sizer.serving.resolve import ResolvedService, resolve_serving
-from xe_sizer.serving.sizing import ServingEstimate, size
+from xe_sizer.serving.resolve import resolve as resolve_serving
+from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.sizing import size
 from xe_sizer.units import MILLI
 
 

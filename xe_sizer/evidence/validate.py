@@ -21,10 +21,12 @@ from xe_sizer.evidence.statistics import summaries
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
 from xe_sizer.scenario.read import OPTIONS, read_scenario
 from xe_sizer.serving.uncertainty import span as serving_span
+from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import Ledger, at_level
-from xe_sizer.training.resolve import ResolvedTraining, resolve
-from xe_sizer.training.sizing import TrainingEstimate, size
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.sizing import size
 from xe_sizer.training.uncertainty import uncertainty
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
@@ -98,7 +100,7 @@ def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
     for _ in range(len(asked.flags)):
         try:
             resolved = resolve(read_scenario(None, asked.flags, {}), registry)
-            sized = size(resolved, False)
+            sized = size(resolved)
         except InputError as error:
             asked = _without_the_impossible(asked, error)
             continue
@@ -117,7 +119,7 @@ def _fits_recomputed(resolved: ResolvedTraining) -> bool:
     has only whole layers.
     """
     left = replace(resolved, fixed={name: value for name, value in resolved.fixed.items() if name != "recompute"})
-    return size(left, False).fits
+    return size(left).fits
 
 
 def _without_the_impossible(asked: Asked, error: InputError) -> Asked:

@@ -200,7 +200,7 @@ def _candidates(result: PlanResult) -> Table:
     best.sort(key=lambda candidate: candidate.total_s.expected)
     shown = [best[round(index)] for index in _spread(len(best), SHOWN)]
     columns = _columns(result)
-    limited = bool(result.verdict.limits)
+    limited = any(not candidate.meets_limits for candidate in shown)  # a column of the same word tells nothing
     rows = tuple(
         (*_cells(candidate, columns), *((("met" if candidate.meets_limits else "MISSED"),) if limited else ()))
         for candidate in shown

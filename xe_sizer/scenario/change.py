@@ -11,11 +11,11 @@ from xe_sizer.scenario.read import REPLACES, Given, with_flags
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Scenario keys to set and how to say so; `cost` orders what a user would rather do first."""
+    """Scenario keys to set and how to say so; `effort` orders what a user would rather do first."""
 
     words: str
     values: Mapping[str, object]
-    cost: int
+    effort: int
 
     def contradicts(self, other: Change) -> bool:
         """Whether the two set one key to different values."""
@@ -28,7 +28,7 @@ def together(changes: list[Change]) -> Change:
     *most, last = (change.words for change in changes)
     words = f"{', '.join(most)} and {last}" if most else last
     values = {key: value for change in changes for key, value in change.values.items()}
-    return Change(words, values, max(change.cost for change in changes) + min(len(most), 1))
+    return Change(words, values, max(change.effort for change in changes) + min(len(most), 1))
 
 
 def changed(given: Given, values: Mapping[str, object]) -> Given:

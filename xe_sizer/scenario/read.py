@@ -15,6 +15,7 @@ from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_ord
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
 from xe_sizer.scenario.caller import Caller, CommandLine
 from xe_sizer.scenario.checks import contradictions
+from xe_sizer.scenario.limits import LIMITS
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
 __all__ = [
@@ -35,6 +36,12 @@ __all__ = [
 
 INFERENCE = "inference"
 """The one job that is no training."""
+
+
+def _limit_options(wing: str | None) -> dict[str, str]:
+    """Options of the limits that both wings judge (None), or one of them alone."""
+    return {rule.option: rule.key for rule in LIMITS if rule.wing == wing}
+
 
 OPTIONS: Mapping[str, str] = MappingProxyType({
     "model": "model",
@@ -79,10 +86,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "flops-efficiency": "efficiency.flops",
     "memory-efficiency": "efficiency.memory",
     "ideal": "efficiency.ideal",
-    "max-hours": "limits.max_hours",
-    "max-cost": "limits.max_cost",
-    "max-gpus": "limits.max_gpus",
-    "min-headroom-gib": "limits.min_headroom_gib",
+    **_limit_options("training"),
+    **_limit_options(None),
     "price-per-gpu-hour": "cost.price_per_gpu_hour",
 })  # fmt: skip
 """Option name (without dashes in front) to scenario key, for the command line and the environment."""
@@ -107,15 +112,13 @@ _ONLY_SERVE = {
     "draft-tokens": "serve.draft_tokens",
     "acceptance-rate": "serve.acceptance_rate",
     "draft-cost": "serve.draft_cost",
-    "ttft": "limits.max_ttft_s",
-    "tpot": "limits.max_tpot_s",
+    **_limit_options("serving"),
     "percentile": "serve.percentile",
     "spare-replicas": "serve.spare_replicas",
-    "max-cost-per-million-tokens": "limits.max_cost_per_million_tokens",
 }
 _SHARED = (
-    "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", "max-gpus",
-    "min-headroom-gib", "price-per-gpu-hour",
+    "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", *_limit_options(None),
+    "price-per-gpu-hour",
 )  # fmt: skip
 SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {name: OPTIONS[name] for name in ("model", "gpu", "server", "gpus", "nodes")}
@@ -124,7 +127,7 @@ SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
 )
 """The same of the command that sizes inference."""
 
-SERVE_LIMITS = frozenset(key for key in _ONLY_SERVE.values() if key.startswith("limits."))
+SERVE_LIMITS = frozenset(_limit_options("serving").values())
 _ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
 OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in _ALL_OPTIONS.items()})
 """The option of every key that has one."""

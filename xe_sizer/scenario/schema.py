@@ -127,17 +127,37 @@ class PTuningSection(Section, frozen=True):
     encoder_hidden: Annotated[Degree | None, Meta(description="Hidden size of the prompt encoder")] = None
 
 
+def judged(description: str, of: str, *, wing: str | None = None, option: str | None = None, most: bool = True) -> Meta:
+    """A row of the table of limits, beside its key and its range.
+
+    of : quantity of an estimate that the limit bounds, from above or, where not `most`, from below
+    wing : training or serving, where only one of them has the quantity; option : where the key names it otherwise
+    """
+    return Meta(description=description, extra={"of": of, "wing": wing, "option": option, "most": most})
+
+
 class LimitsSection(Section, frozen=True):
     """What the answer must keep; a broken limit is exit code 1."""
 
-    max_hours: Annotated[Positive | None, Meta(description="Longest run in hours")] = None
-    max_cost: Annotated[Positive | None, Meta(description="Highest price of the run, in the currency of cost")] = None
-    min_headroom_gib: Annotated[NotNegative | None, Meta(description="Memory left free per GPU in GiB")] = None
-    max_gpus: Annotated[Degree | None, Meta(description="Most GPUs that may be used")] = None
-    max_ttft_s: Annotated[Positive | None, Meta(description="Longest time to the first token in seconds")] = None
-    max_tpot_s: Annotated[Positive | None, Meta(description="Longest time per output token in seconds")] = None
+    max_hours: Annotated[Positive | None, judged("Longest run in hours", "hours", wing="training")] = None
+    max_cost: Annotated[
+        Positive | None, judged("Highest price of the run, in the currency of cost", "cost", wing="training")
+    ] = None
+    max_ttft_s: Annotated[
+        Positive | None,
+        judged("Longest time to the first token in seconds", "ttft_s", wing="serving", option="ttft"),
+    ] = None
+    max_tpot_s: Annotated[
+        Positive | None,
+        judged("Longest time per output token in seconds", "tpot_s", wing="serving", option="tpot"),
+    ] = None
     max_cost_per_million_tokens: Annotated[
-        Positive | None, Meta(description="Highest price of a million output tokens")
+        Positive | None,
+        judged("Highest price of a million output tokens", "cost_per_million_tokens", wing="serving"),
+    ] = None
+    max_gpus: Annotated[Degree | None, judged("Most GPUs that may be used", "gpus")] = None
+    min_headroom_gib: Annotated[
+        NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
     ] = None
 
 

@@ -1,7 +1,7 @@
 """The levers on a service: each proposes changes of one kind, the mildest first. Whether they help is tried elsewhere.
 
-Costs order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs, 5 less load,
-6 a wider limit.
+Efforts order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs,
+5 less load, 6 a wider limit.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from xe_sizer.errors import InputError
+from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
-from xe_sizer.serving.ledger import grows
-from xe_sizer.serving.sizing import ServingEstimate, size
-from xe_sizer.serving.summary import judged, meets, overloaded
+from xe_sizer.scenario.trials import Lever
+from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.serving.sizing import size
 from xe_sizer.software.number_formats import E4M3, Format, narrow_formats
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded
-
-Lever = Callable[[ServingEstimate], Iterator[Change]]
 
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes
@@ -30,10 +29,10 @@ SHORTER = (2, 4, 8, 16, 32)
 SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
 
 
-def memory_share(sized: ServingEstimate) -> Iterator[Change]:
+def memory_share(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """More of the card for the engine, or less where free memory was asked for."""
     engine, asked = sized.resolved.job.engine.memory, sized.resolved.given.values.limits.min_headroom_gib
-    if grows(sized):
+    if sized.grows:
         return
     now, card = engine.utilization, sized.memory.usable_bytes
     if not sized.fits and now < HIGHEST_UTILIZATION:
@@ -53,7 +52,7 @@ def _share(now: float, then: float) -> Change:
     )  # fmt: skip
 
 
-def placement(sized: ServingEstimate) -> Iterator[Change]:
+def placement(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The sizes that the user fixed left open."""
     resolved = sized.resolved
     after = _opened(sized, resolved.gpus) if resolved.fixed else None
@@ -61,7 +60,7 @@ def placement(sized: ServingEstimate) -> Iterator[Change]:
         yield Change(f"another placement: {_words(values)}", values, 1)
 
 
-def narrower_weights(sized: ServingEstimate) -> Iterator[Change]:
+def narrower_weights(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
     job = sized.resolved.job
     peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
@@ -71,13 +70,13 @@ def narrower_weights(sized: ServingEstimate) -> Iterator[Change]:
             yield Change(words, _formats(sized, weights=narrow), 2 if narrow.bits == 8 else 3)
 
 
-def narrower_cache(sized: ServingEstimate) -> Iterator[Change]:
+def narrower_cache(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     now = sized.resolved.job.scheme.cache
     if now.element_bytes >= SIXTEEN_BIT:
         yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(sized, kv_cache=E4M3), 2)
 
 
-def more_gpus(sized: ServingEstimate) -> Iterator[Change]:
+def more_gpus(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """As many as the load needs with number and placement open."""
     after = _opened(sized, None)
     if after is not None and after.gpus > sized.gpus:
@@ -85,7 +84,7 @@ def more_gpus(sized: ServingEstimate) -> Iterator[Change]:
         yield Change(f"{after.gpus} GPUs instead of {sized.gpus}", values, 4)
 
 
-def less_load(sized: ServingEstimate) -> Iterator[Change]:
+def less_load(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
     load, asked = sized.resolved.load, sized.resolved.amount
     if load is None:
@@ -106,7 +105,7 @@ def _keeps(sized: ServingEstimate, amount: float) -> bool:
     long a request may wait."""
     found = size(replace(sized.resolved, amount=amount))
     waits = sized.resolved.load == "request_rate" and sized.resolved.given.values.limits.max_ttft_s is None
-    return meets(found) and (not waits or found.utilisation <= UNHURRIED)
+    return found.ok and (not waits or found.utilisation <= UNHURRIED)
 
 
 def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float:
@@ -128,7 +127,7 @@ def _readable(amount: float, whole: bool) -> float:
     return float(math.floor(amount)) if whole else rounded(amount, down=True)
 
 
-def shorter_prompts(sized: ServingEstimate) -> Iterator[Change]:
+def shorter_prompts(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     inputs = sized.resolved.traffic.inputs
     for part in SHORTER:
         if inputs / part >= SHORTEST:
@@ -137,13 +136,12 @@ def shorter_prompts(sized: ServingEstimate) -> Iterator[Change]:
             yield Change(words, {"serve.input_tokens": tokens}, 5)
 
 
-def wider_limits(sized: ServingEstimate) -> Iterator[Change]:
+def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
     limits = sized.resolved.given.values.limits
-    ttft_s, tpot_s, _ = judged(sized)
-    asked = {"max_ttft_s": (limits.max_ttft_s, ttft_s), "max_tpot_s": (limits.max_tpot_s, tpot_s)}
+    asked = {"max_ttft_s": (limits.max_ttft_s, sized.ttft_s), "max_tpot_s": (limits.max_tpot_s, sized.tpot_s)}
     broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
-    if not broken or (overloaded(sized) and sized.resolved.gpus is not None):
+    if not broken or (sized.overloaded and sized.resolved.gpus is not None):
         return
     reached = max(value / limit for limit, value in broken.values())
     for factor in sorted({*WIDER, *({reached} if math.isfinite(reached) else ())}):
@@ -179,3 +177,14 @@ def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
     multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT
     cache = chosen.get("kv_cache", job.scheme.cache).bits
     return {"serve.scheme": f"w{weights}a{8 if multiplied and weights <= 8 else 16}k{cache}"}
+
+
+TO_FIT = (
+    Lever(1, memory_share), Lever(2, narrower_weights), Lever(2, narrower_cache), Lever(1, placement),
+    Lever(4, more_gpus), Lever(5, less_load), Lever(5, shorter_prompts),
+)  # fmt: skip
+TO_MEET_LIMITS = (
+    Lever(1, placement), Lever(1, memory_share), Lever(2, narrower_weights), Lever(2, narrower_cache),
+    Lever(4, more_gpus), Lever(5, less_load), Lever(6, wider_limits),
+)  # fmt: skip
+TO_GAIN = (Lever(1, placement), Lever(2, narrower_weights), Lever(2, narrower_cache))

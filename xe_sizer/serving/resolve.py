@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -26,7 +24,8 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import Given
-from xe_sizer.serving.job import ServingJob, serving_job
+from xe_sizer.serving.job import serving_job
+from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import Engine, engine_names, load_engine
 from xe_sizer.software.number_formats import E4M3, Format, Scheme, format_of, parse_scheme, plain_format, scheme
@@ -39,32 +38,7 @@ PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
 LOADS = ("request_rate", "concurrency", "batch")
 
 
-@dataclass(frozen=True, eq=False)
-class ResolvedService:
-    """What is asked, resolved but for the placement and the number of replicas.
-
-    load : request_rate, concurrency, batch, or None: as much as a replica can take; `amount` of it
-    fixed : sizes of the placement that the user chose
-    """
-
-    given: Given
-    job: ServingJob
-    traffic: Traffic
-    load: str | None
-    amount: float
-    fixed: Mapping[str, int]
-    gpus: int | None
-    percentile: float
-    spare_replicas: int
-    price_per_gpu_hour: float | None
-    whole_nodes: bool
-    currency: str
-    values: Mapping[str, Any]
-    origin: Mapping[str, str]
-    warnings: tuple[str, ...]
-
-
-def resolve_serving(given: Given, registry: Registry) -> ResolvedService:
+def resolve(given: Given, registry: Registry) -> ResolvedService:
     """Everything that sizing an inference service needs.
 
     Raises
@@ -90,7 +64,7 @@ def resolve_serving(given: Given, registry: Registry) -> ResolvedService:
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and engine have against the rest of it."""
     further: list[Problem] = []
-    collect(further, resolve_serving, rest, registry)
+    collect(further, resolve, rest, registry)
     return with_further(problems, further, rest)
 
 

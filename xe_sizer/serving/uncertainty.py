@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from xe_sizer.serving.resolve import ResolvedService
+from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, Uncertainty, from_residuals, published, symmetric
 
 TABLE = TABLES / "serving.json"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from xe_sizer.scenario.provenance import whole_servers
 from xe_sizer.scenario.read import INFERENCE, SERVE_OPTIONS, Given
-from xe_sizer.serving.sizing import FULL, ServingEstimate
+from xe_sizer.serving.choose import FULL
+from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.software.engine import engine_names
 
 SATURATED = 0.9
@@ -34,7 +35,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if resolved.gpus is not None and sized.fits and resolved.gpus > sized.gpus:
         left, size = resolved.gpus - sized.gpus, int(sized.placement.gpus[0])
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
-    if sized.cost_per_hour is not None:
+    if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus)
     ignored = sorted(_ignored(resolved.given))
     if ignored:

@@ -14,12 +14,14 @@ from xe_sizer.result.common import LeftOut
 from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.read import Given
+from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
-from xe_sizer.serving.resolve import ResolvedService, resolve_serving
-from xe_sizer.serving.sizing import ServingEstimate, most_gpus, size
+from xe_sizer.serving.resolve import resolve
+from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
-from xe_sizer.serving.summary import cost_of, judged, meets, throughput_of
+from xe_sizer.serving.summary import throughput_of
 
 MOST_POINTS = 24  # of a Pareto front
 
@@ -52,7 +54,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     problems: list[Problem] = []
     for keys in hardware:
         try:
-            answers.append(size(resolve_serving(changed(given, keys) if keys else given, registry)))
+            answers.append(size(resolve(changed(given, keys) if keys else given, registry)))
         except InputError as error:
             if len(hardware) == 1:
                 raise
@@ -60,7 +62,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
             left_out.append(LeftOut(name=str(next(iter(keys.values()), "")), reason=error.problems[0].message))
     if not answers:
         raise InputError(list(dict.fromkeys(problems)))
-    kept = [meets(one) for one in answers]
+    kept = [one.ok for one in answers]
     comparable = _one_currency([one for one, keeps in zip(answers, kept, strict=True) if keeps])
     order = sorted(
         range(len(answers)),
@@ -68,7 +70,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
             not kept[place],
             not answers[place].fits,
             _expense(answers[place], comparable),
-            judged(answers[place])[1],
+            answers[place].tpot_s,
         ),
     )
     return Fleet(tuple(answers[place] for place in order), tuple(left_out))
@@ -76,7 +78,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
 
 def _one_currency(answers: Sequence[ServingEstimate]) -> bool:
     """Whether prices can be compared: all are known, in one currency."""
-    known = all(one.cost_per_hour is not None for one in answers)
+    known = all(one.cost is not None for one in answers)
     return bool(answers) and known and len({one.resolved.currency for one in answers}) == 1
 
 
@@ -89,7 +91,7 @@ def one_price(given: Given) -> Iterator[str]:
 
 def _expense(sized: ServingEstimate, comparable: bool) -> float:
     """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
-    found = sized.cost_per_hour if comparable else power_w(sized)
+    found = sized.cost if comparable else power_w(sized)
     return math.inf if found is None else found
 
 
@@ -101,8 +103,8 @@ def power_w(sized: ServingEstimate) -> float | None:
 
 def option(sized: ServingEstimate) -> FleetOption:
     """One answer as a line of the comparison."""
-    ttft_s, tpot_s, _ = judged(sized)
-    server, cost = sized.resolved.job.server, cost_of(sized)
+    ttft_s, tpot_s, _ = sized.judged_s
+    server = sized.resolved.job.server
     return FleetOption(
         gpu=server.accelerator.name,
         server=server.name,
@@ -110,13 +112,13 @@ def option(sized: ServingEstimate) -> FleetOption:
         replicas=sized.replicas,
         layout=layout_of(sized.placement.tp[0], sized.placement.pp[0], sized.placement.ep[0], sized.placement.dp[0]),
         fits=sized.fits,
-        meets_limits=meets(sized),
+        meets_limits=sized.ok,
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
         tpot_s=tpot_s if math.isfinite(tpot_s) else None,
         output_tokens_per_s_per_gpu=throughput_of(sized).output_tokens_per_s_per_gpu,
         utilisation=sized.utilisation,
-        cost_per_hour=cost.per_hour,
-        cost_per_million_output_tokens=cost.per_million_output_tokens,
+        cost_per_hour=sized.cost,
+        cost_per_million_output_tokens=sized.cost_per_million_tokens,
         currency=sized.resolved.currency,
         power_w=power_w(sized),
     )
@@ -132,7 +134,7 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
     Every placement with every number of requests inside, from one to as many as fit.
     """
     job, traffic = resolved.job, resolved.traffic
-    placements = legal_placements(job, resolved.fixed, most_gpus(resolved))
+    placements = legal_placements(job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         return ()
     found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)

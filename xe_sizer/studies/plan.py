@@ -14,22 +14,23 @@ from xe_sizer import __version__
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Limit, Range, Reason, Verdict
+from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Range, Reason, Verdict
 from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Rule, Search
 from xe_sizer.scenario.change import changed, command
+from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.read import OPTION_OF, Given
 from xe_sizer.training.choose import Choice
+from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
 from xe_sizer.training.frontier import Frontier, Progress, frontier
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.resolve import ResolvedTraining, resolve
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.sizing import TrainingEstimate, longest_step_s, meets_limits, no_layout
+from xe_sizer.training.sizing import no_layout
 from xe_sizer.training.space import layout_chunks
-from xe_sizer.training.step import timeline
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
-from xe_sizer.units import HOUR_S
 
 OBJECTIVE = OBJECTIVES[0]
 LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it
@@ -138,8 +139,8 @@ def candidates(resolved: ResolvedTraining, progress: Progress | None = None, eve
     """The best layout on every number of GPUs, priced; `every_way` as in `Rules`."""
     rules = replace(resolved.rules, every_way=every_way)
     chunks = layout_chunks(rules, gpu_numbers(resolved), CHUNK)
-    in_time_s = partial(longest_step_s, resolved)
-    best = frontier(resolved.job, chunks, resolved.min_headroom_bytes, progress, in_time_s)
+    keeps = partial(keeps_limits, resolved)
+    best = frontier(resolved.job, chunks, resolved.min_headroom_bytes, progress, keeps)
     return Candidates(resolved, tuple(_sized(resolved, best)), best.considered, best.feasible, best.complete)
 
 
@@ -156,8 +157,8 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
     job = resolved.job
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
-        choice = Choice(row, memory_ledger(job, row), timeline(job, row), True, best.considered, best.feasible)
-        yield TrainingEstimate(resolved, int(row.gpus[0]), None, choice)
+        choice = Choice(job, row, memory_ledger(job, row), True, best.considered, best.feasible)
+        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None)
 
 
 def _result(
@@ -208,7 +209,7 @@ def _in_money(sized: Sequence[TrainingEstimate]) -> bool:
 def _rank(sized: TrainingEstimate, objective: str, money: bool) -> tuple[bool, float, float, float]:
     """What meets the limits first, then by the objective, then by time, then by headroom."""
     headroom = (sized.usable_bytes - sized.peak_bytes) / sized.usable_bytes
-    return not meets_limits(sized), _value(sized, objective, money), sized.total_s, -headroom
+    return not sized.ok, _value(sized, objective, money), sized.total_s, -headroom
 
 
 def _value(sized: TrainingEstimate, objective: str, money: bool) -> float:
@@ -246,7 +247,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         headroom_bytes=sized.usable_bytes - sized.peak_bytes,
         bound=bound_of(sized.component_s),
         pareto=pareto,
-        meets_limits=meets_limits(sized),
+        meets_limits=sized.ok,
         price=sized.cost,
         currency=None if sized.cost is None else resolved.currency,
         energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
@@ -276,7 +277,7 @@ def _answers(sized: Sequence[TrainingEstimate], candidates: Sequence[Candidate],
         return Answers()
     indices = range(len(sized))
     met = [index for index in indices if candidates[index].meets_limits]
-    nearest = None if met else min(indices, key=lambda index: _shortfall(sized[index]))
+    nearest = None if met else min(indices, key=lambda index: sized[index].shortfall)
     return Answers(
         smallest=min(indices, key=lambda index: (sized[index].gpus, sized[index].total_s)),
         fastest=min(indices, key=lambda index: sized[index].total_s),
@@ -284,17 +285,6 @@ def _answers(sized: Sequence[TrainingEstimate], candidates: Sequence[Candidate],
         chosen=met[0] if met else nearest,
         nearest=nearest,
     )
-
-
-def _shortfall(sized: TrainingEstimate) -> float:
-    """Needed over allowed, of the limit that is missed by most [-]."""
-    limits, hours = sized.resolved.given.values.limits, sized.total_s / HOUR_S
-    shares = [0.0]
-    if limits.max_hours:
-        shares.append(hours / limits.max_hours)
-    if limits.max_cost:
-        shares.append(np.inf if sized.cost is None else sized.cost / limits.max_cost)
-    return max(shares)
 
 
 def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:
@@ -305,20 +295,5 @@ def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
         message = "no layout fits on any of the GPUs that were tried"
         return Verdict(False, False, (Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
-    asked, hours = chosen.resolved.given.values.limits, chosen.total_s / HOUR_S
-    stated = (("max_hours", asked.max_hours, hours), ("max_cost", asked.max_cost, chosen.cost))
-    limits = tuple(
-        Limit(name=name, limit=float(limit), value=value, ok=value is not None and value <= limit)
-        for name, limit, value in stated
-        if limit is not None
-    )
-    reasons = tuple(
-        Reason(code=limit.name, message=f"{limit.name} is {limit.limit:,.6g}, the nearest plan takes {_said(limit)}")
-        for limit in limits
-        if not limit.ok
-    )
-    return Verdict(True, not reasons, reasons, limits, chosen.margin)
-
-
-def _said(limit: Limit) -> str:
-    return "an unknown price: give --price-per-gpu-hour" if limit.value is None else f"{limit.value:,.1f}"
+    reasons = tuple(missed(chosen.limits, "the nearest plan takes"))
+    return Verdict(True, not reasons, reasons, chosen.limits, chosen.margin)

@@ -13,8 +13,9 @@ from xe_sizer.result.studies import (
 )
 from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import gpu_numbers, searched
-from xe_sizer.training.resolve import ResolvedTraining, resolve
-from xe_sizer.training.sizing import TrainingEstimate
+from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
 

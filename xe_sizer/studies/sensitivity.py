@@ -23,8 +23,10 @@ from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import searched
 from xe_sizer.training.device import device_of
-from xe_sizer.training.resolve import ResolvedTraining, resolve
-from xe_sizer.training.sizing import TrainingEstimate, size
+from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import scenario_of
 
 HALF, DOUBLE = 0.5, 2.0

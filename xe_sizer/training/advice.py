@@ -2,112 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import Advice
-from xe_sizer.scenario.change import Change, command
+from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.read import OPTION_OF
+from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, mildest, settled
+from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.remedies import FOR_LIMITS, OTHER_JOB, SAME_JOB, Lever, less_offload
-from xe_sizer.training.sizing import TrainingEstimate, meets_limits, size
-from xe_sizer.training.trials import Option, Trials
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.sizing import size
+from xe_sizer.units import GIB
 
-MOST_ADVICE = 5
 MOST_FOR_HEADROOM = 2
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
-LAYOUT_COST = 3  # a layout of several new degrees, as many as a user may know how to set
+LAYOUT_EFFORT = 3  # a layout of several new degrees, as many as a user may know how to set
+ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
+
+Options = list[Option[TrainingEstimate]]
+Training = Trials[TrainingEstimate]
 
 
-def advise(sized: TrainingEstimate, registry: Registry) -> tuple[Advice, ...]:
-    """Up to five changes, the ones a user would rather make first, then the faster; each was estimated."""
-    given = sized.resolved.given
-    trials = Trials(sized, registry)
-    options = sorted(_options(trials), key=_rank)
-    return tuple(
-        Advice(
-            change=option.change.words,
-            effect=_effect(sized, option.after),
-            command=command(given, option.change.values, registry.user_folders),
-        )
-        for option in options[:MOST_ADVICE]
+def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVICE) -> tuple[Advice, ...]:
+    """Up to five changes, the ones a user would rather make first, then the faster; each was estimated.
+
+    most : 1 for the first of them alone, which takes fewer trials
+    """
+    trials = Trials(
+        estimate,
+        estimate.resolved.given,
+        registry,
+        lambda given: size(resolve(given, registry)),
+        lambda after: _mends(estimate, after),
     )
+    options = sorted(_options(trials, most), key=_rank)[:most]
+    return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option.after))
 
 
-def _options(trials: Trials) -> list[Option]:
-    sized = trials.before
-    if not sized.choice.fits:
-        return _made_to_fit(trials)
-    if meets_limits(sized):
-        faster = _faster(sized) if sized.resolved.fixed else []
-        return [*faster, *_given_headroom(trials)] if sized.margin == "tight" else faster
-    if sized.resolved.given.values.limits.max_cost is not None and sized.resolved.price_per_gpu_hour is None:
+def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+    """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
+    if not after.choice.fits or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
+        return False
+    asked_bytes = before.resolved.job.server.host_memory_bytes
+    host_bytes = after.resolved.job.server.host_memory_bytes or asked_bytes
+    if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
+        return False
+    return after.ok
+
+
+def _options(trials: Training, most: int) -> Options:
+    before = trials.before
+    if not before.choice.fits:
+        return _made_to_fit(trials, most)
+    if before.ok:
+        faster = _faster(before)
+        return [*faster, *_given_headroom(trials)] if before.margin == "tight" else faster
+    if before.resolved.given.values.limits.max_cost is not None and before.resolved.price_per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
-    return _made_to_meet_limits(trials)
+    return _made_to_meet_limits(trials, most)
 
 
-def _rank(option: Option) -> tuple[bool, int, int, float]:
+def _rank(option: Option[TrainingEstimate]) -> tuple[bool, int, int, float]:
     """What leaves the job tight comes last; then what asks least of the user, fewest GPUs, least time."""
-    return option.after.margin == "tight", option.change.cost, option.after.gpus, option.after.total_s
+    return option.after.margin == "tight", option.change.effort, option.after.gpus, option.after.total_s
 
 
-def _pull(trials: Trials, levers: Iterable[Lever]) -> Iterator[Option]:
-    for lever in levers:
-        yield from trials.first(lever(trials.before, trials.registry))
-
-
-def _made_to_fit(trials: Trials) -> list[Option]:
+def _made_to_fit(trials: Training, most: int) -> Options:
     """What brings memory down: one lever, else several together; other hardware; a smaller job."""
     before = trials.before
     host = before.resolved.job.server.host_memory_bytes
     short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
-    same_job = ((less_offload,) if short_of_host else ()) + SAME_JOB
-    found = _up_to(MOST_ADVICE, [], _pull(trials, same_job))
+    same_job = ((LESS_OFFLOAD,) if short_of_host else ()) + SAME_JOB
+    found = trials.pull(same_job, most, [])
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))
-    found = found or trials.combination(_strongest(trials, same_job))
-    found = _up_to(MOST_ADVICE, found, _pull(trials, OTHER_JOB))
+    found = found or trials.combination(trials.strongest(same_job))
+    if most == 1 and settled(found, OTHER_JOB[0].effort):
+        return found
+    found = trials.pull(OTHER_JOB, most, found)
     all_levers = same_job + (FOR_LIMITS if before.resolved.given.values.limits.max_hours else OTHER_JOB)
-    return found if len(found) > 1 else _with(found, trials.combination(_strongest(trials, all_levers)))
+    return found if len(found) > 1 else _with(found, trials.combination(trials.strongest(all_levers)))
 
 
-def _strongest(trials: Trials, levers: Iterable[Lever]) -> list[Change]:
-    """The strongest change of each lever, to be combined."""
-    return [change for lever in levers for change in list(lever(trials.before, trials.registry))[-1:]]
-
-
-def _with(found: list[Option], more: list[Option]) -> list[Option]:
+def _with(found: Options, more: Options) -> Options:
     """Both, but for changes that come to the same as one that was found."""
     known = [option.change.values for option in found]
     return [*found, *(option for option in more if option.change.values not in known)]
 
 
-def _up_to(most: int, found: list[Option], more: Iterator[Option]) -> list[Option]:
-    """The found ones and more, no more estimated than are wanted."""
-    while len(found) < most and (option := next(more, None)) is not None:
-        found = [*found, option]
-    return found
-
-
-def _given_headroom(trials: Trials) -> list[Option]:
+def _given_headroom(trials: Training) -> Options:
     """For a job that fits inside the error of the model: what moves it out of there."""
-    found: list[Option] = []
+    found: Options = []
     for lever in SAME_JOB + OTHER_JOB:
         if len(found) < MOST_FOR_HEADROOM:
-            found += trials.first(lever(trials.before, trials.registry), only_with_headroom=True)
+            changes = lever.changes(trials.before, trials.registry)
+            found += [option for option in mildest(trials.kept(changes)) if option.after.margin == "headroom"]
     return found
 
 
-def _made_to_meet_limits(trials: Trials) -> list[Option]:
+def _made_to_meet_limits(trials: Training, most: int) -> Options:
     """What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job."""
     faster = [option for option in _faster(trials.before) if trials.mends(option.after)]
-    found = _up_to(MOST_ADVICE, faster, _pull(trials, FOR_LIMITS))
-    return found or trials.combination(_strongest(trials, FOR_LIMITS))
+    found = trials.pull(FOR_LIMITS, most, faster)
+    return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 
-def _faster(sized: TrainingEstimate) -> list[Option]:
+def _faster(sized: TrainingEstimate) -> Options:
     """Leaving the layout open, where that is faster than what the user fixed."""
     after = _open_layout(sized)
     if after is None or not after.fits or after.total_s >= sized.total_s * (1.0 - WORTH_SAYING):
@@ -115,20 +116,23 @@ def _faster(sized: TrainingEstimate) -> list[Option]:
     return _as_flags(sized, after, "a faster layout", 1)
 
 
-def _another_layout(trials: Trials) -> list[Option]:
+def _another_layout(trials: Training) -> Options:
     """The fastest layout that fits on the same GPUs, where it is not the one that the user fixed."""
-    after = _open_layout(trials.before) if trials.before.resolved.fixed else None
-    return _as_flags(trials.before, after, "another layout", LAYOUT_COST) if after and trials.mends(after) else []
+    after = _open_layout(trials.before)
+    return _as_flags(trials.before, after, "another layout", LAYOUT_EFFORT) if after and trials.mends(after) else []
 
 
 def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
+    """The same job with its layout left to the search; None where the user left it open already."""
+    if not sized.resolved.fixed:
+        return None
     try:
-        return size(sized.resolved.without_layout(), look_for_minimum=False)
+        return size(sized.resolved.without_layout())
     except InputError:  # the search's own choices may not divide a count that the user's do
         return None
 
 
-def _as_flags(sized: TrainingEstimate, after: TrainingEstimate, what: str, cost: int) -> list[Option]:
+def _as_flags(sized: TrainingEstimate, after: TrainingEstimate, what: str, effort: int) -> Options:
     """A chosen layout as the flags that ask for it: those of the user's that have to change."""
     fixed = sized.resolved.fixed
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
@@ -136,7 +140,7 @@ def _as_flags(sized: TrainingEstimate, after: TrainingEstimate, what: str, cost:
     if not values or any(key not in OPTION_OF for key in values):
         return []
     words = ", ".join(f"{key.rpartition('.')[2].replace('_', '-')} {value}" for key, value in values.items())
-    return [Option(Change(f"{what}: {words}", values, cost), after)]
+    return [Option(Change(f"{what}: {words}", values, effort), after)]
 
 
 def _key(name: str) -> str:
@@ -173,5 +177,4 @@ def _difference(before: float, after: float) -> str:
 
 
 def _hours(sized: TrainingEstimate) -> str:
-    hours = sized.total_s / HOUR_S
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+    return f"{sized.hours:,.0f}" if sized.hours >= 100 else f"{sized.hours:.3g}"

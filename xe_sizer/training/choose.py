@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array
+from xe_sizer.graph.operators import Array, IntArray
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
@@ -18,18 +20,24 @@ CHUNK = 1 << 14  # layouts priced together: arrays stay in the cache and memory 
 SPARE_SHARE = 0.05
 TIE = 0.02  # step times nearer than the model can tell apart; the layout with more headroom wins
 FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
+KeepsLimits = Callable[[IntArray, Array], NDArray[np.bool_]]  # of numbers of GPUs and times of a step [s]
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The best of many layouts with its price; `fits` with the headroom asked for."""
+    """The best of many layouts with its memory; `fits` with the headroom asked for. Time is computed when asked for."""
 
+    job: Job
     layouts: Layouts
     ledger: Ledger
-    timeline: Timeline
     fits: bool
     considered: int
     feasible: int
+    known_timeline: Timeline | None = None
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        return self.known_timeline or timeline(self.job, self.layouts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,15 +99,32 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
         if candidate and (best is None or (candidate.rank, candidate.value) < (best.rank, best.value)):
             best = candidate
     assert best is not None
-    times = best.timeline or timeline(job, best.layouts)
-    return Choice(best.layouts, best.ledger, times, best.rank < DOES_NOT_FIT, len(layouts), feasible)
+    fits_ = best.rank < DOES_NOT_FIT
+    return Choice(job, best.layouts, best.ledger, fits_, len(layouts), feasible, best.timeline)
 
 
-def smallest_count(job: Job, layouts: Layouts, min_headroom_bytes: float) -> int | None:
+def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
     """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with something to spare."""
     spare = spare_bytes(job, min_headroom_bytes)
-    for chunk in _chunks(layouts):
+    for chunk in chunks:
         ok = fits(memory_ledger(job, chunk), job, spare)
         if ok.any():
             return int(chunk.gpus[ok].min())
     return None
+
+
+def counts_that_keep(
+    job: Job,
+    chunks: Iterable[Layouts],
+    min_headroom_bytes: float,
+    keeps_limits: KeepsLimits,
+) -> Iterator[int]:
+    """The numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
+
+    keeps_limits : of numbers of GPUs and times of a step [s], both of shape (layout,)
+    """
+    for chunk in chunks:
+        fitting = chunk[fits(memory_ledger(job, chunk), job, min_headroom_bytes)]
+        if len(fitting):
+            kept = keeps_limits(fitting.gpus, timeline(job, fitting).step_s)
+            yield from np.unique(fitting.gpus[kept]).tolist()

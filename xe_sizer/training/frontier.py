@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array, IntArray
-from xe_sizer.training.choose import TIE, spare_bytes
+from xe_sizer.graph.operators import Array
+from xe_sizer.training.choose import TIE, KeepsLimits, spare_bytes
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger
@@ -17,7 +17,6 @@ from xe_sizer.training.step import timeline
 
 OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]
-Deadline = Callable[[IntArray], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ def frontier(
     chunks: Iterable[Layouts],
     min_headroom_bytes: float = 0.0,
     progress: Progress | None = None,
-    in_time_s: Deadline | None = None,
+    keeps_limits: KeepsLimits | None = None,
 ) -> Frontier:
     """Price every layout and keep, for each number of GPUs on which some layout fits, the fastest.
 
@@ -78,7 +77,7 @@ def frontier(
     first and time for what fits; nothing that fits is left out.
 
     progress : called with the number of layouts considered after each chunk
-    in_time_s : the longest step that meets the limits on given numbers of GPUs
+    keeps_limits : whether numbers of GPUs with a step time [s] each keep the limits on time and price, shape (layout,)
     """
     kept: _Kept | None = None
     considered = feasible = 0
@@ -95,7 +94,9 @@ def frontier(
         complete = False
     if kept is None:
         return Frontier(Layouts.none(), np.zeros(0), np.zeros(0), considered, feasible, complete)
-    late = kept.step_s > in_time_s(kept.layouts.gpus) if in_time_s else np.zeros(len(kept.layouts), dtype=bool)
+    late = np.zeros(len(kept.layouts), dtype=bool)
+    if keeps_limits:
+        late = ~keeps_limits(kept.layouts.gpus, kept.step_s)
     chosen = kept[_chosen(kept, late)]
     return Frontier(chosen.layouts, chosen.step_s, chosen.peak_bytes, considered, feasible, complete)
 

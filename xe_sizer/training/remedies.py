@@ -1,22 +1,22 @@
 """The levers: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
 
-Costs order what a user would rather do first: 1 changes nothing but a kernel or a batch's parts, 2 and 3 the
+Efforts order what a user would rather do first: 1 changes nothing but a kernel or a batch's parts, 2 and 3 the
 layout or the optimizer's storage, 4 needs host memory, 5 and 6 other hardware, 7 and 8 are another training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.trials import Lever
+from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.memory_parts import accumulates_whole_gradients
-from xe_sizer.training.sizing import LARGEST_SEARCH, TrainingEstimate
+from xe_sizer.training.sizing import LARGEST_SEARCH
 from xe_sizer.units import GIB
-
-Lever = Callable[[TrainingEstimate, Registry], Iterator[Change]]
 
 SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
@@ -150,10 +150,14 @@ def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
             yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, 8)
 
 
-SAME_JOB: tuple[Lever, ...] = (
-    chunked_loss, earlier_reduction, smaller_micro_batch, recomputation, zero_stage, tensor_parallel, pipeline_stages,
-    small_optimizer, more_offload,
+LESS_OFFLOAD = Lever(2, less_offload)
+SAME_JOB = (
+    Lever(1, chunked_loss), Lever(1, earlier_reduction), Lever(1, smaller_micro_batch), Lever(2, recomputation),
+    Lever(2, zero_stage), Lever(2, tensor_parallel), Lever(3, pipeline_stages), Lever(3, small_optimizer),
+    Lever(4, more_offload),
 )  # fmt: skip
-"""Levers that keep model, method, data and hardware, by cost."""
-OTHER_JOB: tuple[Lever, ...] = (more_gpus, larger_gpu, adapters, shorter_sequences)
-FOR_LIMITS: tuple[Lever, ...] = (less_offload, other_counts, larger_gpu, adapters, shorter_sequences)
+"""Levers that keep model, method, data and hardware, by effort."""
+OTHER_JOB = (Lever(5, more_gpus), Lever(6, larger_gpu), Lever(7, adapters), Lever(8, shorter_sequences))
+FOR_LIMITS = (
+    LESS_OFFLOAD, Lever(5, other_counts), Lever(6, larger_gpu), Lever(7, adapters), Lever(8, shorter_sequences),
+)  # fmt: skip

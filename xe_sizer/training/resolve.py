@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,7 +35,7 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
 from xe_sizer.training.methods.lora import resolve_targets
-from xe_sizer.training.space import Rules
+from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, Workload, dataset_of, workload
 from xe_sizer.units import GIB
 
@@ -43,48 +43,6 @@ DEFAULT_STACK = "generic"
 DEFAULT_JOB = "sft"
 DEFAULT_GLOBAL_BATCH = 128
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
-
-
-@dataclass(frozen=True, eq=False)
-class ResolvedTraining:
-    """What is asked, resolved but for the layout.
-
-    fixed : layout fields that the user chose, coded as in `Layouts`
-    whole_nodes : the price is a server's, which is rented or owned as a whole
-    resolved, origin : scenario keys with their values, and where each came from
-    """
-
-    given: Given
-    job: Job
-    fixed: Mapping[str, int]
-    gpus: int | None
-    min_headroom_bytes: float
-    price_per_gpu_hour: float | None
-    whole_nodes: bool
-    currency: str
-    efficiency: Efficiency
-    values: Mapping[str, Any]
-    origin: Mapping[str, str]
-    warnings: tuple[str, ...]
-    data_source: str | None
-
-    def without_layout(self) -> ResolvedTraining:
-        """The same question with the whole layout open."""
-        return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
-
-    @property
-    def rules(self) -> Rules:
-        return Rules(
-            model=self.job.model,
-            stack=self.job.stack,
-            node_ranks=self.job.server.accelerators,
-            global_batch=self.job.global_batch,
-            seq_len=self.job.seq_len,
-            splits_sequences=self.job.padding in ("packed", "to-seq-len"),
-            fixed=self.fixed,
-            uneven_stages=bool(self.given.values.layout.uneven_stages),
-            host_known=self.job.server.host_memory_bytes is not None,
-        )
 
 
 def _stack(given: Given, provenance: Provenance) -> Stack | None:

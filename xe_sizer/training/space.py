@@ -140,10 +140,13 @@ def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[
     }  # fmt: skip
 
 
-def layout_chunks(rules: Rules, counts: Collection[int], size: int, least_memory: bool = False) -> Iterator[Layouts]:
+def layout_chunks(
+    rules: Rules, counts: Collection[int], size: int, least_memory: bool = False, growth: int = 1
+) -> Iterator[Layouts]:
     """Every legal layout on each of the GPU counts, ascending, in chunks of at least `size` but the last.
 
-    thrifty : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
+    growth : how many times as large as the one before each chunk is
+    least_memory : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
     whether anything fits at all
     """
     blocks = _Blocks(rules)
@@ -154,7 +157,7 @@ def layout_chunks(rules: Rules, counts: Collection[int], size: int, least_memory
         blocks.add(block)
         if blocks.held >= size:
             yield from blocks.legal()
-            blocks = _Blocks(rules)
+            blocks, size = _Blocks(rules), size * growth
     if blocks.held:
         yield from blocks.legal()
 

@@ -20,13 +20,14 @@ from xe_sizer.result.common import (
     Verdict,
 )
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
-from xe_sizer.scenario.limits import limits_of, missed
+from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
+from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS, Layouts
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS
-from xe_sizer.training.resolve import ResolvedTraining, at_the_speed_of_light
-from xe_sizer.training.sizing import TrainingEstimate
+from xe_sizer.training.resolve import at_the_speed_of_light
+from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.step import STEP_PARTS, timeline
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
@@ -40,7 +41,7 @@ def summarise(sized: TrainingEstimate) -> Result:
     resolved, job = sized.resolved, sized.resolved.job
     memory, time = _memory(sized), _time(sized)
     cost = _cost(sized, time)
-    limits = _limits(sized, time, cost)
+    limits = sized.limits
     node = job.server.accelerators
     return Result(
         schema_version=SCHEMA_VERSION,
@@ -224,20 +225,6 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
         price = Price(currency=resolved.currency, **ends)
     return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
-
-
-def _limits(sized: TrainingEstimate, time: Time, cost: Cost) -> tuple[Limit, ...]:
-    limits = sized.resolved.given.values.limits
-    headroom_gib = (sized.usable_bytes - sized.peak_bytes) / GIB
-    price = None if cost.price is None else cost.price.expected
-    return limits_of(
-        (
-            ("max_hours", limits.max_hours, time.total_s.expected / HOUR_S, 1),
-            ("max_cost", limits.max_cost, price, 1),
-            ("max_gpus", limits.max_gpus, float(sized.gpus), 1),
-            ("min_headroom_gib", limits.min_headroom_gib, headroom_gib, -1),
-        )
-    )
 
 
 def _reasons(sized: TrainingEstimate, memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:

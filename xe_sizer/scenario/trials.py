@@ -1,0 +1,143 @@
+"""Changes of a scenario tried: each is estimated again, once, and kept only where it mends the answer.
+
+The one engine behind the advice of both wings, which say what to try and what counts as mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from xe_sizer.errors import InputError
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.result.common import Advice
+from xe_sizer.scenario.change import Change, changed, command, together
+from xe_sizer.scenario.limits import Estimate
+from xe_sizer.scenario.read import Given
+
+E = TypeVar("E", bound=Estimate)
+
+MOST_ADVICE = 5
+MOST_TRIALS = 60  # estimates spent on one piece of advice: a bound on the time to answer
+
+
+@dataclass(frozen=True, eq=False)
+class Option(Generic[E]):
+    """A change that was estimated, with what it comes to."""
+
+    change: Change
+    after: E
+
+
+@dataclass(frozen=True)
+class Lever(Generic[E]):
+    """Changes of one kind, the mildest first; none of them asks less effort of the user than `effort` says."""
+
+    effort: int
+    changes: Callable[[E, Registry], Iterable[Change]]
+
+
+@dataclass(eq=False)
+class Trials(Generic[E]):
+    """Estimates of changes to one scenario; the same values are estimated once.
+
+    size : estimates a changed scenario; raises InputError where it is not legal
+    mends : whether an estimate answers what the one before does not
+    """
+
+    before: E
+    given: Given
+    registry: Registry
+    size: Callable[[Given], E]
+    mends: Callable[[E], bool]
+    estimates: dict[str, E | None] = field(default_factory=dict)
+
+    def estimate(self, change: Change) -> E | None:
+        """The estimate after a change; None where the change is not legal, or enough has been tried."""
+        key = repr(sorted(change.values.items()))
+        if key not in self.estimates:
+            if len(self.estimates) >= MOST_TRIALS:
+                return None
+            try:
+                self.estimates[key] = self.size(changed(self.given, change.values))
+            except InputError:
+                self.estimates[key] = None
+        return self.estimates[key]
+
+    def kept(self, changes: Iterable[Change], keeps: Callable[[E], bool] | None = None) -> Iterator[Option[E]]:
+        """Those changes after which the estimate mends, or is as asked; estimated as they are taken."""
+        for change in changes:
+            after = self.estimate(change)
+            if after is not None and (keeps or self.mends)(after):
+                yield Option(change, after)
+
+    def pull(self, levers: Sequence[Lever[E]], most: int, found: list[Option[E]]) -> list[Option[E]]:
+        """The found options and more, up to MOST_ADVICE: of each lever the mildest change that mends.
+
+        most : pieces of advice that are wanted; for one alone, levers that ask more than what mends are not pulled
+        """
+        for lever in levers:
+            if len(found) >= MOST_ADVICE or (most == 1 and settled(found, lever.effort)):
+                break
+            found = [*found, *mildest(self.kept(lever.changes(self.before, self.registry)))]
+        return found
+
+    def strongest(self, levers: Iterable[Lever[E]]) -> list[Change]:
+        """The strongest change of each lever, to be combined."""
+        return [change for lever in levers for change in list(lever.changes(self.before, self.registry))[-1:]]
+
+    def combination(self, changes: Iterable[Change]) -> list[Option[E]]:
+        """The changes taken one after the other, those that help, until they mend; then without those not needed."""
+        taken: list[Change] = []
+        shortfall = self.before.shortfall
+        for change in changes:
+            if any(change.contradicts(other) for other in taken):
+                continue
+            after = self.estimate(together([*taken, change]))
+            if after is None or after.shortfall >= shortfall:
+                continue
+            taken, shortfall = [*taken, change], after.shortfall
+            if self.mends(after):
+                return self._needed(taken)
+        return []
+
+    def _needed(self, taken: list[Change]) -> list[Option[E]]:
+        """The heaviest changes are dropped first, where the others mend without them."""
+        for change in reversed(taken):
+            rest = [other for other in taken if other is not change]
+            after = self.estimate(together(rest)) if rest else None
+            if after is not None and self.mends(after):
+                taken = rest
+        whole = together(taken)
+        after = self.estimate(whole)
+        return [Option(whole, after)] if after is not None else []
+
+
+def mildest(options: Iterable[Option[E]]) -> list[Option[E]]:
+    """The first with headroom, else the first, if there is one; no more are estimated than that takes."""
+    tight: list[Option[E]] = []
+    for option in options:
+        if option.after.margin == "headroom":
+            return [option]
+        tight.append(option)
+    return tight[:1]
+
+
+def settled(found: Iterable[Option[E]], effort: int) -> bool:
+    """Whether one of the options mends with headroom and asks less than `effort`: nothing beyond it comes first."""
+    return any(option.after.margin == "headroom" and option.change.effort < effort for option in found)
+
+
+def advice_of(
+    trials: Trials[E], options: Iterable[Option[E]], name: str, effect: Callable[[Option[E]], str]
+) -> tuple[Advice, ...]:
+    """Options as pieces of advice: what to change, what it comes to, and the command `name` that asks for it."""
+    return tuple(
+        Advice(
+            change=option.change.words,
+            effect=effect(option),
+            command=command(trials.given, option.change.values, trials.registry.user_folders, name),
+        )
+        for option in options
+    )

@@ -1,0 +1,249 @@
+"""What the sizing of a service comes to: the replicas with their memory, their latencies and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from xe_sizer.result.common import Limit
+from xe_sizer.scenario.limits import judge, shares
+from xe_sizer.serving.choose import Choice, Point
+from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.memory import (
+    BESIDE,
+    Card,
+    ServingMemory,
+    cache,
+    cuda_graphs,
+    left_free,
+    request_bytes,
+    static_peak,
+    weights,
+)
+from xe_sizer.serving.queueing import HIGHEST_LOAD
+from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
+from xe_sizer.units import GIB, HOUR_S
+
+WING = "serving"
+MILLION = 1e6
+CACHE, RESERVED = cache.name, left_free.name
+
+
+@dataclass(frozen=True, eq=False)
+class ServingEstimate:
+    """A resolved service with the placement of a replica and the number of replicas chosen.
+
+    find_minimum : looks for the fewest GPUs on which a replica fits where none that was tried does, when somebody asks
+    """
+
+    resolved: ResolvedService
+    choice: Choice
+    find_minimum: Callable[[], int | None]
+
+    @property
+    def placement(self) -> ReplicaLayouts:
+        return self.choice.placement
+
+    @property
+    def memory(self) -> ServingMemory:
+        return self.choice.memory
+
+    @property
+    def point(self) -> Point:
+        return self.choice.point
+
+    @property
+    def replicas(self) -> int:
+        return self.choice.replicas
+
+    @property
+    def fits(self) -> bool:
+        return self.choice.fits
+
+    @cached_property
+    def minimum(self) -> int | None:
+        """Fewest GPUs on which a replica fits, also where those that were asked for are too few."""
+        return self.choice.minimum if self.choice.minimum is not None else self.find_minimum()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas, spare ones too."""
+        return int(self.placement.gpus[0]) * self.replicas
+
+    @property
+    def working_replicas(self) -> int:
+        return max(self.replicas - self.resolved.spare_replicas, 1)
+
+    @property
+    def requests_per_s(self) -> float:
+        """Of all replicas, as they are asked for."""
+        return self.point.requests_per_s * self.working_replicas
+
+    @property
+    def taken_per_s(self) -> float:
+        """Requests per second that all replicas answer: no more than they can, none where nothing fits."""
+        rate = self.requests_per_s if self.fits else 0.0
+        if self.overloaded:
+            rate = min(rate, HIGHEST_LOAD * self.choice.full_rate * self.working_replicas)
+        return rate
+
+    @property
+    def most_per_s(self) -> float:
+        """Requests per second that all replicas take, within the limits on latency where they can be kept."""
+        return self.choice.top_rate * self.working_replicas
+
+    @property
+    def utilisation(self) -> float:
+        """Load over what the working replicas could take: within the limits, where a rate is to be kept."""
+        most = self.choice.full_rate if self.resolved.load == "concurrency" else self.choice.top_rate
+        return self.point.requests_per_s / most if most else 0.0
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether requests come faster than the replicas take them, so that they wait ever longer."""
+        return self.fits and not math.isfinite(self.point.ttft_s)
+
+    @property
+    def judged_s(self) -> tuple[float, float, float]:
+        """Time to the first token, per token and of a request that limits are compared with [s].
+
+        At the percentile asked for where requests arrive by chance, else in the mean; infinite where nothing fits.
+        """
+        point = self.point
+        if not self.fits:
+            return math.inf, math.inf, math.inf
+        return point.percentiles.get(self.resolved.percentile, (point.ttft_s, point.tpot_s, point.request_s))
+
+    @property
+    def ttft_s(self) -> float:
+        return self.judged_s[0]
+
+    @property
+    def tpot_s(self) -> float:
+        return self.judged_s[1]
+
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        return judge(self.resolved.given.values.limits, WING, self)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the service fits, takes its load and keeps every limit."""
+        return self.fits and not self.overloaded and all(limit.ok for limit in self.limits)
+
+    @property
+    def shortfall(self) -> float:
+        """Needed over allowed, of whatever lacks most: memory, places for the load, or a limit [-]."""
+        memory = self.peak_bytes / self.usable_bytes
+        return max(memory, self.utilisation if self.overloaded else 0.0, *shares(self.limits))
+
+    @property
+    def billed_gpus(self) -> int:
+        """GPUs that are paid for: those asked for, and servers of which a part is used."""
+        return self.resolved.billed_gpus(self.gpus)
+
+    @property
+    def cost(self) -> float | None:
+        """Price of an hour, None where no price is known."""
+        rate = self.resolved.price_per_gpu_hour
+        return None if rate is None else self.billed_gpus * rate
+
+    @cached_property
+    def prefill_share(self) -> float:
+        """Share of a replica's time that prompts take."""
+        both_s = self.point.prompt_s + self.point.answer_s
+        return self.point.prompt_s / both_s if both_s else 0.0
+
+    @property
+    def cost_per_million_input_tokens(self) -> float | None:
+        return self._cost_per_million(self.prefill_share, self.resolved.traffic.inputs)
+
+    @property
+    def cost_per_million_tokens(self) -> float | None:
+        """Price of a million output tokens, by their share of a replica's time; None where no price is known."""
+        return self._cost_per_million(1.0 - self.prefill_share, self.resolved.traffic.outputs)
+
+    def _cost_per_million(self, share: float, tokens: float) -> float | None:
+        requests = self.taken_per_s * HOUR_S
+        return None if self.cost is None or not requests else self.cost * share / (requests * tokens) * MILLION
+
+    @property
+    def grows(self) -> bool:
+        """Whether the engine lets the cache grow with the answers, instead of allocating a pool."""
+        return self.resolved.job.engine.memory.grows
+
+    @property
+    def usable_bytes(self) -> float:
+        return self.memory.usable_bytes
+
+    @cached_property
+    def memory_parts(self) -> dict[str, float]:
+        """What one GPU holds: the pool as the engine allocates it, or the batch at its peak where the cache grows.
+
+        What does not fit is shown with the cache of one whole request, which is the least that serves, and with what
+        the engine is told to leave free [bytes].
+        """
+        fixed = {name: float(value[0]) for name, value in self.memory.fixed.items()}
+        if not self.grows:
+            held = {weights.name: fixed[weights.name]}
+            if self.fits:
+                return {**held, CACHE: self.pool_bytes, **fixed}
+            return {**held, CACHE: self.request_bytes, **fixed, RESERVED: self._left_free_bytes()}
+        job, traffic = self.resolved.job, self.resolved.traffic
+        live = static_peak(job, self.placement, self.sequences, traffic.inputs, traffic.outputs)
+        beside = {part.name: fixed[part.name] for part in BESIDE}
+        return {**{name: float(value[0]) for name, value in live.items()}, **beside}
+
+    @property
+    def peak_bytes(self) -> float:
+        return sum(self.memory_parts.values())
+
+    @property
+    def headroom_bytes(self) -> float:
+        room = self.usable_bytes - self.peak_bytes
+        return room if abs(room) >= 1.0 else 0.0
+
+    @property
+    def headroom_gib(self) -> float:
+        return self.headroom_bytes / GIB
+
+    @property
+    def margin(self) -> str:
+        """How close: over, tight (the room beside one request is inside the error of the model) or headroom."""
+        if not self.fits:
+            return "over"
+        room = self.headroom_bytes if self.grows else self.pool_bytes - self.request_bytes
+        return "tight" if room < MEMORY_ERROR_SHARE * self.usable_bytes else "headroom"
+
+    @property
+    def pool_bytes(self) -> float:
+        return float(self.memory.pool_bytes[0])
+
+    @property
+    def cache_bytes(self) -> float:
+        """Room for the cache on one GPU: the pool, or all beside the other parts where it grows [bytes]."""
+        if not self.grows:
+            return self.pool_bytes
+        return max(self.headroom_bytes + self.memory_parts.get(CACHE, 0.0), 0.0)
+
+    @property
+    def request_bytes(self) -> float:
+        """Cache of one request at its full length on one GPU [bytes]."""
+        traffic = self.resolved.traffic
+        return float(request_bytes(self.resolved.job, self.placement, traffic.inputs + traffic.outputs)[0])
+
+    @property
+    def sequences(self) -> float:
+        """Requests inside a replica whose cache grows: the batch, or as many as run, of those that fit to their end."""
+        if self.resolved.load == "batch":
+            return self.resolved.amount
+        return max(min(self.point.running, float(int(self.choice.holds))), 1.0)
+
+    def _left_free_bytes(self) -> float:
+        """What the engine is told to leave of a GPU [bytes]."""
+        fixed = self.memory.fixed
+        beside = tuple(value for name, value in fixed.items() if name != cuda_graphs.name)
+        return float(left_free(Card(self.resolved.job, beside, fixed[cuda_graphs.name]))[0])

@@ -1,0 +1,146 @@
+"""What the sizing of a training job comes to: the chosen layout with its memory, its time and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.graph.operators import Array, IntArray, as_array
+from xe_sizer.result.common import Limit
+from xe_sizer.scenario.limits import judge, kept, shares
+from xe_sizer.training.choose import Choice
+from xe_sizer.training.layout import Layouts
+from xe_sizer.training.memory import Ledger, fits
+from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.step import Timeline
+from xe_sizer.units import GIB, HOUR_S
+
+WING = "training"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingEstimate:
+    """A resolved scenario with its layout chosen.
+
+    find_minimum : looks for the fewest GPUs on which some layout fits, when somebody asks
+    Time is computed when it is asked for: a layout that does not fit need not be timed.
+    """
+
+    resolved: ResolvedTraining
+    gpus: int
+    choice: Choice
+    find_minimum: Callable[[], int | None]
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.choice.ledger
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.choice.timeline
+
+    @property
+    def layouts(self) -> Layouts:
+        return self.choice.layouts
+
+    @cached_property
+    def minimum(self) -> int | None:
+        """Fewest GPUs on which some layout fits with something to spare; None where none that was tried has one."""
+        smallest = self.find_minimum()
+        if self.resolved.gpus is None or not self.choice.fits:
+            return smallest
+        return min(smallest or self.gpus, self.gpus)
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the chosen layout fits card and host; headroom asked for is a limit of its own."""
+        return bool(fits(self.ledger, self.resolved.job)[0])
+
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        return judge(self.resolved.given.values.limits, WING, self)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the job fits and keeps every limit."""
+        return self.choice.fits and all(limit.ok for limit in self.limits)
+
+    @cached_property
+    def shortfall(self) -> float:
+        """Needed over allowed, of whatever lacks most: memory of the card or the host, or a limit [-]."""
+        memory = (self.peak_bytes + self.resolved.min_headroom_bytes) / self.usable_bytes
+        host = self.resolved.job.server.host_memory_bytes
+        on_host = float(self.ledger.host_bytes[0]) / host if host else 0.0
+        return max(memory, on_host, *shares(self.limits))
+
+    @cached_property
+    def peak_bytes(self) -> float:
+        """Worst GPU at its worst moment: exactly the sum of the components that reports list."""
+        return sum(self.ledger.at_peak().values())
+
+    @property
+    def usable_bytes(self) -> float:
+        return self.resolved.job.server.accelerator.memory_bytes
+
+    @property
+    def headroom_gib(self) -> float:
+        return (self.usable_bytes - self.peak_bytes) / GIB
+
+    @property
+    def host_unknown(self) -> bool:
+        """Whether the job needs host memory of which nobody knows how much there is."""
+        return self.resolved.job.server.host_memory_bytes is None and float(self.ledger.host_bytes[0]) > 0
+
+    @property
+    def margin(self) -> str:
+        """How close the verdict is: over, tight where an error of the model could turn it, or headroom."""
+        if not self.fits:
+            return "over"
+        error_bytes = self.resolved.job.stack.memory.error_share * self.peak_bytes
+        return "tight" if self.usable_bytes - self.peak_bytes < error_bytes else "headroom"
+
+    @property
+    def step_s(self) -> float:
+        return float(self.timeline.step_s[0])
+
+    @property
+    def total_s(self) -> float:
+        return self.step_s * self.resolved.job.steps
+
+    @property
+    def hours(self) -> float:
+        return self.total_s / HOUR_S
+
+    @property
+    def gpu_hours(self) -> float:
+        """Of the GPUs that work, whatever is paid for."""
+        return self.hours * self.gpus
+
+    @property
+    def component_s(self) -> dict[str, float]:
+        """Seconds of each part of a step."""
+        return {name: float(value[0]) for name, value in self.timeline.components.items()}
+
+    @property
+    def billed_gpus(self) -> int:
+        """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
+        return int(self.resolved.billed_gpus(np.asarray(self.gpus)))
+
+    @property
+    def cost(self) -> float | None:
+        """Expected price of the run, None where no price is known."""
+        rate = self.resolved.price_per_gpu_hour
+        return None if rate is None else self.hours * self.billed_gpus * rate
+
+
+def keeps_limits(resolved: ResolvedTraining, gpus: IntArray, step_s: Array) -> NDArray[np.bool_]:
+    """Whether steps of such a time on such numbers of GPUs keep the limits on hours and price, shape (layout,)."""
+    hours = step_s * resolved.job.steps / HOUR_S
+    known: dict[str, Array] = {"hours": hours, "gpus": as_array(gpus)}
+    if resolved.price_per_gpu_hour is not None:
+        known["cost"] = hours * resolved.billed_gpus(gpus) * resolved.price_per_gpu_hour
+    return kept(resolved.given.values.limits, WING, known, len(step_s))

@@ -1,0 +1,60 @@
+"""A training scenario with everything resolved but the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xe_sizer.graph.operators import IntArray
+from xe_sizer.laws.device import Efficiency
+from xe_sizer.scenario.read import Given
+from xe_sizer.training.job import Job
+from xe_sizer.training.space import Rules
+
+
+@dataclass(frozen=True, eq=False)
+class ResolvedTraining:
+    """What is asked, resolved but for the layout.
+
+    fixed : layout fields that the user chose, coded as in `Layouts`
+    whole_nodes : the price is a server's, which is rented or owned as a whole
+    resolved, origin : scenario keys with their values, and where each came from
+    """
+
+    given: Given
+    job: Job
+    fixed: Mapping[str, int]
+    gpus: int | None
+    min_headroom_bytes: float
+    price_per_gpu_hour: float | None
+    whole_nodes: bool
+    currency: str
+    efficiency: Efficiency
+    values: Mapping[str, Any]
+    origin: Mapping[str, str]
+    warnings: tuple[str, ...]
+    data_source: str | None
+
+    def without_layout(self) -> ResolvedTraining:
+        """The same question with the whole layout open."""
+        return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            model=self.job.model,
+            stack=self.job.stack,
+            node_ranks=self.job.server.accelerators,
+            global_batch=self.job.global_batch,
+            seq_len=self.job.seq_len,
+            splits_sequences=self.job.padding in ("packed", "to-seq-len"),
+            fixed=self.fixed,
+            uneven_stages=bool(self.given.values.layout.uneven_stages),
+            host_known=self.job.server.host_memory_bytes is not None,
+        )
+
+    def billed_gpus(self, gpus: IntArray) -> IntArray:
+        """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
+        node = self.job.server.accelerators
+        return -(-gpus // node) * node if self.whole_nodes else gpus
