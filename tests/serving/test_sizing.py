@@ -10,7 +10,7 @@ from serving_cases import asked, job, problems, served
 
 from xe_sizer.serving.choose import TARGET_LOAD
 from xe_sizer.serving.space import legal_placements
-from xe_sizer.serving.summary import cost_of, meets, summarise
+from xe_sizer.serving.summary import cost_of, summarise
 from xe_sizer.serving.weights import rank_weight_bytes
 
 GIB = 2**30
@@ -119,13 +119,13 @@ def test_limits_that_are_missed_are_missed_by_least() -> None:
         served("llama-3.1-70b", layout__tp=tp, layout__pp=1, **flags).point.percentiles[95.0][1] for tp in (2, 4, 8)
     ]
     chosen = served("llama-3.1-70b", **flags)
-    assert not meets(chosen)
+    assert not chosen.ok
     assert chosen.point.percentiles[95.0][1] <= 1.1 * min(missed)
 
 
 def test_a_limit_that_nothing_keeps_overloads_nobody() -> None:
     found = served(serve__request_rate=1000.0, limits__max_ttft_s=1e-4)
-    assert not meets(found)
+    assert not found.ok
     assert found.utilisation <= TARGET_LOAD
     assert np.isfinite(found.point.ttft_s)
 
@@ -235,7 +235,7 @@ def test_what_fits_is_inside_the_card(name: str, engine: str) -> None:
 def test_what_does_not_fit_is_said_to_be_so() -> None:
     found = served("llama-3.1-70b", gpus=1, serve__batch=1)
     assert not found.fits
-    assert found.minimum is None
+    assert (found.choice.minimum, found.minimum) == (None, 2)  # on the GPUs asked for, and on any number
     longest = served("llama-3.1-8b", gpus=1, serve__batch=1, serve__input_tokens=2_000_000)
     assert not longest.fits
 
@@ -245,7 +245,7 @@ def test_a_larger_card_never_serves_less(name: str) -> None:
     """H200 is H100 with more and faster memory; 80 GB of A100 against 40 differ in both too."""
     for small, large in (("h100-sxm-80gb", "h200-sxm-141gb"), ("a100-sxm-40gb", "a100-sxm-80gb")):
         less, more = (served(name, gpu=gpu, gpus=1) for gpu in (small, large))
-        assert more.holds > less.holds
+        assert more.choice.holds > less.choice.holds
         assert more.requests_per_s >= less.requests_per_s
 
 
@@ -257,11 +257,10 @@ def test_replicas_take_the_load(rate: float) -> None:
     found = served(serve__request_rate=rate)
     assert found.requests_per_s == pytest.approx(rate)
     assert 0 < found.utilisation <= 1
-    assert found.replicas * found.top_rate >= rate
+    assert found.replicas * found.choice.top_rate >= rate
     if found.replicas > 1:
-        assert (
-            (found.replicas - 1) * found.top_rate * TARGET_LOAD < rate <= found.replicas * found.top_rate * TARGET_LOAD
-        )
+        of_one = found.choice.top_rate * TARGET_LOAD
+        assert (found.replicas - 1) * of_one < rate <= found.replicas * of_one
 
 
 def test_without_a_limit_on_latency_replicas_are_not_run_to_their_end() -> None:
@@ -280,7 +279,7 @@ def test_ranks_that_each_hold_part_of_a_request_hold_none() -> None:
     """Attention ranks do not share a cache: eight of them with room for a third of a request each cannot serve it."""
     long = served("deepseek-v3", gpu="h200-sxm-141gb", layout__dp=8, layout__tp=1, layout__ep=8, gpus=8,
                   serve__weights="fp8-block", serve__input_tokens=4_000_000, serve__output_tokens=1)  # fmt: skip
-    assert long.holds < 1
+    assert long.choice.holds < 1
     assert not long.fits
 
 
@@ -318,25 +317,25 @@ def test_spare_replicas_share_no_load_but_cost() -> None:
     spare = served(serve__request_rate=100.0, cost__price_per_gpu_hour=2.0, serve__spare_replicas=2)
     assert spare.replicas == plain.replicas + 2
     assert spare.point.requests_per_s == plain.point.requests_per_s
-    assert spare.cost_per_hour == pytest.approx(2.0 * spare.gpus)
+    assert spare.cost == pytest.approx(2.0 * spare.gpus)
     assert spare.gpus > plain.gpus
 
 
 def test_a_token_costs_what_the_hour_makes() -> None:
     found = served(serve__request_rate=10.0, serve__input_tokens=300, serve__output_tokens=100, **PRICED)
-    assert found.cost_per_hour == 3.0 * found.gpus
+    assert found.cost == 3.0 * found.gpus
     cost = cost_of(found)
     assert cost.per_million_input_tokens is not None
     assert cost.per_million_output_tokens is not None
     hourly = 3600 * 10 * (300 * cost.per_million_input_tokens + 100 * cost.per_million_output_tokens) / 1e6
-    assert hourly == pytest.approx(found.cost_per_hour)
-    assert served().cost_per_hour is None
+    assert hourly == pytest.approx(found.cost)
+    assert served().cost is None
 
 
 def test_idle_gpus_are_paid_for() -> None:
     found = served("llama-3.1-70b", serve__request_rate=1.0, gpus=7, **PRICED)
     assert found.gpus < 7
-    assert found.cost_per_hour == 21.0
+    assert found.cost == 21.0
 
 
 def test_a_replica_that_is_kept_at_a_concurrency() -> None:

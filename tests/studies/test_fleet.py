@@ -8,7 +8,6 @@ from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
-from xe_sizer.serving.summary import meets
 from xe_sizer.studies.fleet import fleet, option, pareto, power_w
 
 REGISTRY = Registry()
@@ -31,7 +30,7 @@ def named(*gpus: str) -> list[dict[str, object]]:
 
 def test_without_prices_the_least_power_comes_first() -> None:
     found = fleet(asked(), REGISTRY, named("l40s", "a100-sxm-80gb", "b200"))
-    kept = [one for one in found.answers if meets(one)]
+    kept = [one for one in found.answers if one.ok]
     assert kept == list(found.answers[: len(kept)])
     powers = [power_w(one) or 0.0 for one in kept]
     assert powers == sorted(powers)
@@ -40,14 +39,14 @@ def test_without_prices_the_least_power_comes_first() -> None:
 
 def test_with_prices_the_cheapest_comes_first() -> None:
     found = fleet(asked(cost__price_per_gpu_hour=2.0), REGISTRY, named("l40s", "a100-sxm-80gb", "b200"))
-    prices = [one.cost_per_hour for one in found.answers if meets(one)]
+    prices = [one.cost for one in found.answers if one.ok]
     assert None not in prices
     assert prices == sorted(prices, key=lambda price: price or 0.0)
 
 
 def test_what_misses_a_limit_comes_behind_what_keeps_it() -> None:
     found = fleet(asked(limits__max_tpot_s=0.012), REGISTRY, named("l4", "b200"))
-    kept = [meets(one) for one in found.answers]
+    kept = [one.ok for one in found.answers]
     assert kept == sorted(kept, reverse=True)
     assert set(kept) == {True, False}
 

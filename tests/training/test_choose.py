@@ -9,7 +9,7 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.training import choose as price
-from xe_sizer.training.choose import SPARE_SHARE, TIE, choose, smallest_count
+from xe_sizer.training.choose import SPARE_SHARE, TIE, choose, counts_that_keep, smallest_count
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger
@@ -68,7 +68,7 @@ def test_a_layout_that_fits_by_a_hair_is_taken_when_there_is_no_other() -> None:
     one = layouts()
     hair = small_card(made, float(memory_ledger(made, one).peak_bytes[0]) / GIB * (1 + 1e-6))
     assert choose(hair, one, 0.0).fits
-    assert smallest_count(hair, one, 0.0) is None
+    assert smallest_count(hair, [one], 0.0) is None
 
 
 def test_room_comes_before_speed() -> None:
@@ -111,10 +111,23 @@ def test_ties_go_to_the_layout_with_more_headroom() -> None:
 
 
 @pytest.mark.parametrize("chunk", [11, 1 << 14])
-def test_the_smallest_count_that_fits(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "CHUNK", chunk)
+def test_the_smallest_count_that_fits(chunk: int) -> None:
     made, everything = candidates((1, 2, 4, 8, 16))
     made = small_card(made, 40)
+    chunks = [everything[start : start + chunk] for start in range(0, len(everything), chunk)]
     ok = fits(memory_ledger(made, everything), made, SPARE_SHARE * 40 * GIB)
-    assert smallest_count(made, everything, 0.0) == everything.gpus[ok].min() > 1
-    assert smallest_count(small_card(made, 2), everything, 0.0) is None
+    assert smallest_count(made, chunks, 0.0) == everything.gpus[ok].min() > 1
+    assert smallest_count(small_card(made, 2), chunks, 0.0) is None
+
+
+def test_counts_on_which_some_layout_fits_and_keeps_the_limits() -> None:
+    """Against one layout after the other: those that fit on their number of GPUs, and are fast enough there."""
+    made, everything = candidates((1, 2, 4, 8, 16))
+    made = small_card(made, 40)
+    step_s = timeline(made, everything).step_s
+    limit_s = float(np.median(step_s))
+    ok = fits(memory_ledger(made, everything), made, GIB) & (step_s <= limit_s)
+    expected = sorted({int(gpus) for gpus in everything.gpus[ok]})
+    found = list(counts_that_keep(made, [everything], GIB, lambda _, seconds: seconds <= limit_s))
+    assert found == expected
+    assert 0 < len(expected) < 5

@@ -95,6 +95,6 @@ def test_what_is_in_time_goes_before_what_has_more_headroom() -> None:
     every = legal_layouts(rules, (64,))
     fastest = float(timeline(job, every[fits(memory_ledger(job, every), job, spare_bytes(job, 0.0))]).step_s.min())
     free = frontier(job, [every])
-    hurried = frontier(job, [every], in_time_s=lambda gpus: np.full(gpus.shape, fastest * 1.0001))
+    hurried = frontier(job, [every], keeps_limits=lambda _, step_s: step_s <= fastest * 1.0001)
     assert free.step_s[0] > fastest * 1.0001  # else the limit decides nothing
     assert hurried.step_s[0] <= fastest * 1.0001
