@@ -21,6 +21,8 @@ from xe_sizer.units import BARE_SERVER, HOUR_S
 FORMATS = ("table", "json", "csv", "markdown", "html")
 SHOWN = 12  # candidates of the table; JSON and CSV have all
 WORDS = {"cost": "cheapest", "time": "fastest", "gpus": "smallest", "energy": "least energy"}
+# Limits that no candidate can miss: the search keeps within them.
+SEARCHED_WITHIN = ("max_gpus", "min_headroom_gib")
 
 
 def render_plan(result: PlanResult, name: str, options: Options) -> str:
@@ -200,7 +202,7 @@ def _candidates(result: PlanResult) -> Table:
     best.sort(key=lambda candidate: candidate.total_s.expected)
     shown = [best[round(index)] for index in _spread(len(best), SHOWN)]
     columns = _columns(result)
-    limited = any(not candidate.meets_limits for candidate in shown)  # a column of the same word tells nothing
+    limited = any(limit.name not in SEARCHED_WITHIN for limit in result.verdict.limits)
     rows = tuple(
         (*_cells(candidate, columns), *((("met" if candidate.meets_limits else "MISSED"),) if limited else ()))
         for candidate in shown
