@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from xe_sizer.graph.model import DENSE, MOE, Experts, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, SparseIndexer
 from xe_sizer.graph.parameters import (
     Weight,
     count_parameters,
@@ -15,6 +15,7 @@ from xe_sizer.graph.parameters import (
     layer_weights,
 )
 
+DENSE, MOE = LayerKind(), LayerKind(mlp="experts")
 LLAMA_2_7B = ModelShape(
     name="llama-2-7b",
     family="llama-2",

@@ -11,7 +11,6 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.profiles.model import (
     load_model_profile,
     model_names,
-    model_path,
     resolve_model,
     windowed_layers,
 )
@@ -69,7 +68,6 @@ def test_profile_becomes_a_shape(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["toy", "TOY", "toy-chat", "Toy-Chat", "maker/toy-hf"])
 def test_names_and_aliases_in_any_case(name: str, folder: Path) -> None:
     assert resolve_model(name, [folder]).name == "toy"
-    assert model_path(name, [folder]) == folder / "model_profiles" / "toy.yaml"
 
 
 def test_path_of_a_profile(folder: Path) -> None:

@@ -48,7 +48,6 @@ def test_units_become_si(tmp_path, h100):
     assert node.scale_up_one_way_bytes_per_s == 450e9
     assert node.scale_out_bytes_per_s == 100e9  # 4 x 200 / 8
     assert node.host_memory_bytes == 1e12
-    assert node.power_w == 10_000
     assert (node.price_per_hour, node.price_currency) == (20, "EUR")
     assert node.assumptions == ()
 

@@ -165,14 +165,6 @@ def a_batch(lora: Result, too_big: Result) -> Batch:
     return Batch((Outcome("good.yaml", lora), Outcome("big.yaml", too_big), Outcome("bad.yaml", None, (bad, bad))))
 
 
-def test_batch_exit_code_is_that_of_the_worst(lora: Result, too_big: Result) -> None:
-    good, big, bad = a_batch(lora, too_big).outcomes
-    assert Batch((good,)).exit_code == 0
-    assert Batch((good, big)).exit_code == 1
-    assert Batch((good, big, bad)).exit_code == 2
-    assert Batch((bad, good)).exit_code == 2
-
-
 def test_batch_json(lora: Result, too_big: Result) -> None:
     answer = json.loads(render_batch(a_batch(lora, too_big), "json", Options()))
     assert next(iter(answer)) == "schema_version"

@@ -86,7 +86,6 @@ class LayerKind:
     mlp: str | None = "dense"
 
 
-DENSE, MOE = LayerKind(), LayerKind(mlp="experts")
 MIXERS = {"*": "attention", "M": "state-space"}
 SINGLE_BLOCKS = {
     "*": LayerKind("attention", None),
@@ -194,8 +193,3 @@ class ModelShape:
         past = index - experts.first_dense_layers + 1 if experts else 0
         mlp = "experts" if experts and past > 0 and past % experts.every_n_layers == 0 else "dense"
         return LayerKind(MIXERS[letter], mlp)
-
-    @property
-    def moe_layers(self) -> int:
-        """Layers whose MLP is a mixture of experts."""
-        return sum(count for kind, count in self.layer_kinds if kind.mlp == "experts")

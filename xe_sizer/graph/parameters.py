@@ -103,8 +103,8 @@ class Weight:
 class ParameterCount:
     """Parameters of a model [-]. `active`: those that work on one token, embeddings included.
 
-    `layer_dense` and `layer_moe` are one layer with such an MLP (0 when the model has none of it); `mtp` (modules
-    that predict further tokens) is not part of `total`, as in the reference implementations.
+    `layer_dense` and `layer_moe` are one layer with such an MLP (0 when the model has none of it). Modules that
+    predict further tokens are no part of them, as in the reference implementations.
     """
 
     total: int
@@ -113,7 +113,6 @@ class ParameterCount:
     layer_moe: int
     embedding: int
     head: int
-    mtp: int
 
 
 @lru_cache(maxsize=1024)
@@ -181,7 +180,7 @@ def count_parameters(model: ModelShape) -> ParameterCount:
         experts = sum(count * _sum(w for w in weights if w.split == "expert") for _, count, weights in layers)
         idle = experts // model.experts.count * (model.experts.count - model.experts.per_token)
     dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0) for mlp in ("dense", "experts"))
-    return ParameterCount(total, total - idle, dense, moe, embedding, head, model.mtp_parameters)
+    return ParameterCount(total, total - idle, dense, moe, embedding, head)
 
 
 def _sum(weights: Iterable[Weight]) -> int:

@@ -53,11 +53,6 @@ class NodeFabric:
     measured_behind_switch: bool = False
     custom_all_reduce: bool = False
 
-    @property
-    def on_bus(self) -> bool:
-        """Whether ranks meet on the host's bus, some or all of them."""
-        return self.bus is not None
-
 
 @dataclass(frozen=True)
 class LinkShares:
@@ -139,7 +134,6 @@ class Server:
     pcie_bytes_per_s: float
     scale_out_bytes_per_s: float
     host_memory_bytes: float | None
-    power_w: float | None
     price_per_hour: float | None
     price_currency: str
     scale_out_efficiency: float

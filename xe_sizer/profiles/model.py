@@ -124,12 +124,6 @@ def model_names(folders: Sequence[Path]) -> tuple[str, ...]:
     return tuple(sorted({path.stem for path in files} - {ALIASES}))
 
 
-def model_path(name: str, folders: Sequence[Path]) -> Path | None:
-    """The profile file of a name or alias, or None when there is none."""
-    lowered = name.strip().lower()
-    return _find_profile(lowered, folders) or _find_profile(_aliases(folders).get(lowered, ""), folders)
-
-
 def _find_profile(name: str, folders: Sequence[Path]) -> Path | None:
     if not _NAME.fullmatch(name) or name == ALIASES:
         return None

@@ -108,7 +108,6 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         scale_out_efficiency=between.rate_share,
         scale_out_alpha_s=between.latency_us / MEGA,
         host_memory_bytes=profile.host.memory_gb * GIGA if profile.host.memory_gb else None,
-        power_w=profile.power_kw * 1000.0 if profile.power_kw else None,
         price_per_hour=profile.price.per_hour if profile.price else None,
         price_currency=profile.price.currency if profile.price else "USD",
         assumptions=tuple(assumptions),

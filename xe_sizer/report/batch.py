@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OK, Problem
+from xe_sizer.errors import Problem
 from xe_sizer.report.document import Block, Column, Document, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
 from xe_sizer.report.phrases import reason_text
@@ -46,13 +46,6 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> int:
         return len(self.outcomes) - self.passed - self.invalid
-
-    @property
-    def exit_code(self) -> int:
-        """Bad input outweighs a failed scenario, which outweighs success."""
-        if self.invalid:
-            return EXIT_BAD_INPUT
-        return EXIT_DOES_NOT_FIT if self.failed else EXIT_OK
 
 
 def batch_json(batch: Batch) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xe_sizer.report.format import amount, clean, duration, gib, number, percent, plural
+from xe_sizer.report.format import amount, clean, duration, gib, number, plural
 from xe_sizer.report.names import profile_name
 from xe_sizer.report.phrases import missed_text
 from xe_sizer.result.serving import LatencyAt, ServeResult, Span
@@ -104,8 +104,3 @@ def _close(result: ServeResult) -> Iterator[str]:
 def _widest(span: Span) -> float:
     """High over expected [-]."""
     return span.high / span.expected if span.high is not None and span.expected else 1.0
-
-
-def used(result: ServeResult) -> str:
-    """Share of what the replicas take that the load is."""
-    return percent(result.replicas.utilisation)

@@ -110,7 +110,6 @@ class Sequences:
     critical_tokens: NDArray[np.float64]  # the same on the rank that the others wait for
     longest_tokens: NDArray[np.float64]  # longest sequence that memory must hold during the run
     padding_share: NDArray[np.float64]  # 1 - real tokens / processed tokens [-]
-    sequences_per_sample: NDArray[np.float64]  # 1, or less than 1 where samples are packed [-]
     real_tokens: NDArray[np.float64]  # tokens of an average sample that are trained on, after truncation
 
 
@@ -243,7 +242,6 @@ def _padded(mean: NDArray[np.float64], critical: NDArray[np.float64], longest: f
         critical_tokens=np.maximum(critical, mean),
         longest_tokens=np.full(mean.shape, longest),
         padding_share=np.maximum(1.0 - real / mean, 0.0),
-        sequences_per_sample=np.ones(mean.shape),
         real_tokens=np.full(mean.shape, real),
     )
 
@@ -303,7 +301,6 @@ def _filled(shape: tuple[int, ...], seq_len: float, real: float, per_sample: flo
         critical_tokens=full,
         longest_tokens=full,
         padding_share=np.full(shape, max(1.0 - real / (seq_len * per_sample), 0.0)),
-        sequences_per_sample=np.full(shape, per_sample),
         real_tokens=np.full(shape, real),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
@@ -40,7 +40,6 @@ class Method:
     added_tokens: int = 0
     frozen_linear_bytes: float | None = None
     quantised: bool = False
-    notes: tuple[str, ...] = field(default_factory=tuple)
 
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
