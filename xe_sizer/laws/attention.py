@@ -61,21 +61,27 @@ def attention_time_s(
     bandwidth_bytes_per_s: float,
     backward: bool = False,
 ) -> NDArray[np.float64]:
-    """Time of one fused attention kernel.
+    """Time of one fused attention kernel, softmax(Q K^T) V.
 
-    t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth), or their maximum where the knee is sharp
+        t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth)
+        t = t0 + ((F (1 + s0 / s) / (e peak))^p + (bytes / (e_b bandwidth))^p)^(1/p)      where p is given
 
     Parameters
     ----------
-    flops : FLOPs that the mask leaves; for the backward times FLASH_BACKWARD_FLOPS or EAGER_BACKWARD_FLOPS [FLOP]
-    moved_bytes : Q, K, V, output (and their gradients) read and written once [bytes]
-    sequence : keys per query [-]
+    flops : F, what the mask leaves; of a backward times FLASH_BACKWARD_FLOPS or EAGER_BACKWARD_FLOPS [FLOP]
+    moved_bytes : Q, K, V and output (and their gradients), read or written once [bytes]
+    sequence : s, keys per query [-]
+    law : t0 [s], s0 [-], e, e_b and p [-] of one family of kernels
+    peak_flops_per_s : dense peak of the precision [FLOP/s]
+    bandwidth_bytes_per_s : of the accelerator's memory [bytes/s]
+    backward : whether the kernel is a backward, which has an e of its own
 
     Returns
     -------
-    ndarray of float, seconds [s]; zero where there are no FLOPs
+    ndarray of float, shape that flops, bytes and sequence broadcast to, seconds [s]; zero where there are no FLOPs
 
-    Source: law fitted to measured kernels, in the accelerator's profile; s0 and t0 are fitted too.
+    Source: fitted to kernels timed by aiconfigurator, or to published kernels of one family; the accelerator's profile
+    names data and error of the fit.
     """
     flops = np.asarray(flops, dtype=np.float64)
     efficiency = law.backward_flops_efficiency if backward else law.flops_efficiency
@@ -89,10 +95,22 @@ def attention_time_s(
 def eager_attention_bytes(
     batch: ArrayLike, heads: ArrayLike, query: ArrayLike, key: ArrayLike, element_bytes: float, backward: bool
 ) -> NDArray[np.float64]:
-    """Bytes that an unfused attention moves for its full (unmasked) scores: passes x b a q k x element [bytes].
+    """Bytes that an unfused attention moves for its full, unmasked scores.
 
-    Source: operators of the eager implementations in Hugging Face transformers and Megatron-LM's unfused
-    path (scale, mask, softmax, dropout as separate kernels).
+        bytes = passes x b a q k x element_bytes
+
+    Parameters
+    ----------
+    batch, heads, query, key : b sequences, a heads, q queries and k keys of each [-]
+    element_bytes : size of a score [bytes]
+    backward : whether the passes are those of the backward
+
+    Returns
+    -------
+    ndarray of float, shape that the sizes broadcast to [bytes]
+
+    Source: operators of the eager implementations in Hugging Face transformers and of Megatron-LM's unfused path:
+    scale, mask, softmax and dropout are kernels of their own.
     """
     passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
     sizes = [np.asarray(size, dtype=np.float64) for size in (batch, heads, query, key)]
@@ -106,22 +124,24 @@ def decode_attention_time_s(
     flops_per_s: float,
     bandwidth_bytes_per_s: float,
 ) -> NDArray[np.float64]:
-    """Time of one attention kernel that reads a cache for a few queries.
+    """Time of one attention kernel that reads a cache for a few queries, split over the keys.
 
-    t = t0 + max(bytes / (e bandwidth), F / flops_per_s) + c sqrt(bytes)
+        t = t0 + max(bytes / (e bandwidth), F / flops_per_s) + c sqrt(bytes)
 
     Parameters
     ----------
-    flops : FLOPs over the cached keys, which bound latent attention with many heads [FLOP]
+    flops : F, over the cached keys; they bound latent attention with many heads [FLOP]
     moved_bytes : queries, output, and the keys and values that are read [bytes]
+    law : t0 [s], e [-] and c [s / sqrt(byte)]
     flops_per_s : what the kernels reach of the peak [FLOP/s]
+    bandwidth_bytes_per_s : of the accelerator's memory [bytes/s]
 
     Returns
     -------
-    ndarray of float, seconds [s]; zero where there are no FLOPs
+    ndarray of float, shape that flops and bytes broadcast to, seconds [s]; zero where there are no FLOPs
 
-    Source: decode kernels of vLLM, SGLang and TensorRT-LLM timed by aiconfigurator (profiles); the root stands for
-    splits that leave processors idle while the cache is short.
+    Source: fitted to decode kernels of vLLM, SGLang and TensorRT-LLM timed by aiconfigurator (profiles); the root
+    stands for splits that leave processors idle while the cache is short.
     """
     flops, moved = np.asarray(flops, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
     streamed_s = np.maximum(moved / (law.memory_efficiency * bandwidth_bytes_per_s), flops / flops_per_s)

@@ -49,9 +49,22 @@ class Network:
 
 
 def wire_factor(operation: str, ranks: ArrayLike) -> NDArray[np.float64]:
-    """Share of the message that one rank's link carries: 2 (n-1)/n for all-reduce, (n-1)/n else, 1 for a send.
+    """Share of the message that one rank's link carries.
 
-    Convention of nccl-tests: bytes are those of the whole (gathered, or to be reduced) message.
+        f = 2 (n - 1) / n      all-reduce
+        f = (n - 1) / n        all-gather, reduce-scatter, all-to-all
+        f = 1                  send
+
+    Parameters
+    ----------
+    operation : all_reduce, all_gather, reduce_scatter, all_to_all or point_to_point
+    ranks : n, size of the group [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `ranks` [-]
+
+    Source: convention of nccl-tests: bytes are those of the whole (gathered, or to be reduced) message.
     """
     n = np.maximum(np.asarray(ranks, dtype=np.float64), 1.0)
     if operation == POINT_TO_POINT:
@@ -81,20 +94,22 @@ def collective_time_s(
 ) -> NDArray[np.float64]:
     """Time of one collective over `ranks` ranks of which `ranks_per_node` share each node.
 
-    Inside a node: t = alpha + c sqrt(f bytes) + f bytes / B (`CollectiveLaw`).
-    Across k nodes in rings through all n ranks, one for each of the g ranks that share a node, so that the slower
-    tier sets the pace: inside the node as above; between nodes f(n) bytes / g over an accelerator's share of the NICs:
-    t = max(t_node(g), f(n) (bytes / g) / B_out) + alpha_out log2(2 k). Of an all-to-all f(k) bytes leave the node.
+        t_node(n) = alpha + c sqrt(f(n) bytes) + f(n) bytes / B
+        t = max(t_node(g), f(n) (bytes / g) / B_out) + alpha_out log2(2 k)      over k nodes
+
+    Across nodes, rings run through all n ranks, one for each of the g ranks that share a node, so the slower tier sets
+    the pace: inside the node, or an accelerator's share of the NICs. Of an all-to-all f(k) bytes leave the node.
 
     Parameters
     ----------
     operation : all_reduce, all_gather, reduce_scatter, all_to_all or point_to_point
     message_bytes : whole message, nccl-tests convention [bytes]
-    ranks, ranks_per_node : group size and how many of the group share a node [-]
+    ranks, ranks_per_node : n, size of the group, and g, how many of it share a node [-]
+    network : alpha, c and B by operation and group size; B_out and alpha_out between nodes
 
     Returns
     -------
-    ndarray of float, seconds [s]; zero for groups of one rank or empty messages
+    ndarray of float, shape that message and ranks broadcast to, seconds [s]; zero for one rank or an empty message
 
     Source: fits to nccl-tests sweeps (profiles); NCCL's rings. All-reduce over 2 x 8 A100 with 100 GB/s of NICs reaches
     86 to 96 GB/s on the bus (nccl issue 1048, nccl-tests issue 119); 4 GiB over 4 x 8 B200 take 22.05 ms.
@@ -114,7 +129,19 @@ def collective_time_s(
 
 
 def copy_time_s(moved_bytes: ArrayLike, pcie_bytes_per_s: float, efficiency: float = 0.88) -> NDArray[np.float64]:
-    """Time to move bytes between host and accelerator over PCIe [s].
+    """Time to move bytes between host and accelerator over PCIe.
+
+        t = bytes / (e line rate)
+
+    Parameters
+    ----------
+    moved_bytes : in one direction [bytes]
+    pcie_bytes_per_s : line rate of one direction [bytes/s]
+    efficiency : e, share of the line rate that pinned memory reaches [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `moved_bytes`, seconds [s]
 
     Source: 55.4 of 63 GB/s measured on a PCIe 5 x16 H200 with pinned memory: 0.88 of the line rate.
     """

@@ -7,14 +7,27 @@ from xe_sizer.units import HOUR_S
 
 KWH_J = 3.6e6
 # Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
+# Both are assumed: no measurement of this repository stands behind them.
 TRAINING_POWER_SHARE = 0.85
 NODE_OVERHEAD = 1.25
 
 
 def energy_kwh(gpu: Accelerator, gpu_hours: float, power_share: float = TRAINING_POWER_SHARE) -> float | None:
-    """Energy of accelerators at a share of their design power, with their share of the nodes [kWh].
+    """Energy of accelerators at a share of their design power, with their share of the nodes.
 
-    E = hours x design power x share x what a node adds; None where no design power is known
+        E = GPU-hours x design power x share x NODE_OVERHEAD
+
+    Parameters
+    ----------
+    gpu : the accelerator, with its thermal design power [W]
+    gpu_hours : accelerators times hours [h]
+    power_share : share of the design power that is drawn [-]
+
+    Returns
+    -------
+    float [kWh]; None where no design power is known
+
+    Source: own derivation from the design power of the profile; both factors are assumed.
     """
     power_w = None if gpu.tdp_w is None else gpu.tdp_w * power_share * NODE_OVERHEAD
     return None if power_w is None else gpu_hours * HOUR_S * power_w / KWH_J

@@ -38,7 +38,21 @@ GROUPED_EFFICIENCY, GROUPED_SHARPNESS = 0.65, 1.1
 
 
 def grouped_law(law: MatmulLaw) -> MatmulLaw:
-    """The law of a grouped product on an accelerator whose single products follow `law`."""
+    """The law of a grouped product on an accelerator whose single products follow `law`.
+
+        e_f = GROUPED_EFFICIENCY x e_f of single products, p = GROUPED_SHARPNESS
+
+    Parameters
+    ----------
+    law : of single products
+
+    Returns
+    -------
+    MatmulLaw
+
+    Source: fitted to balanced mixture-of-experts layers timed by aiconfigurator; the comment at the constants names
+    them.
+    """
     sustained = law.sustained_flops_efficiency
     return replace(
         law,
@@ -49,9 +63,22 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
 
 
 def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:
-    """(a^p + b^p)^(1/p): the roofline with a rounded knee; p = 1 is the sum, p = inf the maximum.
+    """The roofline with a rounded knee: p = 1 is the sum of both, p = inf their maximum.
 
-    Written as max (1 + (min/max)^p)^(1/p), which neither overflows nor loses the small operand.
+        s = (a^p + b^p)^(1/p) = max (1 + (min / max)^p)^(1/p)
+
+    The second form neither overflows nor loses the small operand.
+
+    Parameters
+    ----------
+    a, b : array_like, not negative [any unit]
+    sharpness : p, at least 1 [-]
+
+    Returns
+    -------
+    ndarray of float, shape that a and b broadcast to [unit of a and b]
+
+    Source: own derivation: the p-norm of both bounds, which lies between the roofline and the sum of its parts.
     """
     high = np.maximum(a, b)
     low = np.minimum(a, b)
@@ -73,9 +100,9 @@ def matmul_time_s(
 ) -> NDArray[np.float64]:
     """Time of C[m,n] = A[m,k] @ B[k,n] on one accelerator.
 
-    t = t0 + (a^p + b^p)^(1/p)
-    a = 2 m n k / (e_f peak)
-    b = (m k + m n) element_bytes + k n weight_element_bytes + c m k, over (e_b bandwidth)
+        t = t0 + (a^p + b^p)^(1/p)
+        a = 2 m n k / (e_f peak)
+        b = ((m k + m n) element_bytes + k n weight_element_bytes + c m k) / (e_b bandwidth)
 
     Parameters
     ----------
@@ -87,7 +114,7 @@ def matmul_time_s(
 
     Returns
     -------
-    ndarray of float, seconds [s]
+    ndarray of float, shape that m, n and k broadcast to, seconds [s]
 
     Source: smooth roofline fitted to measured GEMMs; data and error stand in the accelerator's profile.
     """

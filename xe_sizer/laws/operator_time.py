@@ -186,11 +186,24 @@ def _moving_times(ops: Sequence[MemoryBound], device: Device, backward: bool) ->
 def operator_times(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorTime, ...]:
     """Seconds of every operator but the collectives, forward and backward, summed over its layers.
 
-    backward : time gradients too; without, what would be theirs is not to be relied on
+        t = layers x law(sizes)
+
+    Matrix products, attention, scans and memory-bound operators each follow their law; the backward of a product is one
+    product for each gradient that is computed, that of flash attention 2.5 times its forward's FLOPs, that of a scan
+    SCAN_BACKWARD times its forward.
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch, sizes of shape (rank shape,)
+    device : laws and peaks of the accelerator
+    backward : whether gradients are timed too; without, what would be theirs is not to be relied on
 
     Returns
     -------
-    tuple of OperatorTime; arrays broadcast over layouts, seconds [s] of one micro-batch over all layers
+    tuple of OperatorTime, in the order of the operators; arrays broadcast to shape (rank shape,), seconds [s] of one
+    micro-batch over all layers
+
+    Source: laws of the accelerator's profile; Dao 2022 (arXiv:2205.14135), algorithm 4, for the backward of attention.
     """
     timed = [op for op in operators if not isinstance(op, Collective)]
     times: dict[int, Times] = {}
@@ -222,9 +235,24 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[float, float]:
 def exchange_times(
     operators: Iterable[Operator], rank: RankShape, network: Network, efficiency: float, backward: bool = True
 ) -> dict[str, tuple[Array, Array]]:
-    """Seconds of the collectives inside the layers by group, forward and backward, over all layers; unhidden.
+    """Seconds of the collectives inside the layers by parallel group, over all layers; nothing is hidden.
 
-    efficiency : factor on the rates that the network's laws state; backward : time its collectives too, else zero
+        t = sum over collectives of layers x collective_time_s / efficiency
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch; those that are no collectives are passed over
+    rank : sizes of the groups, shape (rank shape,) [-]
+    network : laws of the node's fabric and what leads out of the node
+    efficiency : factor on the rates that the network's laws state [-]
+    backward : whether the collectives of the backward are timed too, else zero
+
+    Returns
+    -------
+    dict of tp, cp and ep -> (forward, backward), shape (rank shape,), seconds [s]
+
+    Source: laws of collectives; ranks lie tp, then cp or ep, from the innermost outwards (Megatron-LM), which says how
+    many of a group share a node.
     """
     sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
     inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
