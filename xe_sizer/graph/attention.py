@@ -6,16 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.building_blocks import (
-    MASK,
-    enter_parallel,
-    exchange,
-    leave_parallel,
-    linear,
-    memory_bound,
-    norm,
-    residual,
-)
+from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm, residual
+from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.model import LatentAttention, ModelShape
 from xe_sizer.graph.operators import Array, Attention, Operator, attended_positions
@@ -30,7 +22,20 @@ ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0), "in-attention": (
 def attention_half(block: Block) -> Iterator[Operator]:
     """Operators of the attention half, in order.
 
+        operators = norm, projections, rotary, attention core, output projection, residual
+
     Where attention and MLP run side by side, the MLP half enters and leaves the tensor-parallel region for both.
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: reference implementations in Hugging Face transformers; Megatron-LM's tensor-parallel regions
+    (arXiv:1909.08053).
     """
     inputs = block.inputs
     tokens = inputs.rank.tokens
@@ -61,7 +66,21 @@ def attention_half(block: Block) -> Iterator[Operator]:
 
 
 def attention_core(block: Block) -> Iterator[Operator]:
-    """The operators that depend on whose tokens they work on: the cache, and attention itself."""
+    """The operators that depend on whose tokens they work on: the cache, and attention itself.
+
+        FLOPs = 2 b heads pairs (qk head size + v head size)
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: FlashAttention (arXiv:2205.14135) for what fused kernels keep; the eager implementations of Hugging Face
+    transformers for the rest, traced.
+    """
     yield from _cache(block, block.inputs.rank.tokens)
     yield from _core(block)
 
@@ -95,7 +114,21 @@ def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) ->
 
 
 def kv_heads_per_rank(model: ModelShape, tp: Array) -> Array:
-    """Key-value heads of a rank: never less than one, they are replicated when there are fewer than ranks."""
+    """Heads of keys and values on a tensor-parallel rank; where there are fewer than ranks, they are replicated.
+
+        heads = max(kv_heads / tp, 1)
+
+    Parameters
+    ----------
+    model : its kv_heads [-]
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [-]
+
+    Source: Megatron-LM and the engines copy heads of keys and values to the ranks that share one.
+    """
     return np.asarray(np.maximum(model.kv_heads / tp, 1.0))
 
 
@@ -109,10 +142,21 @@ def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
 
 
 def cache_width(model: ModelShape, tp: Array) -> Array:
-    """Elements that a rank caches per token and layer [-]: keys and values, or the latent that both are made from.
+    """Elements that a rank caches per token and layer: keys and values, or the latent that both are computed from.
 
-    The latent and its rotary part serve all heads, so every tensor-parallel rank holds them whole (DeepSeek-V2,
-    arXiv:2405.04434, section 2.1.2).
+        elements = kv_heads_per_rank (qk head size + v head size)
+        elements = latent rank + rotary part      latent attention: they serve all heads, so every rank holds them whole
+
+    Parameters
+    ----------
+    model : its heads or the ranks of its latent attention [-]
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [-]
+
+    Source: DeepSeek-V2 (arXiv:2405.04434, section 2.1.2) for latent attention.
     """
     latent = model.latent_attention
     if latent:

@@ -1,4 +1,4 @@
-"""Operators that every block is made of: linear layers with their adapters, norms, residuals, collectives."""
+"""Operators that every block is made of: linear layers with their adapters, norms, residuals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from xe_sizer.graph.adapters import Adapter, adapters_on
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.operators import Array, Collective, Matmul, MemoryBound, Operator, RankShape
+from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, RankShape
 from xe_sizer.graph.parameters import Weight
 from xe_sizer.units import FLOAT32
 
@@ -39,12 +39,41 @@ ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.
 
 
 def shard(weight: Weight, rank: RankShape) -> tuple[Array, Array]:
-    """Outputs and inputs of the rank's shard of a linear weight (n, k)."""
+    """Outputs and inputs of the rank's shard of a linear weight.
+
+        n = outputs / tp      column-parallel; never below a share of the heads of keys and values
+        k = inputs / tp       row-parallel
+
+    Parameters
+    ----------
+    weight : outputs, inputs, and how tensor parallelism splits it
+    rank : tp of shape (rank shape,) [-]
+
+    Returns
+    -------
+    (n, k), ndarrays of float, shape (rank shape,) [-]
+
+    Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053).
+    """
     return shard_outputs(weight, rank), weight.inputs / rank.tp if weight.split == "row" else weight.inputs * rank.ones
 
 
 def shard_outputs(weight: Weight, rank: RankShape) -> Array:
-    """Outputs of the rank's shard of a linear weight."""
+    """Outputs of the rank's shard of a linear weight.
+
+        n = outputs / min(tp, shards)      column-parallel or over the vocabulary, else outputs
+
+    Parameters
+    ----------
+    weight : outputs, most shards, and how tensor parallelism splits it
+    rank : tp of shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053).
+    """
     if weight.split in ("column", "vocabulary"):
         return weight.outputs / weight.output_shards(rank.tp)
     return weight.outputs * rank.ones
@@ -61,8 +90,21 @@ def _side_by_side(weights: Sequence[Weight], rank: RankShape) -> tuple[Array, Ar
 def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input_bytes: Array) -> Iterator[Operator]:
     """One matrix product (of one or several weights side by side), its weight traffic and the adapters on it.
 
-    input_bytes : the input that autograd keeps for the weight gradient, where the weight learns and nothing
-    before it keeps the same tensor [bytes]
+        C[m,n] = A[m,k] B[k,n],  m = tokens, (n, k) = shard of the weights
+
+    Parameters
+    ----------
+    block : a kind of layer with its weights, and the inputs of the graph
+    name, parts : of the product, and of the weights that it joins; those that the layer lacks are passed over
+    tokens : rows of the product, shape (rank shape,) [-]
+    input_bytes : the input that autograd keeps for the weight gradient, where the weight learns and nothing before it
+        keeps the same tensor, shape (rank shape,) [bytes]
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053); what autograd keeps is traced.
     """
     inputs, one = block.inputs, block.inputs.rank.ones
     weights = [block.weights[part] for part in parts if part in block.weights]
@@ -89,7 +131,22 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
 
 
 def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Iterator[MemoryBound]:
-    """Casting, dequantising and gradient accumulation of a weight, once a micro-batch and direction."""
+    """Casting, dequantising and gradient accumulation of a weight, once a micro-batch and direction.
+
+        bytes = bytes per element of the direction x elements
+
+    Parameters
+    ----------
+    block : a kind of layer; the inputs of the graph say the bytes per element, forward and backward
+    name, module : of the product
+    elements : of the rank's shard, shape (rank shape,) [-]
+
+    Returns
+    -------
+    iterator of MemoryBound, none where nothing moves; bytes broadcast to shape (rank shape,) [bytes]
+
+    Source: PyTorch autocast, bitsandbytes and Megatron-LM's accumulation of gradients, as the training job counts them.
+    """
     forward, backward = block.inputs.weight_forward_bytes, block.inputs.weight_backward_bytes
     moves_forward, moves_backward = block.inputs.moves_weights
     if not (moves_forward or moves_backward):
@@ -162,9 +219,24 @@ def memory_bound(
     saved_bytes: Array | None = None,
     temporaries: float = 2.0,
 ) -> MemoryBound:
-    """Kernels that pass over a tensor `passes` times, forward and backward.
+    """Kernels that pass over a tensor some times, forward and backward.
 
-    temporaries : gradients of the tensor's size that are alive together, at least those of input and output
+        bytes = passes x bytes of the tensor
+
+    Parameters
+    ----------
+    block : a kind of layer
+    name, module : of the operator
+    tensor_bytes : shape (rank shape,) [bytes]
+    passes, launches : reads and writes of the tensor, and kernels, forward and backward [-]
+    saved_bytes : what autograd keeps; None: nothing, shape (rank shape,) [bytes]
+    temporaries : gradients of the tensor's size that are alive together, at least those of input and output [-]
+
+    Returns
+    -------
+    MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: own derivation, counting what each kernel reads and writes.
     """
     return MemoryBound(
         name=name,
@@ -180,11 +252,28 @@ def memory_bound(
 
 
 def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = False) -> MemoryBound:
-    """One norm. Fused: keeps its input. Step by step: a float32 copy, and the normalised value if it learns, in
-    float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss).
+    """One norm; in full steps where the stack's RMS norm is written out in Python.
 
-    Layer norms with mean are one kernel in every stack; only RMS norms are also written out in Python. `inner` norms
-    stand inside a block and read the compute type, the others the hidden state.
+        bytes = NORM_PASSES x tokens width element
+        kept = tokens width element                    fused: the input
+        kept = tokens width (4 + element learns)       step by step: float32, and the normalised value if it learns
+
+    The normalised value is float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss). Layer norms
+    with mean are one kernel in every stack, in float32 under autocast.
+
+    Parameters
+    ----------
+    block : a kind of layer
+    name : of the operator
+    width : elements that are normalised together [-]
+    tokens : rows, shape (rank shape,) [-]
+    inner : whether the norm stands inside a block and reads the compute type, not the hidden state
+
+    Returns
+    -------
+    MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: the kernels of the Hugging Face RMSNorm, traced; fused kernels read x and write y.
     """
     inputs = block.inputs
     kind = inputs.kernels.norm if inputs.model.norm.startswith("rms") else "fused"
@@ -210,9 +299,24 @@ def residual(block: Block, name: str) -> MemoryBound:
 
 
 def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
-    """Gated: keeps gate, up and (step by step) act(gate); plain: keeps its input.
+    """The activation of an MLP.
+
+        bytes = GATED_PASSES or PLAIN_PASSES x elements x element
+        kept = 2 tensors, or 3 step by step (gate, up, act(gate)); plain: 1, its input
 
     ReLU keeps its output instead, which the next product keeps anyway when it learns.
+
+    Parameters
+    ----------
+    block : a kind of layer
+    name, module : of the operator
+    elements : tokens x width of the rank's shard, shape (rank shape,) [-]
+
+    Returns
+    -------
+    MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: the modules of Hugging Face transformers and fused kernels, counting what each reads and writes; traced.
     """
     inputs, kind = block.inputs, block.inputs.kernels.activation
     gated = inputs.model.gated
@@ -228,41 +332,3 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     tensor_bytes = elements * inputs.element_bytes
     temporaries = 3.0 if gated else 2.0
     return memory_bound(block, name, module, tensor_bytes, passes, launches, tensors * tensor_bytes, temporaries)
-
-
-def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1) -> Collective:
-    """Into a tensor-parallel region: all-gather under sequence parallelism; else all-reduce of the gradient.
-
-    The backward of the gather is a reduce-scatter; a learning weight gathers its sharded input once more. `share`
-    is 0 for layouts that have no such region. Each of the `readers`, products that are not fused, reduces the gradient
-    of the shared input for itself.
-    """
-    message = share * _message_bytes(block)
-    sharded = block.inputs.rank.sequence_parallel * message
-    regathered = sharded * float(block.inputs.learning.base)
-    backward = (("reduce_scatter", sharded), *[("all_reduce", message - sharded)] * readers, ("all_gather", regathered))
-    return exchange(block, f"{name} input", module, "tp", (("all_gather", sharded),), backward)
-
-
-def leave_parallel(block: Block, name: str, module: str, share: Array | float = 1.0) -> Collective:
-    """Out of a tensor-parallel region: reduce-scatter under sequence parallelism, else all-reduce."""
-    message = share * _message_bytes(block)
-    sharded = block.inputs.rank.sequence_parallel * message
-    forward = (("reduce_scatter", sharded), ("all_reduce", message - sharded))
-    return exchange(block, f"{name} output", module, "tp", forward, (("all_gather", sharded),))
-
-
-def _message_bytes(block: Block) -> Array:
-    return block.inputs.rank.tokens * block.inputs.model.hidden * block.inputs.element_bytes
-
-
-def exchange(
-    block: Block,
-    name: str,
-    module: str,
-    group: str,
-    forward: tuple[tuple[str, Array], ...],
-    backward: tuple[tuple[str, Array], ...],
-) -> Collective:
-    """A collective of the layer; it keeps nothing."""
-    return Collective(name, module, block.layers, block.inputs.zeros, group, forward, backward)

@@ -6,17 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.building_blocks import (
-    activation,
-    enter_parallel,
-    exchange,
-    leave_parallel,
-    linear,
-    memory_bound,
-    norm,
-    residual,
-    weight_traffic,
-)
+from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
+from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.model import Experts
 from xe_sizer.graph.operators import Array, Matmul, Operator, as_array
@@ -28,7 +19,22 @@ COMBINE_LAUNCHES = {"eager": (4.0, 4.0), "fused": (1.0, 1.0)}
 
 
 def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
-    """Operators of the MLP half, in order; without a norm of its own it reads what the attention reads."""
+    """Operators of the MLP half, in order; without a norm of its own it reads what the attention reads.
+
+        FLOPs = 2 tokens hidden ffn / tp x matrices      3 matrices with a gate, else 2
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    own_norm : whether a norm stands before the MLP
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: reference implementations in Hugging Face transformers; Megatron-LM's column- and row-parallel layers
+    (arXiv:1909.08053).
+    """
     rank, model = block.inputs.rank, block.inputs.model
     if own_norm:
         yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
@@ -61,8 +67,21 @@ def _dense(block: Block) -> Iterator[Operator]:
 def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     """Router, dispatch, grouped expert products, combine and shared experts of a mixture-of-experts layer.
 
-    A rank of an expert-parallel group holds count / ep experts and gets, when balanced, as many token copies as
-    it sends; `expert_imbalance` scales the busiest rank's share.
+        token copies of a rank = tokens x expert_tp / tp x experts per token x imbalance
+
+    A rank of an expert-parallel group holds count / ep experts and gets, when balanced, as many token copies as it
+    sends; `expert_imbalance` scales the busiest rank's share.
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    experts : how many there are, how many see a token, and their size
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: Megatron-LM's token dispatcher; own derivation of what each rank sends and multiplies.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     tokens, e = rank.tokens, inputs.element_bytes
@@ -96,9 +115,22 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
 
 
 def touched_experts(block: Block, experts: Experts) -> Array:
-    """Experts of a rank that at least one token is routed to [-]: E/ep (1 - (1 - k/E)^T), T tokens of the expert group.
+    """Experts of a rank that at least one token is routed to.
 
-    Each token picks k of E experts evenly; with thousands of tokens that is all of them, with a few it is not.
+        touched = E / ep (1 - (1 - k / E)^T)
+
+    Each of T tokens picks k of E experts evenly; with thousands of tokens that is all of them, with a few it is not.
+
+    Parameters
+    ----------
+    block : a kind of layer; T, the tokens of the expert group, from its rank, shape (rank shape,) [-]
+    experts : E of them, k for each token [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: own derivation, the expectation for independent tokens.
     """
     rank = block.inputs.rank
     tokens = rank.tokens * rank.expert_tp / rank.tp * rank.ep

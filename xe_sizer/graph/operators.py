@@ -20,14 +20,27 @@ IntArray = NDArray[np.int64]
 
 
 def as_array(value: ArrayLike) -> Array:
+    """The value as an array of float64; a number becomes an array without dimensions."""
     return np.asarray(value, dtype=np.float64)
 
 
 def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | None = None) -> Array:
-    """Query-key pairs per head and sample under a causal mask, optionally a sliding window [-].
+    """Query-key pairs per head and sample under a causal mask, or under a sliding window.
 
-    Causal: q (k - (q - 1)/2), which is s (s + 1) / 2 for q = k = s. With a window w < k every query sees at
-    most w keys: q w - w (w - 1)/2 for q = k.
+        pairs = q (k - (q - 1) / 2)                                     causal: s (s + 1) / 2 for q = k = s
+        pairs = q w - u (u - 1) / 2,  u = min(max(w - (k - q), 0), q)    window: every query sees at most w < k keys
+
+    Parameters
+    ----------
+    query : q, queries of a sequence, the last of its tokens [-]
+    key : k, keys of it, cached ones included [-]
+    window : w, tokens that a query sees at most; None: all [-]
+
+    Returns
+    -------
+    ndarray of float, shape that query and key broadcast to [-]
+
+    Source: own derivation, counting what the mask leaves; u are the queries that see fewer than w keys.
     """
     q = np.asarray(query, dtype=np.float64)
     k = np.asarray(key, dtype=np.float64)
@@ -246,7 +259,7 @@ class MemoryBound(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Collective(Operator):
-    """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `cost.collectives`."""
+    """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `laws.collectives`."""
 
     group: str
     forward: tuple[tuple[str, Array], ...]
@@ -254,7 +267,18 @@ class Collective(Operator):
 
 
 def recomputed_share(operator: Operator, selective: str) -> float:
-    """Share of the operator's forward that runs again under selective recomputation [-].
+    """Share of the operator's forward that runs again under selective recomputation.
+
+        share = RECOMPUTED[what the stack selects][kind of operator]
+
+    Parameters
+    ----------
+    operator : of a layer
+    selective : attention (its core alone), or alternate (every other matrix product and all that only moves memory)
+
+    Returns
+    -------
+    float [-]
 
     Source: Korthikanti et al. 2022 (arXiv:2205.05198) for the attention core; TorchTitan's selective checkpointing by
     operator, which saves attention and every second matrix product (arXiv:2410.06511).

@@ -10,15 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xe_sizer.graph.building_blocks import (
-    enter_parallel,
-    exchange,
-    leave_parallel,
-    linear,
-    memory_bound,
-    norm,
-    residual,
-)
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
+from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.model import StateSpace
 from xe_sizer.graph.operators import Array, MemoryBound, Operator, Scan
@@ -36,7 +29,21 @@ WALK_PASSES, WALK_LAUNCHES = (8.0, 20.0), (1.0, 2.0)
 
 
 def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
-    """Operators of the mixer, in order. Tensor parallelism splits its heads, or its channels."""
+    """Operators of the mixer, in order. Tensor parallelism splits its heads, or its channels.
+
+        operators = norm, projection in, convolution, scan, gate, projection out, residual
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    space : kind and sizes of the mixer
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: mamba-ssm and flash-linear-attention; arXiv:2312.00752, arXiv:2405.21060 and arXiv:2412.06464.
+    """
     inputs, tokens = block.inputs, block.inputs.rank.tokens
     tp, e = inputs.rank.tp, inputs.element_bytes
     inner, mixed = (tokens * width / tp for width in (space.inner, space.mixed_channels))
@@ -71,7 +78,23 @@ def _boundary_states(inputs: GraphInputs, space: StateSpace) -> Array:
 
 
 def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
-    """What passes from token to token: a walk in one kernel (Mamba-1), or chunks; decoding updates the state."""
+    """What passes from token to token: a walk in one kernel (Mamba-1), or chunks; decoding updates the state.
+
+        bytes of a walk = WALK_PASSES x tokens channels / tp x element
+        products of a chunk = chunk x chunk, chunk x state and chunk x head, for every head
+        bytes of a decode = UPDATE_PASSES x sequences channels / tp x state rows x 4
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    space : kind and sizes of the mixer
+
+    Returns
+    -------
+    Scan or MemoryBound; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: arXiv:2312.00752, section 3.3.2 (walk); arXiv:2405.21060, section 6, and arXiv:2412.06464 (chunks).
+    """
     if block.inputs.kernels.attention == "decode":
         return _update(block, space)
     if space.kind == "mamba-1":

@@ -13,15 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from xe_sizer.graph.attention import attention_core, attention_half
-from xe_sizer.graph.building_blocks import (
-    MASK,
-    enter_parallel,
-    exchange,
-    leave_parallel,
-    linear,
-    memory_bound,
-    norm,
-)
+from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm
+from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.inputs import Block, GraphInputs, Learning
 from xe_sizer.graph.mlp import experts_half, mlp_half
 from xe_sizer.graph.model import LayerKind
@@ -47,7 +40,21 @@ SAMPLING_PASSES, SAMPLING_LAUNCHES = 6.0, 6.0
 
 
 def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]], ...]:
-    """The kinds of layer that the model mixes: how many there are of each, and its operators in forward order."""
+    """The kinds of layer that the model mixes, each as its operators in forward order.
+
+        operators = norm, mixer, residual, norm, MLP or experts, residual; with the collectives between them
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of (number of layers [-], operators); sizes and bytes broadcast to shape (rank shape,)
+
+    Source: reference implementations in Hugging Face transformers; Korthikanti et al. 2022 (arXiv:2205.05198, section
+    4) for the fused and sharded variants.
+    """
     model = inputs.model
     kinds = []
     for kind, layers in model.layer_kinds:
@@ -72,12 +79,38 @@ def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
 
 
 def layer_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Operators of all layers of the model, each with the number of layers that contain it."""
+    """Operators of all layers of the model, each with the number of layers that contain it.
+
+        operators = those of each kind of layer, layers = how many are of the kind
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: `layer_kinds`.
+    """
     return tuple(op for _, operators in layer_kinds(inputs) for op in operators)
 
 
 def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Of all layers those operators that depend on whose tokens they work on: attention, its cache, scans."""
+    """Operators of all layers that depend on whose tokens they work on: attention, its cache, scans.
+
+        operators = attention core or scan of each kind of layer, layers = how many are of the kind
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: engines batch the tokens of all sequences but for attention, scans and the cache (arXiv:2309.06180).
+    """
     found: list[Operator] = []
     for kind, layers in inputs.model.layer_kinds:
         block = Block(inputs, {}, float(layers))
@@ -89,7 +122,22 @@ def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 
 
 def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Token (and position) lookup; the backward of a learning table scatters into a dense gradient."""
+    """Token (and position) lookup; the backward of a learning table scatters into a dense gradient.
+
+        forward bytes = LOOKUP_PASSES x tables x resident tokens x hidden x element
+        backward bytes = SCATTER_PASSES x resident tokens x hidden x element + table elements / tp x element
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: Megatron-LM's vocabulary-parallel embedding (arXiv:1909.08053): each rank looks up its part, rows are summed
+    over the ranks; own derivation of the bytes from what the kernels read and write.
+    """
     rank, model, learns = inputs.rank, inputs.model, float(inputs.learning.base)
     weights = {weight.name: weight for weight in embedding_weights(model)}
     tables = [weight for weight in weights.values() if weight.kind == "embedding"]
@@ -115,12 +163,40 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 
 
 def logits_per_rank(inputs: GraphInputs) -> Array:
-    """Logits that the loss of one rank works on [-], its share of the vocabulary unless it gathers them."""
+    """Logits that the loss of one rank works on: its share of the vocabulary, or all where it gathers them.
+
+        logits = tokens V / tp
+
+    Parameters
+    ----------
+    inputs : tokens of the rank and tp of shape (rank shape,); V, the vocabulary; the kernel of the loss
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: Megatron-LM's vocabulary-parallel cross-entropy (arXiv:1909.08053).
+    """
     return as_array(inputs.rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else inputs.rank.tp))
 
 
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Final norm, output head and cross-entropy."""
+    """Final norm, output head and cross-entropy.
+
+        FLOPs of the head = 2 tokens hidden V / tp
+        bytes of the loss = bytes per logit of the stack's kernel x logits of the rank
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: Megatron-LM's vocabulary-parallel cross-entropy (arXiv:1909.08053): maximum, sum of exponentials and the
+    target's logit of every token are reduced in float32.
+    """
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     kernel, logits = inputs.kernels.loss, logits_per_rank(inputs)
@@ -144,10 +220,21 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 
 
 def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Final norm, output head and the choice of the next token; a token for every sequence that `inputs` has.
+    """Final norm, output head and the choice of the next token.
 
-    The logits of all tensor-parallel ranks are gathered, widened to float32, and pass a softmax and a sort or a scan
-    (the samplers of vLLM and TensorRT-LLM).
+        bytes = SAMPLING_PASSES x tokens V x 4
+
+    The logits of all tensor-parallel ranks are gathered, widened to float32, and pass a softmax and a sort or a scan.
+
+    Parameters
+    ----------
+    inputs : model, rank and kernels; one token for every sequence that gets its next; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: the samplers of vLLM and TensorRT-LLM.
     """
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
