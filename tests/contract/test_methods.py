@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.scenario.read import INFERENCE
-from xe_sizer.scenario.schema import Job as JobName
+from xe_sizer.scenario.jobs import INFERENCE, job_names
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions
 from xe_sizer.training.step import timeline
@@ -19,19 +16,19 @@ FAMILIES = ("llama-2-7b", "llama-2-70b", "mixtral-8x7b", "gpt2", "gemma-2-9b", "
 
 
 def test_every_job_of_a_scenario_that_trains_is_a_method() -> None:
-    assert set(METHODS) == set(get_args(JobName)) - {INFERENCE}
+    assert (*METHODS, INFERENCE) == job_names()
 
 
 @pytest.mark.parametrize("model", FAMILIES)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
     shape = REGISTRY.model(model)
-    method = METHODS[name](shape, MethodOptions())
+    method = METHODS[name].applied_to(shape, MethodOptions())
     total = count_parameters(shape).total
     trainable = method.trainable_parameters(shape)
     assert method.name == name
     assert trainable == total if method.learning.base else 0 < trainable < 0.1 * total
-    assert method.quantised is (method.frozen_linear_bytes is not None)
+    assert method.quantised is METHODS[name].quantises
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -45,7 +42,7 @@ def test_a_method_is_priced(name: str) -> None:
     assert np.all(line.components["optimizer"] > 0)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("pretrain", "sft")])
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.settings])
 def test_a_method_with_frozen_weights_saves_memory_and_time(name: str) -> None:
     full, frozen = (job(kind=kind, train__seq_len=2048) for kind in ("sft", name))
     chosen = layouts(grad_accum=4)

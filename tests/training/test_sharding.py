@@ -11,7 +11,7 @@ from xe_sizer.graph.parameters import Weight, count_parameters
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
 from xe_sizer.training.sharding import Census, census, layers_per_stage
 
-FULL = METHODS["sft"](REGISTRY.model("llama-2-7b"), MethodOptions())
+FULL = METHODS["sft"].applied_to(REGISTRY.model("llama-2-7b"), MethodOptions())
 
 
 def elements(model: ModelShape, method: Method = FULL, **sizes: object) -> Census:

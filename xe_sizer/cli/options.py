@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
+import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.convert import fields_of, names_of
 from xe_sizer.profiles.registry import Registry

@@ -15,7 +15,6 @@ from xe_sizer.evidence.validate import PredictedRecord, answered, timed
 from xe_sizer.result.accuracy import Prediction
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Group, Residuals, Table, blended
-from xe_sizer.training.uncertainty import KINDS
 
 # Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
 # quantiles leave about one unseen run in five outside.
@@ -46,7 +45,7 @@ def _run(found: PredictedRecord, prediction: Prediction) -> Run:
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
     ratio = math.log(float(prediction.measured) / float(prediction.predicted))
-    return Run(stack, KINDS[job.method.name], found.asked.guessed, prediction.source, ratio)
+    return Run(stack, job.method.kind.evidence, found.asked.guessed, prediction.source, ratio)
 
 
 def serving_runs_of(records: Iterable[Record]) -> list[Run]:

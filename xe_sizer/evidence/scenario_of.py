@@ -25,7 +25,7 @@ from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.dataset import DATASETS, DatasetProfile, dataset_names
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.training.methods import METHODS
+from xe_sizer.training.methods import METHODS, MethodKind
 from xe_sizer.training.methods.lora import resolve_targets
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
@@ -110,7 +110,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     InputError : what makes the record impossible to price, in words that fit after "skipped:"
     """
     flags = Flags()
-    job = _job(record, flags)
+    job = METHODS[_job(record, flags)]
     model = model_of(record, registry)
     registry.built_models[model.name] = model.shape
     hardware = hardware_of(record, registry)
@@ -121,7 +121,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("server", hardware.key)
     flags.put("gpus", record.gpus)
     flags.put("stack", stack.name)
-    flags.put("job", job)
+    flags.put("job", job.name)
     _precision(record, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
     _layout(record, usual(record, stack.name), flags)
@@ -150,11 +150,12 @@ def _job(record: Record, flags: Flags) -> str:
         flags.assumed.append(f"job '{record.job}' priced as {job}")
     weights = plain(record.weights or "")
     if any(word in weights for word in table.quantised_weights):
-        if job != "qlora":
-            flags.assumed.append(f"{record.weights} weights: priced as qlora")
+        quantised = next(kind.name for kind in METHODS.values() if kind.quantises)
+        if job != quantised:
+            flags.assumed.append(f"{record.weights} weights: priced as {quantised}")
         if "8" in weights:
             flags.assumed.append(f"{record.weights} weights priced as 4-bit ones")
-        return "qlora"
+        return quantised
     return job
 
 
@@ -178,7 +179,7 @@ def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
     flags.put("precision", found, None if found == stated else f"precision {record.precision} priced as {found}")
 
 
-def _lengths(record: Record, job: str, most: int, flags: Flags) -> None:
+def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
     """Sequences of one length where `seq_len` is stated alone, else lengths of samples and how they are padded.
 
     most : positions that the model has [tokens]
@@ -189,7 +190,7 @@ def _lengths(record: Record, job: str, most: int, flags: Flags) -> None:
     elif record.seq_len is not None:
         flags.put("train.seq_len", record.seq_len)
         flags.put("train.padding", "packed")
-    elif job == "pretrain":
+    elif not job.fine_tunes:
         text = f"sequences of {PRETRAINING_SEQ_LEN} tokens: length not stated"
         flags.put("train.seq_len", record.max_seq_len or PRETRAINING_SEQ_LEN, None if record.max_seq_len else text)
         flags.put("train.padding", "packed")
@@ -256,13 +257,13 @@ def _layout(record: Record, known: Usual, flags: Flags) -> None:
     _replicas_fit(record, flags)
 
 
-def _usual_layout(record: Record, known: Usual, job: str, flags: Flags) -> None:
+def _usual_layout(record: Record, known: Usual, job: MethodKind, flags: Flags) -> None:
     """Recomputation and sharding as the record's framework has them where the record says nothing of either.
 
     Who shards with ZeRO-3 is short of memory and may have turned recomputation on: left to the layout search.
     """
     layout = record.layout
-    quantised = known.quantised_recompute if job == "qlora" else None
+    quantised = known.quantised_recompute if job.quantises else None
     recompute = quantised or known.recompute
     if record.recompute is None and recompute and layout.zero != 3:
         flags.put("layout.recompute", recompute, f"recompute {recompute}: usual for {record.stack}")
@@ -300,7 +301,7 @@ def _replicas(record: Record) -> int:
     return max(gpus // group, 1)
 
 
-def _batch(record: Record, job: str, flags: Flags) -> None:
+def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
     """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job."""
     batch, replicas = record.batch, _replicas(record)
     tokens = _tokens(batch.tokens)
@@ -313,7 +314,7 @@ def _batch(record: Record, job: str, flags: Flags) -> None:
         if batch.grad_accum is None:
             flags.assumed.append("no gradient accumulation: not stated")
     elif total is None:
-        usual = PRETRAINING_BATCH_TOKENS // seq_len if job == "pretrain" else FINE_TUNING_BATCH
+        usual = FINE_TUNING_BATCH if job.fine_tunes else PRETRAINING_BATCH_TOKENS // seq_len
         total = -(-max(usual, replicas) // replicas) * replicas * (batch.grad_accum or 1)
         flags.assumed.append(f"{total} sequences a step: global batch not stated")
     if micro is None and batch.grad_accum and total % (batch.grad_accum * replicas) == 0:
@@ -352,11 +353,11 @@ def _tokens(stated: float | str | None) -> float | None:
     return float(found[1]) * {"": 1.0, "k": 1e3, "m": 1e6}[found[2].lower()] if found else None
 
 
-def _adapters(record: Record, job: str, model: ModelShape, flags: Flags) -> None:
+def _adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -> None:
     """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
-    if job == "p-tuning":
+    if "p_tuning" in job.settings:
         flags.put("p_tuning.virtual_tokens", record.virtual_tokens)
-    if job not in ("lora", "qlora"):
+    if "lora" not in job.settings:
         return
     flags.put("lora.rank", record.lora.rank)
     stated = record.lora.targets or []
@@ -371,7 +372,7 @@ def _adapters(record: Record, job: str, model: ModelShape, flags: Flags) -> None
             continue
         if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
             targets += found
-    if not targets and job == "qlora":
+    if not targets and job.quantises:
         targets = list(resolve_targets(model, ["all-linear"]))
         flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
     flags.put("lora.targets", list(dict.fromkeys(targets)) or None)

@@ -24,6 +24,7 @@ from xe_sizer.serving.uncertainty import span as serving_span
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import Ledger, at_level
+from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.sizing import size
@@ -173,14 +174,20 @@ def _predictions(found: PredictedRecord) -> Iterator[Prediction]:
     yield from _oom(found)
 
 
+def _makes_a_model(record: Record) -> bool:
+    """Whether the record names a job that starts from no trained model."""
+    return record.job in METHODS and not METHODS[record.job].fine_tunes
+
+
 def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     """The record's time beside the predicted one, where it measured one."""
     record, sized = found.record, found.sized
     job, layouts = sized.resolved.job, sized.layouts
-    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if record.job == "pretrain" else None)
+    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if _makes_a_model(record) else None)
     lengths = job.sequences(layouts)
     # Trainers count what they process; with lengths stated, rates are of real tokens.
-    tokens = float((lengths.mean_tokens if stated is None else lengths.real_tokens)[0])
+    per_sequence = lengths.mean_tokens if stated is None else lengths.real_tokens
+    tokens = job.method.sequences_per_sample * float(per_sequence[0])
     step = Step(
         samples=job.global_batch,
         micro_batches=int(layouts.grad_accum[0]),

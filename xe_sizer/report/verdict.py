@@ -14,14 +14,6 @@ from xe_sizer.result.serving import OVERLOADED, Answer, ServeResult
 from xe_sizer.result.training import Memory, Result
 from xe_sizer.units import GIB
 
-_JOBS = {
-    "lora": "LoRA",
-    "qlora": "QLoRA",
-    "sft": "SFT",
-    "pretrain": "Pre-training",
-    "p-tuning": "P-tuning",
-}
-
 
 def verdict_word(result: Answer) -> str:
     if not result.verdict.fits:
@@ -70,9 +62,10 @@ def subject(result: Answer) -> str:
 
 def job_words(scenario: Mapping[str, Any]) -> str:
     """The job and its model: `LoRA of llama-2-70b`."""
-    job, names = str(scenario.get("job", "training")), scenario.get("names") or {}
+    names = scenario.get("names") or {}
+    job = str(names.get("job") or scenario.get("job", "training"))
     model = clean(names.get("model") or scenario.get("model") or "the model")
-    return f"{_JOBS.get(job, clean(job))} of {model}"
+    return f"{clean(job)} of {model}"
 
 
 def hardware(result: Result) -> str:

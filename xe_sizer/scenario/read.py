@@ -15,6 +15,7 @@ from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_ord
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
 from xe_sizer.scenario.caller import Caller, CommandLine
 from xe_sizer.scenario.checks import contradictions
+from xe_sizer.scenario.jobs import INFERENCE
 from xe_sizer.scenario.limits import LIMITS
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
@@ -33,9 +34,6 @@ __all__ = [
     "serves",
     "variable_name",
 ]
-
-INFERENCE = "inference"
-"""The one job that is no training."""
 
 
 def _limit_options(wing: str | None) -> dict[str, str]:

@@ -8,9 +8,10 @@ from msgspec import Meta, field
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import json_schema, named
+from xe_sizer.scenario.jobs import job_names
 from xe_sizer.software.number_formats import cache_format_names, format_names
 
-Job = Literal["pretrain", "sft", "lora", "qlora", "p-tuning", "inference"]
+Job = Annotated[str, named(job_names)]
 Precision = Annotated[str, named(trained_in)]
 Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
@@ -111,7 +112,7 @@ class LayoutSection(Section, frozen=True):
 
 
 class LoraSection(Section, frozen=True):
-    """Adapters of the jobs lora and qlora."""
+    """Adapters of the jobs that have them."""
 
     rank: Annotated[Annotated[int, Meta(ge=1, le=65_536)] | None, Meta(description="Rank of the adapters")] = None
     targets: Annotated[
@@ -121,7 +122,7 @@ class LoraSection(Section, frozen=True):
 
 
 class PTuningSection(Section, frozen=True):
-    """The prompt encoder of the job p-tuning."""
+    """The prompt encoder of prompt tuning."""
 
     virtual_tokens: Annotated[Degree | None, Meta(description="Virtual tokens before each sample")] = None
     encoder_hidden: Annotated[Degree | None, Meta(description="Hidden size of the prompt encoder")] = None

@@ -24,13 +24,13 @@ from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import searched
 from xe_sizer.training.device import device_of
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import scenario_of
 
 HALF, DOUBLE = 0.5, 2.0
-METHODS = ("pretrain", "sft", "lora", "qlora")  # from the one that needs most to the one that needs least
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
@@ -153,12 +153,11 @@ def _kin(name: str, own: str) -> bool:
 
 
 def _methods(base: TrainingEstimate) -> Iterator[_Step]:
-    job = base.resolved.job.method.name
-    if job in METHODS:
-        place = METHODS.index(job)
-        for other in METHODS[max(place - 1, 1) : place + 2]:
-            if other != job:
-                yield _Step(f"{other} instead of {job}", {"job": other})
+    """The methods next to the job's, heavier and lighter; none starts a model from nothing instead."""
+    kind = base.resolved.job.method.kind
+    heavier = [other.name for other in METHODS.values() if other.lighter == kind.name and other.fine_tunes]
+    for other in (*heavier, *([kind.lighter] if kind.lighter else [])):
+        yield _Step(f"{other} instead of {kind.name}", {"job": other})
 
 
 def _batches(base: TrainingEstimate) -> Iterator[_Step]:

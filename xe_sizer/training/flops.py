@@ -23,6 +23,15 @@ def needed_flops(operators: Iterable[Operator]) -> Array:
     return total
 
 
+def forward_flops(operators: Iterable[Operator]) -> Array:
+    """FLOPs of the forward alone over all layers that contain the operators [FLOP]."""
+    total: Array = np.zeros(1)
+    for op in operators:
+        if isinstance(op, Matmul | Attention | Scan):
+            total = total + op.layers * op.forward_flops
+    return total
+
+
 def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective: str) -> Array:
     """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing [FLOP]."""
     everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))

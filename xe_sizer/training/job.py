@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, RankShape, as_array
-from xe_sizer.graph.transformer import GraphInputs
+from xe_sizer.graph.transformer import GraphInputs, Learning
 from xe_sizer.laws.collectives import Network
 from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.operator_time import Device
@@ -79,13 +79,17 @@ class Job:
             self.lengths,
             self.padding,
             seq_len=self.seq_len,
-            micro_batch=layouts.micro_batch,
+            micro_batch=layouts.micro_batch * self.method.sequences_per_sample,
             data_parallel=layouts.dp,
             grad_accum=layouts.grad_accum,
             synchronised_every_micro_batch=self.synchronised_every_micro_batch(layouts) > 0,
-            samples=self.samples,
+            samples=self.samples * self.method.sequences_per_sample,
             round_to=self.stack.defaults.pad_to_multiple,
         )
+
+    def tokens_per_sample(self, layouts: Layouts) -> Array:
+        """Tokens that are processed for a sample, padding included, shape (layout,)."""
+        return self.method.sequences_per_sample * as_array(self.sequences(layouts).mean_tokens)
 
     def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
         """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
@@ -101,7 +105,7 @@ class Job:
         """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
         shape = np.shape(layouts.tp)
         rank = RankShape(
-            batch=as_array(layouts.micro_batch),
+            batch=as_array(layouts.micro_batch) * self.method.sequences_per_sample,
             sequence=np.broadcast_to(as_array(tokens_per_sequence) + self.method.added_tokens, shape),
             tp=as_array(layouts.tp),
             cp=as_array(layouts.cp),
@@ -121,6 +125,17 @@ class Job:
             weight_backward_bytes=backward,
             residual_element_bytes=FLOAT32 if self.casts_weights else self.element_bytes,
             autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
+        )
+
+    def frozen(self, inputs: GraphInputs) -> GraphInputs:
+        """The same sequences through weights that do not learn and have no adapters, kept as frozen ones are."""
+        traffic = inputs.weight_forward_bytes if self.method.quantised else np.zeros(1)
+        return replace(
+            inputs,
+            learning=Learning(base=False),
+            weight_forward_bytes=traffic,
+            weight_backward_bytes=np.zeros(1),
+            residual_element_bytes=self.element_bytes,
         )
 
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:

@@ -111,6 +111,7 @@ def _host_bytes(tensors: Tensors) -> Array:
     optimizer = learning * (states.master_bytes + moments + FLOAT32)
     paged = learning * moments * float(job.paged_optimizer)
     weights = sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * tensors.sizes.gather
+    weights = weights + tensors.frozen_copies_bytes
     offload = layouts.offload
     moved = offload >= OFFLOAD.index("optimizer")
     per_rank = np.where(moved, optimizer, paged) + weights * (offload >= OFFLOAD.index("params"))

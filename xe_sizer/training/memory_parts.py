@@ -130,6 +130,14 @@ class Tensors:
         return (self.held.linear + self.held.other) * self.base, self.held.experts * self.base
 
     @cached_property
+    def frozen_copies_bytes(self) -> Array:
+        """Frozen copies of the model on a rank, shape (stage, layout) [bytes]."""
+        held, sizes = self.held, self.sizes
+        dense_bytes = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+        whole = sharded_elements(dense_bytes, held.experts * sizes.frozen_linear, self.shards.weights, self.shards)
+        return self.job.method.frozen_copies * whole
+
+    @cached_property
     def shapes(self) -> RankShapes:
         return self.job.rank_shapes(self.layouts, self.longest_tokens)
 
@@ -171,6 +179,17 @@ def weights(tensors: Tensors) -> Array:
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
     on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
     return _spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
+
+
+@part(
+    "frozen copies",
+    "copies x elements on the rank x bytes of frozen weights, over the ZeRO-3 group",
+    "method; stack states",
+)
+def frozen_copies(tensors: Tensors) -> Array:
+    """Copies of the model that learn nothing, spread as the model itself; with it in host memory where it is."""
+    on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
+    return _spread(tensors.frozen_copies_bytes * on_card)
 
 
 @part("cast weights", "linear weights x 2 bytes, kept by autograd until their backward", "PyTorch autocast")
@@ -342,6 +361,7 @@ def allocator_slack(around: Around) -> Array:
 
 TENSOR_PARTS = (
     weights,
+    frozen_copies,
     cast_weights,
     gathered_layers,
     dequantised_layer,

@@ -31,7 +31,7 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, wei
     (arXiv:2104.04473). Zero bubble (arXiv:2401.10241): weight gradients wait; of each other stage's t, ZB-H1 leaves
     t - 2 W, with F + B + W = t, at the memory of 1F1B, and ZB-V (two chunks a stage, there and back) t - 3 W, nothing
     where the three take equal times. Each micro-batch crosses every boundary of its
-    rank once a chunk in each direction.
+    rank once a chunk in each direction, and forwards once more in every pass through frozen weights.
 
     Parameters
     ----------
@@ -50,6 +50,6 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, wei
     each_s = collective_time_s(
         POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
     )
-    crossings = 2.0 * vpp * as_array(layouts.grad_accum)
+    crossings = (2.0 + job.method.frozen_forwards) * vpp * as_array(layouts.grad_accum)
     transfer_s = crossings * each_s * (1.0 - job.stack.overlap.pipeline)
     return Pipeline(bubble_s, transfer_s)

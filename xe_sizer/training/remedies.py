@@ -133,13 +133,12 @@ def larger_gpu(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
             yield Change(f"{name} ({size}) instead of {gpu.name}", {"gpu": name, "gpus": sized.gpus}, 6)
 
 
-def adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    job = sized.resolved.job
-    if job.method.name == "sft":
-        yield Change("LoRA instead of full fine-tuning", {"job": "lora"}, 7)
-        yield Change("QLoRA instead of full fine-tuning", {"job": "qlora"}, 8)
-    if job.method.name == "lora":
-        yield Change("QLoRA instead of LoRA", {"job": "qlora"}, 7)
+def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Lighter methods; none does what training a model from the start does."""
+    kind = sized.resolved.job.method.kind
+    if kind.fine_tunes:
+        for cost, lighter in enumerate(kind.lighter_ones(), start=7):
+            yield Change(f"{lighter.words} instead of {kind.words}", {"job": lighter.name}, cost)
 
 
 def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -157,7 +156,7 @@ SAME_JOB = (
     Lever(4, more_offload),
 )  # fmt: skip
 """Levers that keep model, method, data and hardware, by effort."""
-OTHER_JOB = (Lever(5, more_gpus), Lever(6, larger_gpu), Lever(7, adapters), Lever(8, shorter_sequences))
+OTHER_JOB = (Lever(5, more_gpus), Lever(6, larger_gpu), Lever(7, lighter_method), Lever(8, shorter_sequences))
 FOR_LIMITS = (
-    LESS_OFFLOAD, Lever(5, other_counts), Lever(6, larger_gpu), Lever(7, adapters), Lever(8, shorter_sequences),
+    LESS_OFFLOAD, Lever(5, other_counts), Lever(6, larger_gpu), Lever(7, lighter_method), Lever(8, shorter_sequences),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import Efficiency, supported_precisions
@@ -33,15 +34,16 @@ from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.methods import METHODS, Method, MethodOptions
+from xe_sizer.training.lengths import PACKED
+from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, Method, MethodOptions
 from xe_sizer.training.methods.lora import resolve_targets
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, Workload, dataset_of, workload
 from xe_sizer.units import GIB
 
 DEFAULT_STACK = "generic"
-DEFAULT_JOB = "sft"
 DEFAULT_GLOBAL_BATCH = 128
+METHOD_SECTIONS = ("lora", "p_tuning")
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
 
 
@@ -92,7 +94,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     if given.values.data.profile is not None:
         collect(problems, dataset_of, given)
     stack = collect(problems, _stack, given, provenance)
-    job_name = provenance.settle("job", DEFAULT_JOB)
+    job_name = provenance.settle("job", DEFAULT_METHOD.name)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
     method = model and collect(problems, _method, provenance, model, stack or load_stack(DEFAULT_STACK), job_name)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
@@ -102,9 +104,9 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
         return None
     global_batch = provenance.settle("train.global_batch", _default_global_batch(given, gpus))
     seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
-    default_padding = "packed" if job_name == "pretrain" else stack.defaults.padding
+    default_padding = stack.defaults.padding if method.kind.fine_tunes else PACKED
     padding = provenance.settle("train.padding", default_padding, "stack")
-    work = collect(problems, workload, given, seq_len, global_batch, padding)
+    work = collect(problems, workload, given, seq_len, global_batch, padding, method.sequences_per_sample)
     if work is None:
         return None
     return _assembled(given, provenance, model, server, stack, method, precision, gpus, global_batch, padding, work)
@@ -231,7 +233,8 @@ def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
 
 
 def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str) -> Method:
-    uses_adapters = job_name in ("lora", "qlora")
+    kind = METHODS[job_name]
+    uses_adapters = "lora" in kind.settings
     prompt = provenance.given.values.p_tuning
     options = MethodOptions(
         lora_rank=provenance.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
@@ -244,7 +247,7 @@ def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: s
         frozen_gradients=stack.states.frozen_gradients,
     )
     try:
-        return METHODS[job_name](model, options)
+        return kind.applied_to(model, options)
     except InputError as error:
         where = provenance.given.locate(("lora", "targets"))
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
@@ -272,10 +275,9 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
         asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
         yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
-    if job.method.name not in ("lora", "qlora") and any(key.startswith("lora.") for key in given.origin):
-        yield f"lora settings have no effect on the job {job.method.name}"
-    if job.method.name != "p-tuning" and any(key.startswith("p_tuning.") for key in given.origin):
-        yield f"p_tuning settings have no effect on the job {job.method.name}"
+    for section in METHOD_SECTIONS:
+        if section not in job.method.kind.settings and any(key.startswith(f"{section}.") for key in given.origin):
+            yield f"{section} settings have no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
         served.add("serve settings")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,12 +25,14 @@ class StageTime:
     parts : name -> seconds, those of MICRO_BATCH_PARTS; they sum to what the stage needs
     forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
     weight_s : the part of the backward that makes weight gradients
+    frozen_s : passes through frozen weights beside the training
     """
 
     parts: dict[str, Array]
     forward_s: Array
     backward_s: Array
     weight_s: Array
+    frozen_s: Array
 
     @property
     def total_s(self) -> Array:
@@ -158,6 +160,16 @@ class MicroBatch:
         forward_gap_s = exposed_launch_time_s(forward, stack.forward_launch_s, self.forward_s)
         return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_s)
 
+    @cached_property
+    def frozen_s(self) -> Array:
+        """Passes through frozen weights: kernels, exchanges and launches of the forward alone [s]."""
+        passes = self.job.method.frozen_forwards
+        if not passes:
+            return np.zeros_like(self.kernels_s[0])
+        frozen = replace(self.shapes, inputs=self.job.frozen(self.shapes.inputs))
+        one = MicroBatch(self.job, self.layouts, frozen)
+        return passes * (one.forward_s + one.gaps_s[0])
+
     def exposed_exchange_s(self, group: str) -> Array:
         """Both directions of a parallel group's exchanges, tp, cp or ep [s]."""
         there, back = self.exchanged_s[group]
@@ -172,6 +184,11 @@ def forward(micro_batch: MicroBatch) -> Array:
 @part("backward", "input and weight gradients by the same laws x micro-batches", "accelerator profile")
 def backward(micro_batch: MicroBatch) -> Array:
     return micro_batch.kernels_s[1]
+
+
+@part("frozen forward", "forward of frozen weights beside the training, with its exchanges", "method; operator laws")
+def frozen_forward(micro_batch: MicroBatch) -> Array:
+    return micro_batch.frozen_s
 
 
 @part("recompute", "forward of the dropped part once more", "arXiv:2205.05198")
@@ -208,7 +225,8 @@ def expert_parallel(micro_batch: MicroBatch) -> Array:
     return micro_batch.exposed_exchange_s("ep")
 
 
-MICRO_BATCH_PARTS = (forward, backward, recompute, host, tensor_parallel, context_parallel, expert_parallel)
+COMPUTE_PARTS = (forward, backward, frozen_forward, recompute)
+MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, tensor_parallel, context_parallel, expert_parallel)
 
 
 def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
@@ -225,6 +243,7 @@ def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
         forward_s=micro_batch.forward_s + forward_gap_s,
         backward_s=micro_batch.backward_s + backward_gap_s,
         weight_s=micro_batch.kernels_s[2],
+        frozen_s=micro_batch.frozen_s,
     )
 
 

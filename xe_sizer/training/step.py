@@ -12,7 +12,7 @@ from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
-from xe_sizer.training.flops import needed_flops, recomputed_flops
+from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.pipeline import Pipeline, pipeline
@@ -62,6 +62,10 @@ class Timeline:
         inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).mean_tokens))
         even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0))
         needed = needed_flops(layer_operators(even)) + needed_flops(head_operators(even))
+        if passes := self.job.method.frozen_forwards:
+            frozen = self.job.frozen(even)
+            operators = (*layer_operators(frozen), *head_operators(frozen))
+            needed = needed + passes * forward_flops(operators)
         return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)
 
     @cached_property
@@ -180,6 +184,7 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
+        + micro_batches * job.method.frozen_forwards * exposed_s(first_gather_s, stage.frozen_s)
         + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
         + reduced * exposed_s(reduce_s, stage.backward_s)
     )

@@ -28,11 +28,12 @@ from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS
 from xe_sizer.training.resolve import at_the_speed_of_light
 from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.stage_time import COMPUTE_PARTS
 from xe_sizer.training.step import STEP_PARTS, timeline
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
-COMPUTE = ("forward", "backward", "recompute")
+COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
@@ -73,7 +74,9 @@ def summarise(sized: TrainingEstimate) -> Result:
 def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
-    return resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
+    scenario = resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
+    scenario["names"]["job"] = job.method.kind.label
+    return scenario
 
 
 def layout_of(layouts: Layouts) -> Layout:
@@ -124,7 +127,6 @@ def _time(sized: TrainingEstimate) -> Time:
     step_s = sum(seconds.values())
     efficiency = sized.resolved.efficiency
     span = uncertainty(job, efficiency)
-    sequences = job.sequences(sized.layouts)
     samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
@@ -148,7 +150,7 @@ def _time(sized: TrainingEstimate) -> Time:
         ),
         steps=job.steps,
         total_s=span.around(step_s * job.steps),
-        tokens_per_s_per_gpu=samples_per_s * float(sequences.mean_tokens[0]) / sized.gpus,
+        tokens_per_s_per_gpu=samples_per_s * float(job.tokens_per_sample(sized.layouts)[0]) / sized.gpus,
         samples_per_s=samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
@@ -190,7 +192,7 @@ def _data(sized: TrainingEstimate) -> Data:
     job = sized.resolved.job
     sequences = job.sequences(sized.layouts)
     trained = job.steps * job.global_batch
-    processed = trained * float(sequences.mean_tokens[0])
+    processed = trained * float(job.tokens_per_sample(sized.layouts)[0])
     padding = float(sequences.padding_share[0])
     return Data(
         samples=round(job.samples),

@@ -7,7 +7,6 @@ from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, Uncertain
 from xe_sizer.training.job import Job
 
 TABLE = TABLES / "training.json"
-KINDS = {"pretrain": "pretrain", "sft": "sft", "lora": "adapters", "qlora": "adapters", "p-tuning": "adapters"}
 
 
 def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Uncertainty:
@@ -24,6 +23,6 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     if stack.calibrated_on:
         text = f"{stack.calibrated_on}; 80 % of them are closer than {stack.uncertainty:.0%}"
         return symmetric(stack.uncertainty, text, True)
-    table, kind = published(TABLE), KINDS[job.method.name]
+    table, kind = published(TABLE), job.method.kind.evidence
     name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
     return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed))

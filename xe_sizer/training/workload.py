@@ -50,18 +50,18 @@ def _data_section(given: Given) -> tuple[DataSection, str | None]:
     return merged, profile.source.get("title")
 
 
-def _lengths(data: DataSection, seq_len: int) -> tuple[TokenLengths, float | None]:
+def _lengths(data: DataSection, seq_len: int, sequences_per_sample: int) -> tuple[TokenLengths, float | None]:
     """Distribution of the tokens per sample, and the number of samples where it is known."""
     if data.histogram is not None:
         lengths = histogram_lengths(data.histogram.lengths, data.histogram.counts)
-        return lengths, float(data.samples or sum(data.histogram.counts))
+        return lengths, float(data.samples or sum(data.histogram.counts) / sequences_per_sample)
     mean = data.mean_tokens
     if mean is None and data.tokens and data.samples:
-        mean = data.tokens / data.samples
+        mean = data.tokens / (data.samples * sequences_per_sample)
     if mean is not None:
-        samples = data.samples or (data.tokens / mean if data.tokens else None)
+        samples = data.samples or (data.tokens / (mean * sequences_per_sample) if data.tokens else None)
         return statistics_lengths(samples, mean, data.min_tokens, data.max_tokens), samples
-    samples = data.samples or (data.tokens / seq_len if data.tokens else None)
+    samples = data.samples or (data.tokens / (seq_len * sequences_per_sample) if data.tokens else None)
     return constant_lengths(seq_len), samples
 
 
@@ -81,17 +81,18 @@ def _steps(
     return max(-int(-sequences // global_batch), 1), assumed, []
 
 
-def workload(given: Given, seq_len: int, global_batch: int, padding: str) -> Workload:
+def workload(given: Given, seq_len: int, global_batch: int, padding: str, sequences_per_sample: int = 1) -> Workload:
     """The job's data and steps.
 
-    steps = ceil(epochs x samples / global batch); packing first turns samples into sequences of `seq_len`.
+    steps = ceil(epochs x samples / global batch); packing first turns samples into sequences of `seq_len`. Lengths are
+    those of sequences, of which a sample may have several.
 
     Raises
     ------
     InputError : unknown data set; problems in its file or in the statistics
     """
     data, source = _data_section(given)
-    lengths, samples = _lengths(data, seq_len)
+    lengths, samples = _lengths(data, seq_len, sequences_per_sample)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
     known = data.max_tokens is not None or data.histogram is not None

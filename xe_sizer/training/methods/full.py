@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.transformer import Learning
-from xe_sizer.training.methods.method import Method, MethodOptions, register
+from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
 
 
-@register("pretrain")
-def pretrain(model: ModelShape, options: MethodOptions) -> Method:
+@register("pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft")
+def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Pre-training from scratch or continued."""
-    return Method("pretrain", Learning(base=True))
+    return Method(kind, Learning(base=True))
 
 
-@register("sft")
-def sft(model: ModelShape, options: MethodOptions) -> Method:
+@register("sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True)
+def sft(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Supervised fine-tuning of all weights."""
-    return Method("sft", Learning(base=True))
+    return Method(kind, Learning(base=True))

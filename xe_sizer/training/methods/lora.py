@@ -12,7 +12,7 @@ from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
 from xe_sizer.graph.transformer import Learning
-from xe_sizer.training.methods.method import Method, MethodOptions, register
+from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
 
 # Names that frameworks give to the same projections.
 SYNONYMS = {
@@ -95,15 +95,15 @@ def _learning(model: ModelShape, options: MethodOptions) -> Learning:
     return Learning(False, adapters, options.adapter_element_bytes, options.frozen_gradients)
 
 
-@register("lora")
-def lora(model: ModelShape, options: MethodOptions) -> Method:
+@register("lora", label="LoRA", evidence="adapters", settings=("lora",), lighter="qlora")
+def lora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Adapters on frozen weights kept in the stack's frozen type."""
-    return Method("lora", _learning(model, options))
+    return Method(kind, _learning(model, options))
 
 
-@register("qlora")
-def qlora(model: ModelShape, options: MethodOptions) -> Method:
+@register("qlora", label="QLoRA", evidence="adapters", settings=("lora",), quantises=True)
+def qlora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Adapters on frozen weights in double-quantised NF4; embedding, norms and head stay as they are."""
     # 4-bit layers have no weight gradient in any stack: bitsandbytes computes the input gradient alone.
     learning = replace(_learning(model, options), frozen_gradients=False)
-    return Method("qlora", learning, frozen_linear_bytes=NF4_BYTES, quantised=True)
+    return Method(kind, learning, frozen_linear_bytes=NF4_BYTES)

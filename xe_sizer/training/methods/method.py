@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from xe_sizer.graph.adapters import model_adapters
@@ -27,19 +27,35 @@ class MethodOptions:
 class Method:
     """A method applied to a model.
 
+    kind : the method, whatever the model
     learning : what learns, as the operator graph sees it
     added_parameters : parameters beside the layers (prompt encoder) [-]
     added_tokens : tokens put before every sequence [-]
-    frozen_linear_bytes : storage per element of a frozen linear weight of a layer, None for the stack's [bytes]
-    quantised : frozen linear weights are expanded to the compute type before every use
+    frozen_linear_bytes : storage per element of a frozen linear weight of a layer that is quantised: it is expanded to
+    the compute type before every use; None where frozen weights are kept as the stack keeps them [bytes]
+    sequences_per_sample : sequences that a sample of the data is made of, each through the model (a chosen and a
+    rejected answer are two) [-]
+    frozen_copies : copies of the model that learn nothing and stand beside it (a reference model) [-]
+    frozen_forwards : passes of every sequence through frozen weights, forward alone [-]
     """
 
-    name: str
+    kind: MethodKind
     learning: Learning
     added_parameters: int = 0
     added_tokens: int = 0
     frozen_linear_bytes: float | None = None
-    quantised: bool = False
+    sequences_per_sample: int = 1
+    frozen_copies: int = 0
+    frozen_forwards: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def quantised(self) -> bool:
+        """Whether frozen linear weights are expanded to the compute type before every use."""
+        return self.frozen_linear_bytes is not None
 
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
@@ -51,15 +67,70 @@ class Method:
         return base + self.adapter_parameters(model) + self.added_parameters
 
 
-Builder = Callable[[ModelShape, MethodOptions], Method]
-METHODS: dict[str, Builder] = {}
+Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
 
 
-def register(name: str) -> Callable[[Builder], Builder]:
-    """Make a method known under its job name."""
+@dataclass(frozen=True, eq=False)
+class MethodKind:
+    """A method whatever the model: its names, and what it is like beside other methods.
+
+    name : that of the job in scenarios
+    label : as reports name the job
+    words : as advice names it
+    evidence : published runs that are like it, the kind of job in the tables of residuals
+    build : applies it to a model
+    settings : sections of a scenario that say how it is done
+    fine_tunes : starts from a trained model; else it makes one, from texts of full length
+    quantises : keeps frozen weights in 4 bit
+    lighter : name of the method that may do in its place with less, where there is one
+    default : what a scenario without a job means
+    """
+
+    name: str
+    label: str
+    words: str
+    evidence: str
+    build: Builder
+    settings: tuple[str, ...] = ()
+    fine_tunes: bool = True
+    quantises: bool = False
+    lighter: str | None = None
+    default: bool = False
+
+    def applied_to(self, model: ModelShape, options: MethodOptions) -> Method:
+        """Raises InputError for options that the model cannot have."""
+        return self.build(self, model, options)
+
+    def lighter_ones(self) -> Iterator[MethodKind]:
+        """The methods that may do in its place, the one that changes least first."""
+        kind = METHODS.get(self.lighter or "")
+        if kind is not None:
+            yield kind
+            yield from kind.lighter_ones()
+
+
+METHODS: dict[str, MethodKind] = {}
+
+
+def register(
+    name: str, *, label: str, words: str | None = None, evidence: str, settings: tuple[str, ...] = (),
+    fine_tunes: bool = True, quantises: bool = False, lighter: str | None = None, default: bool = False,
+) -> Callable[[Builder], Builder]:  # fmt: skip
+    """Decorator that makes a method known by the function that applies it to a model; see `MethodKind`."""
 
     def add(build: Builder) -> Builder:
-        METHODS[name] = build
+        METHODS[name] = MethodKind(
+            name=name,
+            label=label,
+            words=words or label,
+            evidence=evidence,
+            build=build,
+            settings=settings,
+            fine_tunes=fine_tunes,
+            quantises=quantises,
+            lighter=lighter,
+            default=default,
+        )
         return build
 
     return add

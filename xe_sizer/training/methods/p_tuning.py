@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.transformer import Learning
-from xe_sizer.training.methods.method import Method, MethodOptions, register
+from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
 
 # NeMo's prompt encoder (embedding_dim and bottleneck_dim of its p_tuning configuration).
 NEMO_EMBEDDING = 1024
 NEMO_BOTTLENECK = 1024
 
 
-@register("p-tuning")
-def p_tuning(model: ModelShape, options: MethodOptions) -> Method:
+@register("p-tuning", label="P-tuning", evidence="adapters", settings=("p_tuning",))
+def p_tuning(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """An embedding of the virtual tokens and a two-layer perceptron (1024 -> bottleneck -> hidden, with biases).
 
     The frozen model still carries the gradient back to its input: no weight gradients, all input gradients.
@@ -21,4 +21,4 @@ def p_tuning(model: ModelShape, options: MethodOptions) -> Method:
     table = options.virtual_tokens * NEMO_EMBEDDING
     perceptron = (NEMO_EMBEDDING + 1) * bottleneck + (bottleneck + 1) * model.hidden
     learning = Learning(base=False, frozen_gradients=options.frozen_gradients)
-    return Method("p-tuning", learning, added_parameters=table + perceptron, added_tokens=options.virtual_tokens)
+    return Method(kind, learning, added_parameters=table + perceptron, added_tokens=options.virtual_tokens)
