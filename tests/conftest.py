@@ -1,1 +1,32 @@
-"""Pytest puts this folder on the import path, so that tests share `cases`."""
+"""Which tests are slow. Pytest puts this folder on the import path, so that tests share `cases`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+# Folders and files that take seconds each; every package has tests besides. CONTRIBUTING.md says when to run them.
+SLOW = frozenset({
+    "property",
+    "trace",
+    "cli/test_advice.py",
+    "cli/test_serve_command.py",
+    "studies/test_plan_questions.py",
+    "training/test_choose.py",
+    "training/test_frontier.py",
+})  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        place = item.path.relative_to(FOLDER)
+        if {place.as_posix(), place.parts[0]} & SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_configure() -> None:
+    gone = sorted(name for name in SLOW if not (FOLDER / name).exists())
+    if gone:
+        raise pytest.UsageError(f"tests/conftest.py calls tests slow that are gone: {', '.join(gone)}")
