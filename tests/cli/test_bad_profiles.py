@@ -104,8 +104,8 @@ MODEL_SLIPS = {
 STACK = "name: mine\nparent: generic\ndescribes: tuned\nsource: measured\ndefaults: {pad_to_multiple: 8}\n"
 STACK_SLIPS = {
     "key": Slip("defaults", "defualts", "5:1", "unknown key 'defualts'", "'defaults'"),
-    "parent": Slip("generic", "genric", "2:9", "must be a shipped stack", "'generic'"),
-    "parent path": Slip("generic", "../mine", "2:9", "must be a shipped stack", "known stacks"),
+    "parent": Slip("generic", "genric", "2:9", "must be a known stack", "'generic'"),
+    "parent path": Slip("generic", "../mine", "2:9", "must be a known stack", "known stacks"),
     "padding": Slip("pad_to_multiple: 8", "padding: longest", "5:21", "must be one of", "'longest-in-micro-batch'"),
     "multiple": Slip("pad_to_multiple: 8", "pad_to_multiple: 0", "5:29", "must be at least 1, not 0"),
     "efficiency in per cent": Slip(

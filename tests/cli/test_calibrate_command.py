@@ -47,7 +47,7 @@ def test_without_a_file_the_stack_goes_to_stdout(runs: Path, capsys: pytest.Capt
     [
         ([], "no records to calibrate on"),
         (["nowhere.yaml"], "no such file"),
-        (["{runs}", "--stack", "nem"], "no stack is called 'nem'"),
+        (["{runs}", "--stack", "nem"], "unknown stack 'nem'"),
         (["{runs}", "--name", "Our Cluster"], "cannot be the name of a stack"),
     ],
 )

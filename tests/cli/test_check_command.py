@@ -115,7 +115,7 @@ def test_a_service_with_a_typo_is_bad_input(cli: Cli, tmp_path: Path) -> None:
     ran = cli("check", file)
     assert ran.code == 2
     assert f"{file}:3:9: unknown key 'reqest_rate'" in ran.err
-    assert f"{file}:3:33: no engine is called 'vlm'" in ran.err
+    assert f"{file}:3:33: unknown engine 'vlm'" in ran.err
 
 
 def test_an_empty_folder_is_bad_input(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:

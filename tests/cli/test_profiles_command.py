@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from xe_sizer.cli.catalogue import show_document
+from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.report.formats.table import render_document
 from xe_sizer.report.options import Options
 
@@ -63,6 +64,7 @@ def test_show_tells_figures_and_their_sources(cli: Cli) -> None:
         ("model", "model_profiles/deepseek-v3.yaml"),
         ("stack", "xe_sizer/software/stacks/nemo.yaml"),
         ("engine", "xe_sizer/software/engines/vllm.yaml"),
+        ("fabric", "gpu_profiles/fabrics/nvlink4.yaml"),
     ],
 )
 def test_show_says_each_source_once_and_fits_a_terminal(kind: str, file: str) -> None:
@@ -122,7 +124,7 @@ def test_validate_refuses_what_is_no_profile(cli: Cli, tmp_path: Path) -> None:
     assert "no profile of a known kind" in cli("profiles", "validate", file).err
 
 
-@pytest.mark.parametrize("kind", ["scenario", "result", "gpu", "server", "model", "stack", "engine", "serve-result"])
+@pytest.mark.parametrize("kind", ["scenario", "result", "serve-result", *KINDS])
 def test_schemas_are_json_schemas(cli: Cli, kind: str) -> None:
     schema = json.loads(cli("profiles", "schema", kind).out)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -139,3 +141,20 @@ def test_schema_of_nothing_known(cli: Cli) -> None:
     ran = cli("profiles", "schema", "scenaro")
     assert ran.code == 2
     assert "'scenario'" in ran.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_listed_shown_and_validated(cli: Cli, kind: str) -> None:
+    rows = json.loads(cli("profiles", "list", kind, "--format", "json").out)["profiles"]
+    assert [row["name"] for row in rows] == list(BUILT_IN.names(kind))
+    name = rows[0]["name"]
+    assert cli("profiles", "show", name).out.startswith(f"{name}  {kind} profile")
+    assert cli("profiles", "validate", BUILT_IN.path(kind, name)).out == "1 profile read, 0 with problems\n"
+
+
+def test_two_files_of_a_name_are_told(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "nemo.yaml").write_text("name: nemo\nparent: nemo\ndescribes: ours\nsource: ours\n")
+    ran = cli("profiles", "list", "stack", "--profiles", tmp_path)
+    assert ran.code == 0
+    assert ran.err.startswith(f"note: stack 'nemo' is {tmp_path / 'nemo.yaml'}; ")
+    assert ran.err.rstrip().endswith("stacks/nemo.yaml is not used")

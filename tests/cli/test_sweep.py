@@ -122,7 +122,7 @@ def test_scenarios_side_by_side_and_in_csv(cli: Cli, tmp_path: Path) -> None:
     [
         ("--grid stak=nemo", "'stak=nemo' is no grid"),
         ("--grid stack=", "'stack=' is no grid"),
-        ("--grid stack=nemo,nemmo", "no stack is called 'nemmo'"),
+        ("--grid stack=nemo,nemmo", "unknown stack 'nemmo'"),
         ("--grid stack=nemo --jobs none", "'none' is not a number of processes"),
         ("--grid stack=nemo --dask-scheduler nowhere", "no Dask scheduler answers"),
     ],

@@ -8,12 +8,13 @@ import pytest
 
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.model import load_model_profile, model_names
+from xe_sizer.profiles.finder import BUILT_IN
+from xe_sizer.profiles.model import load_model_profile
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import load_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = model_names([ROOT])
+NAMES = BUILT_IN.names("model")
 
 
 def profile_path(name: str) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
-from xe_sizer.software import stack as stacks
+from xe_sizer.profiles.finder import KINDS
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.lengths import POLICIES
 from xe_sizer.training.memory import memory_ledger
@@ -15,7 +15,7 @@ from xe_sizer.training.step import timeline
 
 
 def test_the_shipped_files_are_the_known_names() -> None:
-    files = {path.stem for path in stacks.FOLDER.glob("*.yaml")}
+    files = {path.stem for path in KINDS["stack"].shipped.glob("*.yaml")}
     assert set(stack_names()) == files >= {"generic", "hf-trainer", "deepspeed", "megatron-lm", "nemo"}
 
 

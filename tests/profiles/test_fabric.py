@@ -70,7 +70,7 @@ def test_a_new_fabric_is_one_file(tmp_path: Path):
         ("topology: switch", "topology: groups", "ualink.yaml:5:18: topology groups and 'links'"),
         ("ring_share: 0.5", "ring_share: 50", "ualink.yaml:4:20: 'ring_share' must be at most 2"),
         ("name: ualink", "name: uolink", "ualink.yaml:1:7: name is 'uolink'"),
-        ("parent: generic-link", "parent: generic-lnk", "ualink.yaml:2:9: 'parent' must be a shipped fabric"),
+        ("parent: generic-link", "parent: generic-lnk", "ualink.yaml:2:9: 'parent' must be a known fabric"),
     ],
 )
 def test_mistakes_are_located(tmp_path, old, new, message):

@@ -1,4 +1,4 @@
-"""Profiles that override what differs from a shipped parent."""
+"""Profiles that override what differs from a parent of their kind."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
+from xe_sizer.profiles.finder import Finder
+from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import load_yaml
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shipped = tmp_path / "shipped"
-    shipped.mkdir()
-    (shipped / "root.yaml").write_text("a: 1\nb: {x: 1, y: {z: 2}}\nc: [1, 2]\n")
-    (shipped / "child.yaml").write_text("parent: root\na: 2\nb: {y: {w: 3}}\n")
-    return shipped
+    stacks = tmp_path / "stacks"
+    stacks.mkdir()
+    (stacks / "root.yaml").write_text("a: 1\nb: {x: 1, y: {z: 2}}\nc: [1, 2]\n")
+    (stacks / "child.yaml").write_text("parent: root\na: 2\nb: {y: {w: 3}}\n")
+    return tmp_path
 
 
-def read(folder: Path, text: str) -> dict[str, object]:
-    own = folder.parent / "own.yaml"
+def read(folder: Path, text: str, name: str = "own") -> dict[str, object]:
+    own = folder / "stacks" / f"{name}.yaml"
     own.write_text(text)
-    return read_inherited(load_yaml(own), folder, "thing")
-
-
-def test_names_are_the_files(folder: Path) -> None:
-    assert shipped_names(folder) == ("child", "root")
+    return read_inherited(load_yaml(own), "stack", Finder([folder]))
 
 
 def test_tables_merge_at_every_depth_and_lists_are_replaced(folder: Path) -> None:
@@ -49,8 +46,16 @@ def test_reading_changes_no_parent(folder: Path) -> None:
     assert read(folder, "parent: child\n") == first
 
 
-@pytest.mark.parametrize(("parent", "hint"), [("chidl", "child"), ("nothing-like-it", "known things: child, root")])
-def test_a_parent_that_does_not_ship_is_refused_with_its_place(folder: Path, parent: str, hint: str) -> None:
+def test_a_file_may_override_the_built_in_one_of_its_name(folder: Path) -> None:
+    found = read(folder, "parent: generic\nuncertainty: 0.77\n", "generic")
+    assert found["uncertainty"] == 0.77
+    assert found["kernels"]
+
+
+@pytest.mark.parametrize(
+    ("parent", "hint"), [("chidl", "child"), ("nothing-like-it", "known stacks: child, "), ("own", "")]
+)
+def test_an_unknown_parent_is_refused_with_its_place(folder: Path, parent: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         read(folder, f"a: 1\nparent: {parent}\n")
     problem = caught.value.problems[0]
@@ -58,13 +63,3 @@ def test_a_parent_that_does_not_ship_is_refused_with_its_place(folder: Path, par
     assert problem.location.line == 2
     assert parent in problem.message
     assert hint in str(problem.hint)
-
-
-def test_paths_and_names_are_told_apart(folder: Path) -> None:
-    own = folder.parent / "own.yaml"
-    own.write_text("a: 1\n")
-    assert find("child", folder, "thing") == folder / "child.yaml"
-    assert find(str(own), folder, "thing") == own
-    for name in ("own", str(folder.parent / "none.yaml"), "chil"):
-        with pytest.raises(InputError):
-            find(name, folder, "thing")

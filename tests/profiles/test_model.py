@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles.finder import BUILT_IN, Finder
 from xe_sizer.profiles.model import (
     load_model_profile,
-    model_names,
+    model_file,
     resolve_model,
     windowed_layers,
 )
@@ -67,11 +68,12 @@ def test_profile_becomes_a_shape(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["toy", "TOY", "toy-chat", "Toy-Chat", "maker/toy-hf"])
 def test_names_and_aliases_in_any_case(name: str, folder: Path) -> None:
-    assert resolve_model(name, [folder]).name == "toy"
+    assert resolve_model(name, Finder([folder])).name == "toy"
+    assert model_file(name, Finder([folder])) == folder / "model_profiles" / "toy.yaml"
 
 
 def test_path_of_a_profile(folder: Path) -> None:
-    assert resolve_model(str(folder / "model_profiles" / "toy.yaml"), []).layers == 2
+    assert resolve_model(str(folder / "model_profiles" / "toy.yaml"), Finder([])).layers == 2
 
 
 def test_the_first_folder_that_knows_a_name_wins(folder: Path, tmp_path: Path) -> None:
@@ -80,19 +82,19 @@ def test_the_first_folder_that_knows_a_name_wins(folder: Path, tmp_path: Path) -
     changed = text(hidden="16", parameters="", parameters_note="other width")
     changed += "parameters: {total: 1, active: 1}\n"
     (mine / "model_profiles" / "toy.yaml").write_text(changed, encoding="utf-8")
-    assert resolve_model("toy-chat", [mine, folder]).hidden == 16
-    assert resolve_model("toy", [folder, mine]).hidden == 8
-    assert resolve_model("toy", [mine]).assumptions == ("other width",)
+    assert resolve_model("toy-chat", Finder([mine, folder])).hidden == 16
+    assert resolve_model("toy", Finder([folder, mine])).hidden == 8
+    assert resolve_model("toy", Finder([mine])).assumptions == ("other width",)
 
 
 def test_a_folder_may_hold_profiles_directly(folder: Path) -> None:
-    assert resolve_model("toy", [folder / "model_profiles"]).name == "toy"
+    assert resolve_model("toy", Finder([folder / "model_profiles"])).name == "toy"
 
 
 def test_only_the_named_file_is_opened(folder: Path) -> None:
     (folder / "model_profiles" / "broken.yaml").write_text("{", encoding="utf-8")
     (folder / "model_profiles" / "aliases.yaml").write_text("{", encoding="utf-8")
-    assert resolve_model("toy", [folder]).name == "toy"
+    assert resolve_model("toy", Finder([folder])).name == "toy"
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
@@ -110,7 +112,7 @@ def test_hugging_face_config(as_folder: bool, tmp_path: Path) -> None:
         "rms_norm_eps": 1e-6,
     }
     (home / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    shape = resolve_model(str(home if as_folder else home / "config.json"), [])
+    shape = resolve_model(str(home if as_folder else home / "config.json"), Finder([]))
     assert (shape.name, shape.kv_heads) == ("my-model", 4)
     assert "built like a Llama" in shape.assumptions[0]
 
@@ -129,14 +131,14 @@ def test_hugging_face_config(as_folder: bool, tmp_path: Path) -> None:
 )
 def test_names_that_lead_nowhere(name: str, message: str, hint: str | None, folder: Path) -> None:
     with pytest.raises(InputError) as caught:
-        resolve_model(name, [folder], Location("--model"))
+        resolve_model(name, Finder([folder]), Location("--model"))
     (problem,) = caught.value.problems
     assert (str(problem.location), problem.message) == ("--model", message)
     assert hint is None or hint in (problem.hint or "")
 
 
 def test_names_leave_out_the_tables(folder: Path) -> None:
-    assert model_names([folder]) == ("toy",)
+    assert set(Finder([folder]).names("model")) == {"toy", *BUILT_IN.names("model")}
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.profiles import registry as module
-from xe_sizer.profiles.registry import Registry, built_in_folder
+from xe_sizer.profiles import finder as module
+from xe_sizer.profiles.finder import built_in_folder
+from xe_sizer.profiles.registry import Registry
 
 WHERE = Location("job.yaml", 2, 6)
 MINE = """\
@@ -133,7 +134,7 @@ def test_model_is_delegated():
 def test_built_in_folder_prefers_the_installed_catalogue(tmp_path, monkeypatch):
     package = tmp_path / "xe_sizer"
     (package / "profiles").mkdir(parents=True)
-    monkeypatch.setattr(module, "__file__", str(package / "profiles" / "registry.py"))
+    monkeypatch.setattr(module, "PACKAGE", package)
     assert built_in_folder() == tmp_path
     (package / "catalogue").mkdir()
     assert built_in_folder() == package / "catalogue"

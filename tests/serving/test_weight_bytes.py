@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from serving_cases import BF16, asked
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters, embedding_weights, head_weights, layer_weights
-from xe_sizer.profiles.model import model_names
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes, weight_bytes
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
-NAMES = model_names([Path(__file__).resolve().parents[2]])
+NAMES = BUILT_IN.names("model")
 GIB = 2**30
 FP8 = Scheme(FORMATS["fp8"], FORMATS["fp8"], FORMATS["bf16"], "fp8")
 MXFP4 = Scheme(FORMATS["mxfp4"], FORMATS["bf16"], FORMATS["bf16"], "bf16")

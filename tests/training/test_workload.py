@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.dataset import dataset_names, load_dataset
+from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.workload import DEFAULT_STEPS, Workload, workload
 
 
 def work(flags: dict[str, object], seq_len: int = 4096, batch: int = 128, padding: str = "to-seq-len") -> Workload:
-    return workload(read_scenario(None, {"model": "gpt2", **flags}, {}), seq_len, batch, padding)
+    return workload(read_scenario(None, {"model": "gpt2", **flags}, {}), seq_len, batch, padding, BUILT_IN)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_a_shipped_data_set_brings_its_statistics_and_source() -> None:
     assert made.lengths.mean == pytest.approx(114.53571, rel=1e-6)
     assert made.lengths.longest == pytest.approx(8588)
     assert made.source
-    for name in dataset_names():
+    for name in BUILT_IN.names("dataset"):
         profile = load_dataset(name)
         assert profile.name == name
         assert profile.source
@@ -84,7 +85,7 @@ def test_a_users_data_set_is_found_beside_the_scenario(tmp_path: Path) -> None:
     )
     scenario = tmp_path / "job.yaml"
     scenario.write_text("model: gpt2\ndata: {profile: mine.yaml}\n", encoding="utf-8")
-    made = workload(read_scenario(scenario, {}, {}), 4096, 128, "to-seq-len")
+    made = workload(read_scenario(scenario, {}, {}), 4096, 128, "to-seq-len", BUILT_IN)
     assert (made.samples, made.steps, made.source) == (256.0, 2, "own count")
 
 

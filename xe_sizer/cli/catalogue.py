@@ -8,23 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.finder import KINDS, LIST_HINT, is_path
+from xe_sizer.profiles.inherited import read_inherited
+from xe_sizer.profiles.model import model_file
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Table
 from xe_sizer.report.format import clean, count, given
-from xe_sizer.software.engine import FOLDER as ENGINES
-from xe_sizer.software.engine import engine_names, load_engine
-from xe_sizer.software.stack import FOLDER as STACKS
-from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.software.engine import load_engine
+from xe_sizer.software.stack import load_stack
 
-KINDS = ("gpu", "server", "model", "stack", "engine")
-# Profiles that ship beside the code that reads them: folder, and the names in it.
-_SHIPPED: dict[str, tuple[Path, Callable[[], tuple[str, ...]]]] = {
-    "stack": (STACKS, stack_names),
-    "engine": (ENGINES, engine_names),
-}
-_OF_ENGINES = {"batching", "exchanges", "narrow", "pipelined"}  # keys that no other kind of profile has
 _FIGURES: dict[str, tuple[str, ...]] = {
     "gpu": (
         "vendor",
@@ -37,6 +32,8 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     ),
     "server": ("vendor", "gpu", "gpus", "scale_up.kind", "scale_out.nics", "scale_out.gbit_per_s"),
     "model": ("family", "parameters.total", "parameters.active", "layers", "hidden", "max_positions"),
+    "fabric": ("describes", "link.ring_share", "node.topology", "network.rate_share"),
+    "dataset": ("samples", "mean_tokens", "max_tokens"),
     "stack": ("parent", "describes"),
     "engine": ("parent", "describes"),
 }
@@ -57,15 +54,15 @@ class Entry:
 def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> tuple[Entry, ...]:
     """Profiles of `kinds` whose name has `part` in it. Raises InputError if there is none."""
     wanted = part.lower()
-    found = [(kind, name) for kind in kinds for name in names(registry, kind) if wanted in name]
+    found = [(kind, name) for kind in kinds for name in registry.names(kind) if wanted in name]
     if not found:
-        known = [name for kind in kinds for name in names(registry, kind)]
+        known = [name for kind in kinds for name in registry.names(kind)]
         raise InputError(Problem(f"no profile has '{part}' in its name", hint=did_you_mean(part, known)))
     return tuple(_entry(registry, kind, name) for kind, name in found)
 
 
 def _entry(registry: Registry, kind: str, name: str) -> Entry:
-    value = load_yaml(path_of(registry, kind, name)).value
+    value = read_inherited(load_yaml(registry.path(kind, name)), kind, registry)
     figures = {key: _at(value, key) for key in _FIGURES[kind]}
     if kind != "server":
         return Entry(kind, name, figures)
@@ -75,16 +72,6 @@ def _entry(registry: Registry, kind: str, name: str) -> Entry:
         usual = usual_scale_out(gpu, figures["gpus"], registry.fabric(figures["scale_up.kind"]).node_fabric())
         figures |= {"scale_out.nics": usual.nics, "scale_out.gbit_per_s": usual.gbit_per_s}
     return Entry(kind, name, figures | {"scale_out.nics": figures["scale_out.nics"] or 1, _ASSUMED: assumed})
-
-
-def names(registry: Registry, kind: str) -> tuple[str, ...]:
-    return _SHIPPED[kind][1]() if kind in _SHIPPED else registry.names(kind)  # type: ignore[arg-type]
-
-
-def path_of(registry: Registry, kind: str, name: str) -> Path:
-    if kind in _SHIPPED:
-        return _SHIPPED[kind][0] / f"{name}.yaml"
-    return registry.path(kind, name)  # type: ignore[arg-type]
 
 
 def _at(value: Any, key: str) -> Any:
@@ -132,18 +119,17 @@ def _figure(value: Any) -> str:
 
 def locate(registry: Registry, name: str) -> tuple[str, Path]:
     """Kind and file of a profile name, alias or path. Raises InputError."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        return kind_of(Path(name)), Path(name)
-    plain = name.lower()
+    if is_path(name):
+        return kind_of(registry, Path(name)), Path(name)
     for kind in KINDS:
-        if plain in names(registry, kind):
-            return kind, path_of(registry, kind, plain)
-    try:
-        return "model", registry.path("model", registry.model(name).name)
-    except InputError:
-        known = [each for kind in KINDS for each in names(registry, kind)]
-        hint = did_you_mean(name, known) or "'xe-sizer profiles list' prints all"
-        raise InputError(Problem(f"there is no profile '{name}'", hint=hint)) from None
+        found = next(registry.files(kind, name), None)
+        if found:
+            return kind, found
+    aliased = model_file(name, registry)
+    if aliased:
+        return "model", aliased
+    known = [each for kind in KINDS for each in registry.names(kind)]
+    raise InputError(Problem(f"there is no profile '{name}'", hint=did_you_mean(name, known) or LIST_HINT))
 
 
 def show_document(kind: str, path: Path) -> Document:
@@ -205,38 +191,26 @@ def _text(value: Any) -> str:
     return given(value) if isinstance(value, int | float) else clean(value or "")
 
 
-def kind_of(path: Path) -> str:
+def kind_of(registry: Registry, path: Path) -> str:
     """The kind of a profile file: by what it holds. Raises InputError if that is no profile."""
-    found = load_yaml(path).value
-    value: dict[str, Any] = found if isinstance(found, dict) else {}
-    keys = set(value)
-    if keys & _OF_ENGINES or value.get("parent") in engine_names():
-        return "engine"
-    for kind, telling in (
-        ("gpu", "peak_tflops"),
-        ("server", "scale_up"),
-        ("model", "layers"),
-        ("stack", "describes"),
-    ):
-        if telling in keys:
-            return kind
-    hint = (
-        "an accelerator has peak_tflops, a server scale_up, a model layers, a stack describes, an engine batching or "
-        "an engine as its parent"
-    )
-    raise InputError(Problem("this is no profile of a known kind", Location(str(path)), hint))
+    found = registry.kind_of(path)
+    if found is None:
+        told = "; ".join(f"a {kind.title} has {' or '.join(sorted(kind.telling))}" for kind in KINDS.values())
+        raise InputError(Problem("this is no profile of a known kind", Location(str(path)), told))
+    return found
 
 
 def check(registry: Registry, kind: str, path: Path) -> None:
     """Load a profile as an estimate would. Raises InputError with every problem."""
-    absolute = str(path.resolve())
-    if kind == "stack":
-        load_stack(absolute)
-    elif kind == "engine":
-        load_engine(absolute)
-    elif kind == "server":
-        registry.server(absolute)
-    elif kind == "gpu":
-        registry.accelerator(absolute)
-    else:
-        registry.model(absolute)
+    _LOADERS[kind](str(path.resolve()), registry)
+
+
+_LOADERS: dict[str, Callable[[str, Registry], object]] = {
+    "gpu": lambda path, registry: registry.accelerator(path),
+    "server": lambda path, registry: registry.server(path),
+    "fabric": lambda path, registry: registry.fabric(path),
+    "model": lambda path, registry: registry.model(path),
+    "dataset": lambda path, registry: load_dataset(path, None, registry),
+    "stack": lambda path, registry: load_stack(path, None, registry),
+    "engine": lambda path, registry: load_engine(path, None, registry),
+}

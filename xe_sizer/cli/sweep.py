@@ -87,7 +87,7 @@ def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
         "model": lambda name: registry.model(name, place),
         "gpu": lambda name: registry.accelerator(name, place),
         "server": lambda name: registry.server(name, place),
-        "stack": lambda name: load_stack(name, place),
+        "stack": lambda name: load_stack(name, place, registry),
     }
     problems: list[Problem] = []
     for option, find in look_up.items():

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from xe_sizer.errors import InputError, Location, Problem
@@ -21,10 +20,9 @@ from xe_sizer.evidence.records import Record
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
-from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.dataset import DATASETS, DatasetProfile, dataset_names
+from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import load_yaml
 from xe_sizer.training.methods import METHODS, MethodKind
 from xe_sizer.training.methods.lora import resolve_targets
 
@@ -226,14 +224,9 @@ def _sample_lengths(record: Record, flags: Flags, mean: float) -> None:
     flags.put("data.max_tokens", longest if longest and longest > mean else None)
 
 
-def _data_set(path: Path) -> DatasetProfile:
-    document = load_yaml(path)
-    return convert(document.value, DatasetProfile, document.locate)
-
-
 @cache
 def _data_sets() -> tuple[DatasetProfile, ...]:
-    return tuple(_data_set(DATASETS / f"{name}.yaml") for name in dataset_names())
+    return tuple(load_dataset(name) for name in BUILT_IN.names("dataset"))
 
 
 def _layout(record: Record, known: Usual, flags: Flags) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import Location
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.source import PATH_HINT, load_yaml
-
-DATASETS = Path(__file__).parent / "datasets"
+from xe_sizer.profiles.finder import Finder
+from xe_sizer.profiles.source import load_yaml
 
 
 class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,26 +24,10 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
-def dataset_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in DATASETS.glob("*.yaml")))
-
-
-def load_dataset(name: str, where: Location | None = None) -> DatasetProfile:
+def load_dataset(name: str, where: Location | None = None, finder: Finder | None = None) -> DatasetProfile:
     """The data set profile of a name, or of a path. Raises InputError."""
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name)
-        if not path.is_file():
-            raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
-        return _read(path)
-    if name not in dataset_names():
-        hint = did_you_mean(name, dataset_names()) or "shipped: " + ", ".join(dataset_names())
-        raise InputError(Problem(f"no data set is called '{name}'", where, hint))
-    return _shipped(name)
-
-
-@cache
-def _shipped(name: str) -> DatasetProfile:
-    return _read(DATASETS / f"{name}.yaml")
+    finder = finder or Finder()
+    return finder.once("dataset", finder.path("dataset", name, where), _read)
 
 
 def _read(path: Path) -> DatasetProfile:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.laws.hardware import BusShares, LinkShares, NodeFabric, Topology
 from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.gpu_schema import Gpus, Microseconds, NotNegative, Source
 from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import Document, load_yaml, name_problems
@@ -119,8 +120,8 @@ def _seconds(latencies_us: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(latency_us / MEGA for latency_us in latencies_us)
 
 
-def load_fabric_profile(path: Path, folder: Path) -> FabricProfile:
-    """Read one fabric; its parent is in `folder`.
+def load_fabric_profile(path: Path, finder: Finder) -> FabricProfile:
+    """Read one fabric.
 
     Raises
     ------
@@ -128,7 +129,7 @@ def load_fabric_profile(path: Path, folder: Path) -> FabricProfile:
                   without the figures that it needs
     """
     document = load_yaml(path)
-    profile = convert(read_inherited(document, folder, "fabric"), FabricProfile, document.locate)
+    profile = convert(read_inherited(document, "fabric", finder), FabricProfile, document.locate)
     problems = list(_problems(profile, document))
     if problems:
         raise InputError(problems)

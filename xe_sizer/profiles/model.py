@@ -7,7 +7,7 @@ profiles).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,13 +19,12 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer, StateSpace
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import KeyPath, convert
+from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
 
-FOLDER = "model_profiles"
 ALIASES = "aliases"
 COUNT_TOLERANCE = 0.005
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
 _LIST_HINT = "'xe-sizer profiles list model' prints all"
 
@@ -88,14 +87,14 @@ def windowed_layers(pattern: str, layers: int) -> int:
     return layers - layers // period * (period - windowed)
 
 
-def resolve_model(name_or_path: str, folders: Sequence[Path], where: Location | None = None) -> ModelShape:
+def resolve_model(name_or_path: str, finder: Finder, where: Location | None = None) -> ModelShape:
     """The model that a user names: a profile, an alias, or the path of a profile or of a Hugging Face config.
 
     Parameters
     ----------
     name_or_path    profile name or alias (case does not matter), a profile's YAML file, a `config.json`, or a
                     folder with a `config.json`
-    folders         folders with a `model_profiles/` or profiles; the first that knows the name wins
+    finder          knows the folders with profiles; the first that knows the name wins
     where           what a problem points at: the place of the name in the scenario, a flag
 
     Raises
@@ -105,31 +104,19 @@ def resolve_model(name_or_path: str, folders: Sequence[Path], where: Location | 
     path = Path(name_or_path).expanduser()
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         return _shape_from_file(path, where)
-    name = name_or_path.strip().lower()
-    found = _find_profile(name, folders)
+    found = model_file(name_or_path, finder)
     if found:
         return load_model_profile(found)
-    target = _aliases(folders).get(name, name)
-    found = _find_profile(target, folders)
-    if found:
-        return load_model_profile(found)
-    if name and path.is_dir():
+    if name_or_path.strip() and path.is_dir():
         return _shape_from_file(path / "config.json", where)
-    raise InputError(Problem(f"unknown model '{name_or_path}'", where, _hint(name_or_path, folders)))
+    raise InputError(Problem(f"unknown model '{name_or_path}'", where, _hint(name_or_path, finder)))
 
 
-def model_names(folders: Sequence[Path]) -> tuple[str, ...]:
-    """Names of all profiles, sorted; aliases are not among them."""
-    files = (path for folder in folders for path in (folder / FOLDER).glob("*.yaml"))
-    return tuple(sorted({path.stem for path in files} - {ALIASES}))
-
-
-def _find_profile(name: str, folders: Sequence[Path]) -> Path | None:
-    if not _NAME.fullmatch(name) or name == ALIASES:
-        return None
-    # A user's folder may hold profiles directly, without the layout of the built-in one.
-    paths = (place / f"{name}.yaml" for folder in folders for place in (folder / FOLDER, folder))
-    return next((path for path in paths if path.is_file()), None)
+def model_file(name: str, finder: Finder) -> Path | None:
+    """The profile of a name, else of the model that an alias stands for; None when there is none."""
+    found = next(finder.files("model", name), None)
+    alias = None if found else _aliases(finder).get(name.strip().lower())
+    return next(finder.files("model", alias), None) if alias else found
 
 
 def _shape_from_file(path: Path, where: Location | None) -> ModelShape:
@@ -143,9 +130,8 @@ def _shape_from_file(path: Path, where: Location | None) -> ModelShape:
     return replace(shape, assumptions=assumptions)
 
 
-def _hint(name: str, folders: Sequence[Path]) -> str:
-    known = (*model_names(folders), *_aliases(folders))
-    return did_you_mean(name, known) or _LIST_HINT
+def _hint(name: str, finder: Finder) -> str:
+    return did_you_mean(name, (*finder.names("model"), *_aliases(finder))) or _LIST_HINT
 
 
 @lru_cache(maxsize=16)
@@ -158,8 +144,8 @@ def _table(path: Path, value_type: Any) -> Mapping[str, Any]:
     return {name.lower(): value for name, value in table.items()}
 
 
-def _aliases(folders: Sequence[Path]) -> dict[str, str]:
-    tables = [_table(folder / FOLDER / f"{ALIASES}.yaml", str) for folder in folders]
+def _aliases(finder: Finder) -> dict[str, str]:
+    tables = [_table(place / f"{ALIASES}.yaml", str) for place, direct in finder.places("model") if not direct]
     return {name: target for table in reversed(tables) for name, target in table.items()}
 
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Server
-from xe_sizer.profiles.registry import Registry, is_path
+from xe_sizer.profiles.finder import is_path
+from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.schema import CostSection
 

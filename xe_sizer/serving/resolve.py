@@ -27,7 +27,7 @@ from xe_sizer.scenario.read import Given
 from xe_sizer.serving.job import serving_job
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import Traffic
-from xe_sizer.software.engine import Engine, engine_names, load_engine
+from xe_sizer.software.engine import Engine, load_engine
 from xe_sizer.software.number_formats import E4M3, Format, Scheme, format_of, parse_scheme, plain_format, scheme
 
 DEFAULT_ENGINE = "vllm"
@@ -50,7 +50,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedService:
     named: str | None = given.values.model
     model = None if named is None else collect(problems, model_of, given, registry, provenance)
     server = collect(problems, server_of, given, registry, provenance)
-    engine = collect(problems, _engine, given, provenance)
+    engine = collect(problems, _engine, given, registry, provenance)
     gpus = gpu_count(provenance, server)
     found = None
     if server and engine:
@@ -103,12 +103,12 @@ def _assembled(
     return resolved
 
 
-def _engine(given: Given, provenance: Provenance) -> Engine:
+def _engine(given: Given, registry: Registry, provenance: Provenance) -> Engine:
     """The engine that was named, else the stack where that is one, else the default."""
     stack = given.values.stack
-    default = stack if stack in engine_names() else DEFAULT_ENGINE
+    default = stack if stack in registry.names("engine") else DEFAULT_ENGINE
     name = provenance.settle("serve.engine", default)
-    return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")))
+    return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")), registry)
 
 
 def _load(given: Given, engine: Engine) -> str | None:

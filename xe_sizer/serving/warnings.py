@@ -8,7 +8,6 @@ from xe_sizer.scenario.provenance import whole_servers
 from xe_sizer.scenario.read import INFERENCE, SERVE_OPTIONS, Given
 from xe_sizer.serving.choose import FULL
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.software.engine import engine_names
 
 SATURATED = 0.9
 USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
@@ -37,7 +36,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus)
-    ignored = sorted(_ignored(resolved.given))
+    ignored = sorted(_ignored(resolved.given, resolved.values["serve.engine"]))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
 
@@ -60,13 +59,13 @@ def _formats(sized: ServingEstimate) -> Iterator[str]:
         yield f"{gpu} does not multiply {asked}: activations stay in {job.scheme.activations.name}"
 
 
-def _ignored(given: Given) -> set[str]:
+def _ignored(given: Given, engine: str) -> set[str]:
     """Keys of the file or the flags that inference does not read, whole sections by their name."""
     found = set()
     for key, origin in given.origin.items():
         section, dot, _ = key.partition(".")
         if origin != "env" and key not in USED:
             found.add(section if dot and section not in PARTLY_USED else key)
-    if given.values.stack in engine_names():
+    if given.values.stack == engine:  # an engine that was named as the stack
         found.discard("stack")
     return found | ({f"job {given.values.job}"} if given.values.job not in (None, INFERENCE) else set())

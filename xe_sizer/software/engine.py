@@ -11,7 +11,8 @@ import msgspec
 
 from xe_sizer.errors import Location
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
+from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.units import MICRO, MILLI
 
@@ -20,7 +21,6 @@ Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Gib = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
-FOLDER = Path(__file__).parent / "engines"
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -199,20 +199,23 @@ class Engine(_Part, frozen=True):
 
 
 def engine_names() -> tuple[str, ...]:
-    return shipped_names(FOLDER)
+    return BUILT_IN.names("engine")
 
 
-def load_engine(name: str, where: Location | None = None) -> Engine:
+def load_engine(name: str, where: Location | None = None, finder: Finder | None = None) -> Engine:
     """The engine of that name, or of a path to a user's own file. Raises InputError."""
-    path = find(name, FOLDER, "engine", where)
-    return _shipped(path) if path.parent == FOLDER else _load(path)
+    finder = finder or Finder()
+    path = finder.path("engine", name, where)
+    if path.parent == KINDS["engine"].shipped:
+        return _shipped(path)
+    return finder.once("engine", path, lambda file: _load(file, finder))
 
 
 @cache
 def _shipped(path: Path) -> Engine:
-    return _load(path)
+    return _load(path, BUILT_IN)
 
 
-def _load(path: Path) -> Engine:
+def _load(path: Path, finder: Finder) -> Engine:
     document = load_yaml(path)
-    return convert(read_inherited(document, FOLDER, "engine"), Engine, document.locate)
+    return convert(read_inherited(document, "engine", finder), Engine, document.locate)

@@ -15,7 +15,8 @@ from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert, named
-from xe_sizer.profiles.inherited import find, read_inherited, shipped_names
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
+from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.units import MICRO, MILLI
 
@@ -206,11 +207,8 @@ class Stack(_Part, frozen=True):
         return Kernels.chosen(self.kernels, attention=attention, loss=loss, expert_imbalance=self.expert_imbalance)
 
 
-FOLDER = Path(__file__).parent / "stacks"
-
-
 def stack_names() -> tuple[str, ...]:
-    return shipped_names(FOLDER)
+    return BUILT_IN.names("stack")
 
 
 def stacks_with(way: str) -> tuple[str, ...]:
@@ -218,25 +216,28 @@ def stacks_with(way: str) -> tuple[str, ...]:
     return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
 
 
-def load_stack(name: str, where: Location | None = None) -> Stack:
+def load_stack(name: str, where: Location | None = None, finder: Finder | None = None) -> Stack:
     """The stack of that name, or of a path to a user's own stack file.
 
     Raises
     ------
     InputError : unknown name; problems in the file
     """
-    path = find(name, FOLDER, "stack", where)
-    return _shipped(path) if path.parent == FOLDER else _load(path)
+    finder = finder or Finder()
+    path = finder.path("stack", name, where)
+    if path.parent == KINDS["stack"].shipped:
+        return _shipped(path)
+    return finder.once("stack", path, lambda file: _load(file, finder))
 
 
 @cache
 def _shipped(path: Path) -> Stack:
-    return _load(path)
+    return _load(path, BUILT_IN)
 
 
-def _load(path: Path) -> Stack:
+def _load(path: Path, finder: Finder) -> Stack:
     document = load_yaml(path)
-    stack = convert(read_inherited(document, FOLDER, "stack"), Stack, document.locate)
+    stack = convert(read_inherited(document, "stack", finder), Stack, document.locate)
     problems = list(_contradictions(stack, document))
     if problems:
         raise InputError(problems)

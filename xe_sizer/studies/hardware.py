@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.finder import is_path
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given
 
@@ -21,13 +23,18 @@ def all_hardware(given: Given, among: Sequence[str], any_gpu: bool, registry: Re
 
 def hardware_named(names: Sequence[str], any_gpu: bool, registry: Registry, place: Location) -> list[dict[str, object]]:
     """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for."""
-    servers, gpus = registry.names("server"), registry.names("gpu")
-    found: list[dict[str, object]] = []
-    for name in dict.fromkeys(names):
-        if name not in servers and name not in gpus:
-            hint = "'xe-sizer profiles list gpu' and 'xe-sizer profiles list server' print all"
-            raise InputError(Problem(f"no GPU or server is called '{name}'", place, hint))
-        found.append({"server": name} if name in servers else {"gpu": name})
+    found: list[dict[str, object]] = [{_kind(name, registry, place): name} for name in dict.fromkeys(names)]
     named = {entry.get("gpu") for entry in found}
-    every: list[dict[str, object]] = [{"gpu": name} for name in gpus if any_gpu and name not in named]
+    gpus = registry.names("gpu") if any_gpu else ()
+    every: list[dict[str, object]] = [{"gpu": name} for name in gpus if name not in named]
     return [*found, *every]
+
+
+def _kind(name: str, registry: Registry, place: Location) -> str:
+    """Whether a name or a path is that of a server or of a GPU. Raises InputError."""
+    for kind in ("server", "gpu"):
+        if registry.kind_of(Path(name)) == kind if is_path(name) else any(registry.files(kind, name)):
+            return kind
+    near = did_you_mean(name, (*registry.names("gpu"), *registry.names("server")))
+    hint = near or "'xe-sizer profiles list gpu' and 'xe-sizer profiles list server' print all"
+    raise InputError(Problem(f"no GPU or server is called '{name}'", place, hint))

@@ -47,9 +47,11 @@ METHOD_SECTIONS = ("lora", "p_tuning")
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
 
 
-def _stack(given: Given, provenance: Provenance) -> Stack | None:
+def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
     name = provenance.settle("stack", DEFAULT_STACK)
-    return None if "stack" in given.unread else load_stack(relative(given, "stack", name), given.locate(("stack",)))
+    if "stack" in given.unread:
+        return None
+    return load_stack(relative(given, "stack", name), given.locate(("stack",)), registry)
 
 
 def resolve(given: Given, registry: Registry) -> ResolvedTraining:
@@ -92,8 +94,8 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     model = None if named is None else collect(problems, model_of, given, registry, provenance)
     server = collect(problems, server_of, given, registry, provenance)
     if given.values.data.profile is not None:
-        collect(problems, dataset_of, given)
-    stack = collect(problems, _stack, given, provenance)
+        collect(problems, dataset_of, given, registry)
+    stack = collect(problems, _stack, given, registry, provenance)
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
     method = model and collect(problems, _method, provenance, model, stack or load_stack(DEFAULT_STACK), job_name)
@@ -106,7 +108,8 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = stack.defaults.padding if method.kind.fine_tunes else PACKED
     padding = provenance.settle("train.padding", default_padding, "stack")
-    work = collect(problems, workload, given, seq_len, global_batch, padding, method.sequences_per_sample)
+    per_sample = method.sequences_per_sample
+    work = collect(problems, workload, given, seq_len, global_batch, padding, registry, per_sample)
     if work is None:
         return None
     return _assembled(given, provenance, model, server, stack, method, precision, gpus, global_batch, padding, work)

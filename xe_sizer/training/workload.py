@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
+from xe_sizer.profiles.finder import Finder
+from xe_sizer.scenario.provenance import relative
 from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.schema import DataSection
 from xe_sizer.training.lengths import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
@@ -27,20 +28,18 @@ class Workload:
     source: str | None
 
 
-def dataset_of(given: Given) -> DatasetProfile:
+def dataset_of(given: Given, finder: Finder) -> DatasetProfile:
     """The data set profile that the scenario names. Raises InputError."""
     name = given.values.data.profile or ""
-    is_path = name.endswith((".yaml", ".yml"))
-    path = (given.folder_for("data.profile") or Path()) / name
-    return load_dataset(str(path) if is_path else name, given.locate(("data", "profile")))
+    return load_dataset(relative(given, "data.profile", name), given.locate(("data", "profile")), finder)
 
 
-def _data_section(given: Given) -> tuple[DataSection, str | None]:
+def _data_section(given: Given, finder: Finder) -> tuple[DataSection, str | None]:
     """Statistics of the scenario, those of its data set profile filled in under them."""
     data = given.values.data
     if data.profile is None:
         return data, None
-    profile = dataset_of(given)
+    profile = dataset_of(given, finder)
     merged = DataSection(
         samples=data.samples or profile.samples,
         mean_tokens=data.mean_tokens or profile.mean_tokens,
@@ -81,7 +80,9 @@ def _steps(
     return max(-int(-sequences // global_batch), 1), assumed, []
 
 
-def workload(given: Given, seq_len: int, global_batch: int, padding: str, sequences_per_sample: int = 1) -> Workload:
+def workload(
+    given: Given, seq_len: int, global_batch: int, padding: str, finder: Finder, sequences_per_sample: int = 1
+) -> Workload:
     """The job's data and steps.
 
     steps = ceil(epochs x samples / global batch); packing first turns samples into sequences of `seq_len`. Lengths are
@@ -91,7 +92,7 @@ def workload(given: Given, seq_len: int, global_batch: int, padding: str, sequen
     ------
     InputError : unknown data set; problems in its file or in the statistics
     """
-    data, source = _data_section(given)
+    data, source = _data_section(given, finder)
     lengths, samples = _lengths(data, seq_len, sequences_per_sample)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)

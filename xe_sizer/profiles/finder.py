@@ -1,0 +1,216 @@
+"""The one finder: names and paths to the files of every kind of profile, the user's before the built-in ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.source import PATH_HINT, load_yaml
+
+T = TypeVar("T")
+PACKAGE = Path(__file__).resolve().parents[1]
+LIST_HINT = "'xe-sizer profiles list' prints all"
+FEW = 20  # names that a hint can list
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of profile.
+
+    folder : where its files lie in a user's folder, and inside `home`
+    home : what holds the built-in ones: the catalogue, or a folder of the package
+    telling : keys at the top level that no other kind has, by which a file is known that lies anywhere
+    scenario_key : of a scenario, that names a profile of the kind
+    beside : files of the folder that are no profiles
+    """
+
+    name: str
+    title: str
+    folder: str
+    home: str
+    telling: frozenset[str]
+    scenario_key: str | None = None
+    beside: tuple[str, ...] = ()
+
+    @property
+    def shipped(self) -> Path:
+        """The folder of the built-in profiles."""
+        return (built_in_folder() if self.home == CATALOGUE else PACKAGE / self.home) / self.folder
+
+
+CATALOGUE = "catalogue"
+_ALL = (
+    Kind("gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops"}), "gpu"),
+    Kind("server", "server", "gpu_profiles/servers", CATALOGUE, frozenset({"scale_up", "scale_out"}), "server"),
+    Kind("fabric", "fabric", "gpu_profiles/fabrics", CATALOGUE, frozenset({"link", "node", "network"})),
+    Kind("model", "model", "model_profiles", CATALOGUE, frozenset({"layers", "hidden"}), "model", ("aliases",)),
+    Kind("dataset", "data set", "datasets", "profiles", frozenset({"mean_tokens", "samples"}), "data.profile"),
+    Kind(
+        "stack", "stack", "stacks", "software",
+        frozenset({"states", "overlap", "defaults", "supports", "expert_imbalance", "calibrated_on"}), "stack",
+    ),
+    Kind(
+        "engine", "engine", "engines", "software",
+        frozenset({"batching", "exchanges", "narrow", "pipelined", "measured_as", "vendors"}), "serve.engine",
+    ),
+)  # fmt: skip
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
+"""Every kind of profile, in the order in which lists show them. A row makes a kind known to finder and catalogue."""
+
+
+def built_in_folder() -> Path:
+    """Where the catalogue is: inside an installed package, else beside the package in a checkout."""
+    catalogue = PACKAGE / CATALOGUE
+    return catalogue if catalogue.is_dir() else PACKAGE.parent
+
+
+class Finder:
+    """Finds profiles by name; a folder given by the user wins over the built-in ones.
+
+    A user's folder may have a subfolder for each kind (gpu_profiles/, gpu_profiles/servers/, model_profiles/,
+    stacks/ ...) or hold the files directly. A name opens one file; folders are listed only to suggest a name or to
+    print all.
+    """
+
+    def __init__(self, extra: Sequence[Path] = ()) -> None:
+        self.user_folders = tuple(extra)
+        # Advice and searches ask for the same few profiles many times.
+        self._read: dict[tuple[str, Path], object] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._kinds: dict[Path, str | None] = {}
+
+    def path(self, kind: str, name: str, where: Location | None = None) -> Path:
+        """The file of a name, or the path itself if `name` is one.
+
+        Raises
+        ------
+        InputError    no such profile (with the nearest names), a name with characters that no profile has
+        """
+        title = KINDS[kind].title
+        if is_path(name):
+            return _existing_file(name, title, where)
+        plain = _plain(name)
+        if plain is None:
+            near = did_you_mean(re.sub(r"[^a-z0-9._]+", "-", name.strip().lower()), self.names(kind))
+            hint = near or f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
+            raise InputError(Problem(f"'{name}' cannot be the name of a {title}", where, hint))
+        found = next(self.files(kind, plain), None)
+        if found is None:
+            raise InputError(Problem(f"unknown {title} '{name}'", where, self.suggestion(kind, name)))
+        return found
+
+    def files(self, kind: str, name: str) -> Iterator[Path]:
+        """Every file of a name, the one that is used first."""
+        plain = _plain(name)
+        if plain is None or plain in KINDS[kind].beside:
+            return
+        for place, direct in self.places(kind):
+            file = place / f"{plain}.yaml"
+            if file.is_file() and not (direct and self._is_another(kind, file)):
+                yield file
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """All names of a kind, sorted; lists the folders once."""
+        if kind not in self._names:
+            found = {file.stem for place, direct in self.places(kind) for file in self._listed(kind, place, direct)}
+            self._names[kind] = tuple(sorted(found))
+        return self._names[kind]
+
+    def unused(self, kind: str) -> list[tuple[Path, Path]]:
+        """Files of a kind that another of the same name keeps from being found, behind that other."""
+        found = []
+        for name in self.names(kind) if self.user_folders else ():
+            used, *others = self.files(kind, name)
+            found += [(used, other) for other in others]
+        return found
+
+    def once(self, kind: str, path: Path, make: Callable[[Path], T]) -> T:
+        """What `make` makes of a file, made once."""
+        if (kind, path) not in self._read:
+            self._read[kind, path] = make(path)
+        return cast(T, self._read[kind, path])
+
+    def places(self, kind: str) -> list[tuple[Path, bool]]:
+        """Folders that may hold profiles of a kind, and whether they may hold other kinds too."""
+        row = KINDS[kind]
+        user = [pair for folder in self.user_folders for pair in ((folder / row.folder, False), (folder, True))]
+        return [*user, (row.shipped, False)]
+
+    def suggestion(self, kind: str, name: str) -> str:
+        """What to say to an unknown name: the kind that it is of, names that begin so, the nearest, or all."""
+        plain = name.strip().lower()
+        for other in KINDS.values():
+            if other.name != kind and other.scenario_key and plain in self.names(other.name):
+                article = "an" if other.title[0] in "aeio" else "a"
+                return f"'{name}' is {article} {other.title}: write {other.scenario_key}: {name}"
+        known = self.names(kind)
+        begun = [f"'{each}'" for each in known if each.startswith(f"{plain}-")]
+        if begun:
+            return f"did you mean {' or '.join(begun)}? {LIST_HINT}"
+        listed = f"known {KINDS[kind].title}s: {', '.join(known)};" if 0 < len(known) <= FEW else ""
+        return " ".join(part for part in (did_you_mean(name, known) or listed, LIST_HINT) if part)
+
+    def kind_of(self, path: Path) -> str | None:
+        """The kind of a file by the keys that it has, else by its parent; None where neither tells.
+
+        Raises
+        ------
+        InputError    a file that cannot be read
+        """
+        if path not in self._kinds:
+            value = load_yaml(path).value
+            assert isinstance(value, dict)
+            self._kinds[path] = None  # for a parent whose parent this file is
+            told = (kind.name for kind in KINDS.values() if kind.telling & value.keys())
+            self._kinds[path] = next(told, None) or self._kind_of_parent(str(value.get("parent")), path)
+        return self._kinds[path]
+
+    def _kind_of_parent(self, parent: str, child: Path) -> str | None:
+        for kind in KINDS:
+            if any((place / f"{parent}.yaml").is_file() for place, direct in self.places(kind) if not direct):
+                return kind
+        beside = (folder / f"{parent}.yaml" for folder in self.user_folders)
+        found = (self.kind_of(file) for file in beside if file.is_file() and file != child)
+        return next((kind for kind in found if kind), None)
+
+    def _listed(self, kind: str, place: Path, direct: bool) -> Iterator[Path]:
+        for file in place.glob("*.yaml"):
+            named = _plain(file.stem) == file.stem and file.stem not in KINDS[kind].beside
+            if named and not (direct and self._is_another(kind, file)):
+                yield file
+
+    def _is_another(self, kind: str, file: Path) -> bool:
+        """Whether a file is of another kind; one that cannot be read may be of any, and says why when it is used."""
+        try:
+            return self.kind_of(file) not in (None, kind)
+        except InputError:
+            return False
+
+
+def is_path(name: str) -> bool:
+    """Whether a profile is named by the path of its file."""
+    return "/" in name or "\\" in name or name.lower().endswith((".yaml", ".yml", ".json"))
+
+
+def _plain(name: str) -> str | None:
+    """A name as files have it; None where no file can have it."""
+    plain = name.strip().lower()
+    return plain if _NAME.fullmatch(plain) and ".." not in plain else None
+
+
+def _existing_file(name: str, title: str, where: Location | None) -> Path:
+    """The profile file at a path. Only YAML files are opened: messages quote what a wrong file holds."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(Problem(f"'{name}' is not the path of a {title} profile", where, "profiles end in .yaml"))
+    if not path.is_file():
+        raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
+    return path
+
+
+BUILT_IN = Finder()
