@@ -8,8 +8,8 @@ from cases import job, layouts
 
 from xe_sizer.profiles.finder import KINDS
 from xe_sizer.software.stack import load_stack, stack_names
-from xe_sizer.training.lengths import POLICIES
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.padding import POLICIES
 from xe_sizer.training.space import Rules, legal_layouts
 from xe_sizer.training.step import timeline
 

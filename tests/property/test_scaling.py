@@ -13,7 +13,7 @@ from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.step import timeline
 
 MODELS = (

@@ -15,19 +15,16 @@ from numpy.typing import NDArray
 
 import xe_sizer
 from xe_sizer.errors import InputError
-from xe_sizer.training.lengths import (
+from xe_sizer.training.lengths import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
+from xe_sizer.training.padding import (
     LONGEST_IN_GLOBAL_BATCH,
     LONGEST_IN_MICRO_BATCH,
     PACKED,
     POLICIES,
     TO_SEQ_LEN,
     Sequences,
-    TokenLengths,
-    constant_lengths,
     expected_normal_maximum,
-    histogram_lengths,
     sequences,
-    statistics_lengths,
 )
 
 DELL = statistics_lengths(12012, 114.53571, 1, 8588)

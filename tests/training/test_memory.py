@@ -13,7 +13,7 @@ from cases import GPT, job, layouts
 from xe_sizer.training.activations import micro_batches_in_flight
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
-from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.moments import MOMENTS
 
 LLAMA_2_7B = 6_738_415_616
 STATES = ("weights", "gradients", "optimizer states")

@@ -39,12 +39,42 @@ class Activations:
 
 
 def saved_bytes(operators: Iterable[Operator]) -> Array:
-    """What autograd keeps of one micro-batch over all the layers that contain the operators [bytes]."""
+    """What autograd keeps of one micro-batch over all the layers that contain the operators.
+
+        bytes = sum of layers x saved_bytes
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch; sizes broadcast to shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [bytes]
+
+    Source: what the eager Hugging Face modules and Megatron-LM keep (arXiv:2205.05198, section 4), stated by operator
+    and traced.
+    """
     return np.asarray(sum(op.layers * op.saved_bytes for op in operators))
 
 
 def temporary_bytes(op: Operator, element_bytes: float) -> Array:
-    """Tensors that live only while the operator's backward runs: gradients of its outputs and inputs [bytes]."""
+    """Tensors that live only while the operator's backward runs: gradients of its outputs and inputs.
+
+        bytes = element m (n + k) copies                           matrix product
+        bytes = Q, K, V and output + b heads q k x per score       attention
+        bytes = 3 states                                           scan
+
+    Parameters
+    ----------
+    op : one operator of one layer; sizes broadcast to shape (rank shape,)
+    element_bytes : size of an activation element [bytes]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [bytes]
+
+    Source: own derivation from the order in which autograd makes and frees tensors; traced.
+    """
     if isinstance(op, Matmul):
         return element_bytes * op.copies * op.m * (op.n + op.k)
     if isinstance(op, Attention):
@@ -64,10 +94,26 @@ def _gradient_bytes(op: Operator, element_bytes: float) -> Array:
 def backward_peak_bytes(
     operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float, keeps_gradients: Array
 ) -> Array:
-    """The most that the backward of one layer holds [bytes].
+    """The most that the backward of one layer holds.
 
-    Operators that only some of the layers contain count by their share. `keeps_gradients` is 1 where fresh
-    gradients stay, 0 where each is added to a buffer that exists already and dropped.
+        peak = max over operators, last first, of tensors not yet freed + gradients so far + fresh one + temporaries
+
+    Operators that only some of the layers contain count by their share.
+
+    Parameters
+    ----------
+    operators : of one kind of layer, in forward order; sizes broadcast to shape (rank shape,)
+    layers : how many layers are of the kind [-]
+    element_bytes, gradient_bytes : size of an element of an activation, and of a weight gradient [bytes]
+    keeps_gradients : 1 where fresh gradients stay, 0 where each is added to a buffer that exists already and dropped
+        [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [bytes]
+
+    Source: own derivation: the backward walked operator by operator, checked against the live storages of the real
+    modules (docs/development/trace.md).
     """
     shares = [op.layers / layers for op in operators]
     remaining = np.asarray(sum(share * op.saved_bytes for share, op in zip(shares, operators, strict=True)))
@@ -119,7 +165,26 @@ def _kept_when_selective(op: Operator, inputs: GraphInputs) -> Array:
 
 
 def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
-    """Activations under each layout; with full recomputation a layer keeps its input alone."""
+    """Activations of one micro-batch under each layout.
+
+        kept = saved bytes of an average layer; selective: less what is recomputed; full: its input alone
+        backward_peak = peak of the layer's walk + hidden state x (1, or 3 where layers are recomputed)
+        loss = logits of the rank x bytes per logit of the stack's kernel
+
+    Parameters
+    ----------
+    shapes : inputs of the operator graph for the distinct rank shapes
+    layouts : shape (layout,)
+    gradient_bytes : size of a weight gradient's element [bytes]
+    keeps_gradients : 1 where fresh gradients stay until the optimizer runs, else 0, shape (layout,) [-]
+
+    Returns
+    -------
+    Activations, shape (layout,) [bytes]
+
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198) for recomputation; the walk and the three hidden states are
+    traced.
+    """
     inputs, spread = shapes.inputs, shapes.spread
     model = inputs.model
     kinds = layer_kinds(inputs)
@@ -149,13 +214,24 @@ def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, kee
 
 
 def micro_batches_in_flight(layouts: Layouts) -> Array:
-    """Micro-batches whose activations a stage holds, shape (stage, layout).
+    """Micro-batches whose activations a stage holds; never more than there are.
 
-    1F1B: the first stage holds pp, the last 1 (Narayanan et al. 2021, arXiv:2104.04473). Interleaved over vpp
-    chunks, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends: the
-    first holds pp + (pp - 1) / vpp micro-batches (Korthikanti et al. 2022), the last pp - (pp - 1) / vpp. ZB-V: pp on
-    every stage (arXiv:2401.10241).
-    Never more than there are.
+        first = pp, last = 1                                              1F1B
+        first = pp + (pp - 1) / vpp, last = pp - (pp - 1) / vpp           interleaved over vpp chunks
+        first = last = pp                                                 ZB-V
+
+    Interleaved, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends.
+
+    Parameters
+    ----------
+    layouts : pp, vpp, schedule and micro-batches of a step, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (stage, layout) [-]; stages are the first and the last
+
+    Source: Narayanan et al. 2021 (arXiv:2104.04473); Korthikanti et al. 2022 (arXiv:2205.05198); zero bubble
+    (arXiv:2401.10241).
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     v_shaped = layouts.schedule == SCHEDULES.index("zb-v")

@@ -13,7 +13,21 @@ ATTENTION_PASSES = 3.0  # forward, and a backward of two products for each of th
 
 
 def needed_flops(operators: Iterable[Operator]) -> Array:
-    """FLOPs of forward and backward over all layers that contain the operators [FLOP]."""
+    """FLOPs of forward and backward over all layers that contain the operators, whatever the stack wastes.
+
+        F = sum of layers (forward + input gradient + weight gradient, where they are needed)      matrix products
+        F = sum of layers x 3 x forward                                                            attention and scans
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch; sizes broadcast to shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [FLOP]
+
+    Source: model FLOPs as in PaLM (arXiv:2204.02311, appendix B).
+    """
     total: Array = np.zeros(1)
     for op in operators:
         if isinstance(op, Matmul):
@@ -33,7 +47,23 @@ def forward_flops(operators: Iterable[Operator]) -> Array:
 
 
 def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective: str) -> Array:
-    """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing [FLOP]."""
+    """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing.
+
+        F = sum of layers x forward                    full
+        F = sum of layers x share x forward            selective
+
+    Parameters
+    ----------
+    operators : of the layers; sizes of shape (layout,)
+    layouts : their recomputation, shape (layout,)
+    selective : what the stack selects, attention or alternate
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [FLOP]
+
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.operators.recomputed_share`.
+    """
     everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
     for op in operators:
         if isinstance(op, Matmul | Attention | Scan):

@@ -15,8 +15,9 @@ from xe_sizer.laws.operator_time import Device
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.lengths import Sequences, TokenLengths, sequences
+from xe_sizer.training.lengths import TokenLengths
 from xe_sizer.training.methods import Method
+from xe_sizer.training.padding import Sequences, sequences
 from xe_sizer.training.unique_rows import UniqueRows, unique_rows
 from xe_sizer.units import FLOAT32
 

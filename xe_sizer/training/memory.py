@@ -18,7 +18,6 @@ from xe_sizer.laws.parts import computed
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, Layouts
 from xe_sizer.training.memory_parts import (
-    MOMENTS,
     OVERHEAD_PARTS,
     TENSOR_PARTS,
     Around,
@@ -28,6 +27,7 @@ from xe_sizer.training.memory_parts import (
     cuda_context,
     nccl_buffers,
 )
+from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.sharding import sharded_elements
 from xe_sizer.units import FLOAT32
 
@@ -120,19 +120,22 @@ def _host_bytes(tensors: Tensors) -> Array:
 
 
 def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = None, level: str = "cautious") -> Ledger:
-    """Memory of one GPU under each layout.
+    """Memory of one GPU under each layout: the parts of MEMORY_PARTS.
+
+        peak = max over stages and moments of the sum of the parts
 
     Parameters
     ----------
+    job, layouts : the job, and layouts of shape (layout,)
     longest_tokens : longest sequence that the run meets, shape (layout,); from the job's data when None [tokens]
-    level : "typical" or "cautious" for what varies between runs: context, communicators, workspaces, slack. A verdict
-    is cautious
+    level : "typical" or "cautious" for what varies between runs: context, communicators, workspaces, slack; a verdict
+        is cautious
 
     Returns
     -------
-    Ledger; bytes
+    Ledger, parts broadcast to shape (stage, moment, layout) [bytes]
 
-    Source: states after ZeRO (arXiv:1910.02054); activations after the operator graph; formulas in MEMORY_PARTS.
+    Source: states after ZeRO (arXiv:1910.02054); activations after the operator graph; each part names its own.
     """
     if longest_tokens is None:
         longest_tokens = as_array(job.sequences(layouts).longest_tokens)
@@ -144,14 +147,43 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
 
 
 def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
-    """The same tensors with what varies between runs at another level."""
+    """The same tensors with what varies between runs at another level.
+
+        overheads = OVERHEAD_PARTS at the level
+
+    Parameters
+    ----------
+    ledger, job, layouts : a ledger, and what it was computed for, shape (layout,)
+    level : "typical" or "cautious"
+
+    Returns
+    -------
+    Ledger, parts broadcast to shape (stage, moment, layout) [bytes]
+
+    Source: typical and cautious values of the stack.
+    """
     tensors = _sum(ledger.components[part.name] for part in TENSOR_PARTS)
     overheads = computed(OVERHEAD_PARTS, Around(job, layouts, tensors, level))
     return Ledger(ledger.components | overheads, ledger.host_bytes)
 
 
 def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[np.bool_]:
-    """Whether each layout fits the card, with the headroom asked for, and the host's memory where it is known."""
+    """Whether each layout fits the card, and the host's memory where its size is known.
+
+        fits = peak + headroom <= card and offloaded <= host
+
+    Parameters
+    ----------
+    ledger : of shape (layout,)
+    job : its server says the sizes of card and host
+    min_headroom_bytes : that must stay free [bytes]
+
+    Returns
+    -------
+    ndarray of bool, shape (layout,) [-]
+
+    Source: definition; the card's size is what the driver reports.
+    """
     on_card = ledger.peak_bytes + min_headroom_bytes <= job.server.accelerator.memory_bytes
     host = job.server.host_memory_bytes
     return on_card if host is None else on_card & (ledger.host_bytes <= host)

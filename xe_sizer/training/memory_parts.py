@@ -15,78 +15,24 @@ from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import Part, part
 from xe_sizer.training.activations import Activations, activations, micro_batches_in_flight
+from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.moments import (
+    ALL_ACTIVATIONS,
+    BACKWARD_END,
+    FIRST_LAYER,
+    FORWARD,
+    LAST_LAYER,
+    LAYERS_BACKWARD,
+    LOSS,
+    OPTIMIZER,
+    PASSES,
+    spread,
+)
 from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
-
-MOMENTS = (
-    "end of forward",
-    "loss",
-    "backward of the last layer",
-    "backward of the first layer",
-    "end of backward",
-    "optimizer step",
-)
-
-
-def _during(*moments: str) -> Array:
-    """1 at the named moments, else 0, shape (moment, 1)."""
-    return np.array([[float(moment in moments)] for moment in MOMENTS])
-
-
-FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = (_during(moment) for moment in MOMENTS)
-ALL_ACTIVATIONS = FORWARD + LOSS + LAST_LAYER
-LAYERS_BACKWARD = LAST_LAYER + FIRST_LAYER
-PASSES = ALL_ACTIVATIONS + FIRST_LAYER
-
-
-def _spread(per_stage: Array) -> Array:
-    """(stage, layout) to (stage, 1, layout)."""
-    return per_stage[:, None, :]
-
-
-def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
-    """Whether a rank keeps whole gradients between micro-batches, because it reduces them after the last one only.
-
-    Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate.
-    """
-    once_a_step = not job.stack.defaults.reduces_every_micro_batch
-    return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.data_ranks > 1))
-
-
-def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
-    """Whether the optimizer runs in the backward, weight by weight."""
-    return np.asarray(job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1))
-
-
-def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
-    """1 where the backward creates gradients, 0 where it adds them to buffers that exist already."""
-    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
-    return np.where(buffered & (layouts.zero < 3) | accumulates_whole_gradients(job, layouts), 0.0, 1.0)
-
-
-def _gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array) -> Array:
-    """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
-
-    `whole` is what a rank holds of them until the last micro-batch has reduced them, where the stack waits for it.
-    """
-    size = StateBytes.of(job).gradient
-    base = float(job.method.learning.base)
-    sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
-    tables = held.embedding * float(not job.model.tied_embeddings)
-    head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
-    fresh = _spread(gradients) * (BACKWARD_END + OPTIMIZER)
-    # The first layer's own gradients are counted with its backward; the tables' come after it.
-    fresh = fresh + _spread(np.minimum(head, gradients)) * LAST_LAYER
-    fresh = fresh + _spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
-    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
-    accumulated = _spread(whole) * (1.0 - OPTIMIZER) + _spread(gradients) * OPTIMIZER
-    waits = accumulates_whole_gradients(job, layouts)
-    at_once = updates_at_once(job, layouts)
-    passing = _spread(held.head * base * size) * LAST_LAYER + _spread(tables * base * size) * BACKWARD_END
-    return np.select([at_once, waits, buffered], [passing, accumulated, _spread(gradients)], fresh)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +124,7 @@ def weights(tensors: Tensors) -> Array:
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
     on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
-    return _spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
+    return spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
 
 
 @part(
@@ -189,7 +135,7 @@ def weights(tensors: Tensors) -> Array:
 def frozen_copies(tensors: Tensors) -> Array:
     """Copies of the model that learn nothing, spread as the model itself; with it in host memory where it is."""
     on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
-    return _spread(tensors.frozen_copies_bytes * on_card)
+    return spread(tensors.frozen_copies_bytes * on_card)
 
 
 @part("cast weights", "linear weights x 2 bytes, kept by autograd until their backward", "PyTorch autocast")
@@ -198,9 +144,9 @@ def cast_weights(tensors: Tensors) -> Array:
     casts = job.element_bytes * (1.0 - tensors.gathers) * float(job.casts_weights)
     kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
     return np.asarray(
-        _spread((held.linear + held.experts) * casts * kept) * ALL_ACTIVATIONS
-        + _spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
-        + _spread(held.head * casts) * (FORWARD + LOSS)
+        spread((held.linear + held.experts) * casts * kept) * ALL_ACTIVATIONS
+        + spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
+        + spread(held.head * casts) * (FORWARD + LOSS)
     )
 
 
@@ -215,8 +161,8 @@ def gathered_layers(tensors: Tensors) -> Array:
     quantised = float(method.quantised)
     per_weight = (method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
     units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
-    root_gradient = _spread(held.root * size * tensors.base * gathers)
-    return _spread(units * gathers) * PASSES + root_gradient * LAYERS_BACKWARD
+    root_gradient = spread(held.root * size * tensors.base * gathers)
+    return spread(units * gathers) * PASSES + root_gradient * LAYERS_BACKWARD
 
 
 @part(
@@ -226,12 +172,12 @@ def gathered_layers(tensors: Tensors) -> Array:
 )
 def dequantised_layer(tensors: Tensors) -> Array:
     quantised = float(tensors.job.method.quantised)
-    return _spread(tensors.held.whole_layer / 2.0 * tensors.job.element_bytes * quantised) * PASSES
+    return spread(tensors.held.whole_layer / 2.0 * tensors.job.element_bytes * quantised) * PASSES
 
 
 @part("adapters", "r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685")
 def adapters(tensors: Tensors) -> Array:
-    return _spread(tensors.held.adapters * tensors.job.stack.states.adapter_weight_bytes / tensors.shards.weights)
+    return spread(tensors.held.adapters * tensors.job.stack.states.adapter_weight_bytes / tensors.shards.weights)
 
 
 @part(
@@ -246,7 +192,7 @@ def gradients(tensors: Tensors) -> Array:
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
     sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
     whole = (dense + experts) * sizes.gather + held.adapters * sizes.adapter_gradient
-    return _gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)
+    return gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)
 
 
 @part(
@@ -259,7 +205,7 @@ def optimizer_states(tensors: Tensors) -> Array:
     on_card = np.where(tensors.offloaded, 0.0, float(not tensors.job.paged_optimizer))
     states = sharded_elements(*tensors.learning, shards.optimizer, shards) * sizes.optimizer
     states = states + tensors.held.adapters * sizes.adapter_optimizer / shards.optimizer
-    return _spread(states * on_card)
+    return spread(states * on_card)
 
 
 @part(
@@ -274,9 +220,9 @@ def saved_activations(tensors: Tensors) -> Array:
     kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
     first = one.kept * layers * np.maximum(in_flight - 1.0, 0.0) + one.checkpoint
     return np.asarray(
-        _spread(kept + one.ends * tensors.has_head) * (FORWARD + LOSS)
-        + _spread(kept - one.kept + one.checkpoint) * LAST_LAYER
-        + _spread(first) * FIRST_LAYER
+        spread(kept + one.ends * tensors.has_head) * (FORWARD + LOSS)
+        + spread(kept - one.kept + one.checkpoint) * LAST_LAYER
+        + spread(first) * FIRST_LAYER
     )
 
 
@@ -290,7 +236,7 @@ def layer_in_backward(tensors: Tensors) -> Array:
     # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it.
     learns = float(model.tied_embeddings and tensors.job.method.learning.base)
     tied = 2.0 * learns * tensors.held.embedding * tensors.sizes.gradient
-    at_the_end = _spread(tied + shapes.spread(shapes.inputs.residual_bytes)) * BACKWARD_END
+    at_the_end = spread(tied + shapes.spread(shapes.inputs.residual_bytes)) * BACKWARD_END
     return np.asarray(tensors.saved.backward_peak * LAYERS_BACKWARD + at_the_end)
 
 
@@ -298,7 +244,7 @@ def layer_in_backward(tensors: Tensors) -> Array:
 def logits_and_loss(tensors: Tensors) -> Array:
     one, wide = tensors.saved, tensors.wide_logits
     kept, live = ((loss + wide) * tensors.has_head for loss in (one.loss_kept, one.loss_live))
-    return np.asarray(_spread(kept) * FORWARD + _spread(live) * LOSS)
+    return np.asarray(spread(kept) * FORWARD + spread(live) * LOSS)
 
 
 @part("optimizer workspace", "temporaries of the multi-tensor update, one per learning element", "torch.optim foreach")
@@ -310,7 +256,7 @@ def optimizer_workspace(tensors: Tensors) -> Array:
     in_one = "8bit" in job.optimizer or job.paged_optimizer
     without = in_one | tensors.offloaded | updates_at_once(job, layouts)
     workspace = np.where(without, 0.0, learning / tensors.shards.optimizer * multi_tensor * tensors.sizes.weight)
-    return _spread(workspace) * OPTIMIZER
+    return spread(workspace) * OPTIMIZER
 
 
 @part("communication buckets", "bucket of the data-parallel reduction, at most the gradients", "stack")
@@ -318,7 +264,7 @@ def buckets(tensors: Tensors) -> Array:
     """From the loss to the end of the backward."""
     learning = tensors.held.base * tensors.base + tensors.held.adapters
     bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
-    return _spread(bucket) * (tensors.layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
+    return spread(bucket) * (tensors.layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
 
 
 @dataclass(frozen=True, eq=False)

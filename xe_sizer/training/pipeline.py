@@ -26,17 +26,27 @@ class Pipeline:
 def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, stage_s: Array, weight_s: Array) -> Pipeline:
     """Idle time and transfers of (interleaved) 1F1B and of schedules that put weight gradients into the bubble.
 
-    The slowest stage works for grad_accum t_max; before and after it the pipeline fills and drains, which takes
-    (sum over the other stages of t) / vpp. With equal stages that is the (pp - 1) t / vpp of Narayanan et al. 2021
-    (arXiv:2104.04473). Zero bubble (arXiv:2401.10241): weight gradients wait; of each other stage's t, ZB-H1 leaves
-    t - 2 W, with F + B + W = t, at the memory of 1F1B, and ZB-V (two chunks a stage, there and back) t - 3 W, nothing
-    where the three take equal times. Each micro-batch crosses every boundary of its
-    rank once a chunk in each direction, and forwards once more in every pass through frozen weights.
+        bubble = sum over the stages but the slowest of t / vpp      1F1B; (pp - 1) t / vpp with equal stages
+        bubble = sum over the stages but the slowest of max(t - D W, 0)      ZB-H1: D = 2; ZB-V: D = 3
+        transfers = (2 + r) vpp grad_accum x one send of a boundary tensor x (1 - hidden share)
+
+    The slowest stage works for grad_accum t_max; before and after it the pipeline fills and drains. Zero bubble: weight
+    gradients W wait, with F + B + W = t; ZB-H1 needs the memory of 1F1B, ZB-V runs two chunks a stage, there and back.
+    Each micro-batch crosses every boundary of its rank once a chunk in each direction, and once more forwards in each
+    of r passes through frozen weights.
 
     Parameters
     ----------
-    stage_s, weight_s : time of a micro-batch on the first, last and a middle stage, and the part of it that makes
-    weight gradients, shape (3, layout) [s]
+    job, layouts : the job, and layouts of shape (layout,)
+    shapes : of the ranks; the boundary tensor is the hidden state of one micro-batch
+    stage_s, weight_s : t and W, time of a micro-batch on the first, last and a middle stage, and the part of it that
+        weight gradients take, shape (3, layout) [s]
+
+    Returns
+    -------
+    Pipeline, shape (layout,) [s]
+
+    Source: Narayanan et al. 2021 (arXiv:2104.04473); zero bubble (arXiv:2401.10241).
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     waits = np.maximum(stage_s - DEFERRED[layouts.schedule] * weight_s, 0.0)

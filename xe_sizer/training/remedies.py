@@ -13,8 +13,8 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Lever
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
-from xe_sizer.training.memory_parts import accumulates_whole_gradients
 from xe_sizer.training.sizing import LARGEST_SEARCH
 from xe_sizer.units import GIB
 

@@ -34,9 +34,9 @@ from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.lengths import PACKED
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, Method, MethodOptions
 from xe_sizer.training.methods.lora import resolve_targets
+from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, Workload, dataset_of, workload
 from xe_sizer.units import GIB

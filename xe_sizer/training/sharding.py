@@ -58,7 +58,21 @@ class Census:
 
 
 def layers_per_stage(model: ModelShape, layouts: Layouts) -> Array:
-    """Layers of the fullest stage [-]: ceil(layers / pp)."""
+    """Layers of the fullest stage.
+
+        layers = ceil(L / pp)
+
+    Parameters
+    ----------
+    model : L layers [-]
+    layouts : pp of shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [-]
+
+    Source: own derivation: stages of whole layers; the fullest decides memory and time.
+    """
     return np.ceil(model.layers / as_array(layouts.pp))
 
 
@@ -88,7 +102,24 @@ def adapter_factors(model: ModelShape, method: Method) -> float:
 
 
 def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
-    """Elements on a rank of the first and the last stage; see `Census`. Searches ask for the same groups many times."""
+    """Elements on a rank of the first and the last stage, before ZeRO shards them.
+
+        elements = ceil(L / pp) x average layer of the rank + embedding (first stage) or head (last stage)
+
+    A search asks for the same groups many times, so they are counted once.
+
+    Parameters
+    ----------
+    model, method : the model, and what learns of it
+    layouts : tp, pp, ep of shape (layout,) [-]
+
+    Returns
+    -------
+    Census, shape (stage, layout) [-]
+
+    Source: parameter counts of the reference implementations (`graph.parameters`); Megatron-LM's sharding
+    (arXiv:1909.08053).
+    """
     expert_ranks = layouts.ep * layouts.expert_tp
     rows = unique_rows([layouts.tp, layouts.pp, expert_ranks])
     sizes = tuple(size[rows.first].tobytes() for size in (layouts.tp, layouts.pp, expert_ranks))
@@ -155,5 +186,20 @@ class Shards:
 
 
 def sharded_elements(dense: Array, experts: Array, group: Array, shards: Shards) -> Array:
-    """Dense elements over the data-parallel group, experts over the smaller group that holds the same experts."""
+    """What a rank holds of states that data-parallel ranks share.
+
+        elements = dense / group + experts / expert group
+
+    Parameters
+    ----------
+    dense, experts : elements of a rank before sharding, shape (stage, layout) [-]
+    group : ranks that share the dense ones, 1 where they do not, shape (layout,) [-]
+    shards : the smaller group that holds the same experts, where anything is shared
+
+    Returns
+    -------
+    ndarray of float, shape (stage, layout) [-]
+
+    Source: ZeRO (arXiv:1910.02054); experts are replicated over expert_dp ranks alone (Megatron-LM).
+    """
     return dense / group + experts / np.where(group > 1, shards.experts, 1.0)

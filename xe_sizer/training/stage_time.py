@@ -232,8 +232,18 @@ MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, tensor_parallel, context_parallel, ex
 def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
     """Time of one micro-batch on the first, the last and a middle stage under each layout.
 
-    forward + backward: operator laws. recompute: the forward of what was dropped. Exchanges: what the stack does not
-    hide. host: launches that take longer than the kernels they start.
+        t = sum of MICRO_BATCH_PARTS
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    shapes : of the ranks, at the length of a sequence that the ranks wait for
+
+    Returns
+    -------
+    StageTime, shape (stage, layout), seconds [s]
+
+    Source: each part names its own.
     """
     micro_batch = MicroBatch(job, layouts, shapes)
     forward_gap_s, backward_gap_s = micro_batch.gaps_s
@@ -248,9 +258,21 @@ def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
 
 
 def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArray) -> dict[str, tuple[Array, Array]]:
-    """Module -> forward and backward seconds of its kernels in one micro-batch of a stage; recomputation is backward.
+    """Kernels of one micro-batch by module of the model; what is recomputed counts as backward.
 
-    slowest : the stage of each layout (0 first, 1 last, 2 middle)
+        t = sum over the operators of a module of the share of the layers on the stage x law
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    shapes : of the ranks
+    slowest : the stage of each layout (0 first, 1 last, 2 middle), shape (layout,) [-]
+
+    Returns
+    -------
+    dict of module -> (forward, backward), shape (layout,), seconds [s]
+
+    Source: operator laws of the accelerator's profile.
     """
     stages, columns = _Stages.of(job, layouts), np.arange(len(layouts))
     selective = shapes.inputs.kernels.selective

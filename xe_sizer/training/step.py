@@ -322,12 +322,20 @@ STEP_PARTS = (
 def timeline(job: Job, layouts: Layouts) -> Timeline:
     """One optimizer step under each layout.
 
-    step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
-    + offload + overhead. Lengths are those of the critical path.
+        step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
+               + offload + overhead
+
+    Lengths are those of the critical path.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
 
     Returns
     -------
-    Timeline; seconds, shape (layout,)
+    Timeline, shape (layout,), seconds [s]
+
+    Source: each part of STEP_PARTS names its own.
     """
     step = Step(job, layouts)
     return Timeline(job, layouts, computed(STEP_PARTS, step), step.slowest)

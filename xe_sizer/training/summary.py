@@ -25,7 +25,8 @@ from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS, Layouts
 from xe_sizer.training.memory import at_level
-from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS
+from xe_sizer.training.memory_parts import MEMORY_PARTS
+from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.resolve import at_the_speed_of_light
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.stage_time import COMPUTE_PARTS

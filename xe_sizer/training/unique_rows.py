@@ -30,7 +30,19 @@ class UniqueRows:
 def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
     """The distinct rows of columns of one length; exact.
 
-    Rows become one integer each in a mixed radix; whole numbers go in as they are, others by their rank.
+        key = ((code_1 n_2 + code_2) n_3 + code_3) ...      one integer for each row
+
+    Whole numbers go in as they are, others by their rank.
+
+    Parameters
+    ----------
+    columns : shape (rows,) each [any unit]
+
+    Returns
+    -------
+    UniqueRows, shape (distinct rows,) and (rows,) [-]
+
+    Source: own derivation: a mixed radix, renumbered where a key would exceed 2^62.
     """
     coded = [_code(np.asarray(column)) for column in columns]
     key, size = coded[0]

@@ -1,0 +1,92 @@
+"""Gradients during a step: when a rank keeps them, and how many bytes of them there are at each moment."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Layouts
+from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, OPTIMIZER, spread
+from xe_sizer.training.sharding import Census
+from xe_sizer.training.state_bytes import StateBytes
+
+
+def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether a rank keeps whole gradients between micro-batches, because it reduces them after the last one only.
+
+        keeps = reduces once a step and ZeRO >= 2 and grad_accum > 1 and data-parallel ranks > 1
+
+    Parameters
+    ----------
+    job, layouts : the stack's habit, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of bool, shape (layout,) [-]
+
+    Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate.
+    """
+    once_a_step = not job.stack.defaults.reduces_every_micro_batch
+    return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.data_ranks > 1))
+
+
+def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether the optimizer runs in the backward, weight by weight.
+
+        at once = the stack does so and GPUs = 1 and grad_accum = 1
+
+    Parameters
+    ----------
+    job, layouts : the stack's habit, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of bool, shape (layout,) [-]
+
+    Source: optimizer-in-backward of torchtune, as the stack's file says.
+    """
+    return np.asarray(job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1))
+
+
+def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
+    """1 where the backward creates gradients, 0 where it adds them to buffers that exist already.
+
+        fresh = not (buffers or grad_accum > 1) or ZeRO = 3, and not where whole gradients accumulate
+
+    Parameters
+    ----------
+    job, layouts : the stack's habit, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [-]
+
+    Source: PyTorch's autograd, which adds to a gradient that exists; gradient buffers of Megatron-LM, as the stack's
+    file says.
+    """
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
+    return np.where(buffered & (layouts.zero < 3) | accumulates_whole_gradients(job, layouts), 0.0, 1.0)
+
+
+def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array) -> Array:
+    """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
+
+    `whole` is what a rank holds of them until the last micro-batch has reduced them, where the stack waits for it.
+    """
+    size = StateBytes.of(job).gradient
+    base = float(job.method.learning.base)
+    sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
+    tables = held.embedding * float(not job.model.tied_embeddings)
+    head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
+    fresh = spread(gradients) * (BACKWARD_END + OPTIMIZER)
+    # The first layer's own gradients are counted with its backward; the tables' come after it.
+    fresh = fresh + spread(np.minimum(head, gradients)) * LAST_LAYER
+    fresh = fresh + spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
+    accumulated = spread(whole) * (1.0 - OPTIMIZER) + spread(gradients) * OPTIMIZER
+    waits = accumulates_whole_gradients(job, layouts)
+    at_once = updates_at_once(job, layouts)
+    passing = spread(held.head * base * size) * LAST_LAYER + spread(tables * base * size) * BACKWARD_END
+    return np.select([at_once, waits, buffered], [passing, accumulated, spread(gradients)], fresh)
