@@ -28,10 +28,23 @@ def attention_layers(model: ModelShape, windows: bool = True) -> tuple[float, fl
 
 
 def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
-    """What one layer keeps of one token on one rank [bytes].
+    """What one layer keeps of one token on one rank.
 
-    2 x key-value heads x head size x element, heads of a rank at least one; the latent and its rotary part under
-    latent attention, on every rank; the key of a sparse indexer beside it.
+        bytes = cache_width x element      2 x heads of keys and values x head size, or the latent and its rotary part
+        bytes += head size of the indexer x (1 + 4 / 128)      sparse attention
+
+    Parameters
+    ----------
+    model : its heads, latent attention and indexer [-]
+    cache : format of an element
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [bytes]
+
+    Source: paged attention (arXiv:2309.06180); DeepSeek-V2 (arXiv:2405.04434, section 2.1.2); DeepSeek-V3.2 for the
+    indexer's key, fp8 with a float32 scale per 128.
     """
     size = cache_width(model, as_array(tp)) * cache.element_bytes
     indexer = model.indexer.head_dim * INDEXER_KEY_BYTES if model.indexer else 0.0
@@ -39,7 +52,21 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
 
 
 def token_bytes(model: ModelShape, cache: Format) -> float:
-    """Cache of one further token in the whole model, in the layers that keep all tokens [bytes]."""
+    """Cache of one further token in the whole model, in the layers that keep all tokens.
+
+        bytes = layers x layer_token_bytes
+
+    Parameters
+    ----------
+    model : its layers and heads [-]
+    cache : format of an element
+
+    Returns
+    -------
+    float [bytes]
+
+    Source: `layer_token_bytes`.
+    """
     full, windowed = attention_layers(model)
     return float((full or windowed) * layer_token_bytes(model, cache))
 
@@ -47,10 +74,28 @@ def token_bytes(model: ModelShape, cache: Format) -> float:
 def sequence_bytes(
     model: ModelShape, cache: Format, tokens: ArrayLike, placements: ReplicaLayouts, block: int, windows: bool = True
 ) -> Array:
-    """Cache of one sequence on one rank [bytes], tokens rounded up to whole blocks.
+    """Cache of one sequence on one rank, tokens rounded up to whole blocks.
 
-    Windowed layers keep at most their window (and the block that it ends in); state-space layers a state of fixed
-    size. Of each kind of layer the fullest pipeline stage has ceil(layers / pp).
+        bytes = ceil(full layers / pp) x layer_token_bytes x held
+                + ceil(windowed layers / pp) x layer_token_bytes x min(held, window + block) + state
+        held = ceil(tokens / block) block
+
+    A windowed layer keeps its window and the block that it ends in; state-space layers keep a state of fixed size.
+
+    Parameters
+    ----------
+    model : its layers and heads [-]
+    cache : format of an element
+    tokens : of the sequence [tokens]
+    placements : tp and pp of shape (placements,) [-]
+    block : tokens of a block [tokens]
+    windows : whether the engine keeps windows; else windowed layers keep all tokens too
+
+    Returns
+    -------
+    ndarray of float, shape that tokens and placements broadcast to [bytes]
+
+    Source: paged attention (arXiv:2309.06180); stages of whole layers, the fullest decides.
     """
     held = np.ceil(as_array(tokens) / block) * block
     pp = as_array(placements.pp)
@@ -63,7 +108,21 @@ def sequence_bytes(
 
 
 def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
-    """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, of a stage [bytes]."""
+    """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, of a stage.
+
+        bytes = ceil(layers / pp) (channels x state rows x 4 + mixed channels (kernel - 1) x 2) / tp
+
+    Parameters
+    ----------
+    model : its state-space layers [-]
+    placements : tp and pp of shape (placements,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: mamba-ssm and flash-linear-attention, which keep states in float32 (arXiv:2312.00752, arXiv:2405.21060).
+    """
     space = model.state_space
     if space is None:
         return np.zeros(len(placements))

@@ -175,11 +175,25 @@ BATCH_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE)
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
     """What an engine that keeps a pool finds when it starts.
 
-    pool = utilization x card - weights - activations - context - communicators (vLLM, SGLang: `utilization_of` total),
-    or utilization x (card - all of these) (TensorRT-LLM, LMDeploy: free). Graphs are captured after the pool is sized,
-    out of the rest. A step is the largest that the engine takes, and at least a prompt of `prompt_tokens` where prompts
-    are not cut; where the pool grows with the sequences it is that prompt. Source: documentation of the engines;
-    vllm.utils.mem_utils.
+        pool = utilization x card - weights - activations - logits - context - communicators - workspaces
+        pool = utilization x (card - all of these)      TensorRT-LLM, LMDeploy: a share of what is free
+        pool = min(pool, card - all of these - graphs)
+
+    Graphs are captured after the pool is sized, out of the rest. A step is the largest that the engine takes, and at
+    least a prompt of `prompt_tokens` where prompts are not cut; where the cache grows with the sequences it is that
+    prompt.
+
+    Parameters
+    ----------
+    job : model, engine, format and server
+    placements : shape (placements,)
+    prompt_tokens : of one request; None: not known [tokens]
+
+    Returns
+    -------
+    ServingMemory, shape (placements,) [bytes]
+
+    Source: documentation of the engines; vllm.utils.mem_utils.
     """
     batching = job.engine.batching
     tokens = float(batching.max_step_tokens)
@@ -194,15 +208,43 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
 
 
 def held_tokens(job: ServingJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:
-    """Tokens of the cache that a running request holds on average [-]: its prompt and half of its answer, or all."""
+    """Tokens of the cache that a running request holds on average.
+
+        tokens = inputs + outputs / 2      blocks as they are needed; inputs + outputs where they are reserved at once
+
+    Parameters
+    ----------
+    job : its engine says when blocks are taken
+    inputs, outputs : of a request [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape that inputs and outputs broadcast to [tokens]
+
+    Source: own derivation: the mean over an answer that grows by one token in every step (arXiv:2309.06180 for blocks).
+    """
     whole = job.engine.batching.reserves == "whole"
     return np.asarray(as_array(inputs) + as_array(outputs) * (1.0 if whole else 0.5))
 
 
 def max_sequences(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, tokens: ArrayLike) -> Array:
-    """Sequences of so many tokens that the pool of a replica holds [-], a fraction below one where not even one fits.
+    """Sequences that the pool of a replica holds, a fraction below one where not even one fits.
+
+        sequences = pool / request_bytes x attention ranks
 
     Each attention rank has a pool of its own; pipeline stages hold all sequences, each its layers of them.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    tokens : of one sequence [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape that tokens and placements broadcast to [-]
+
+    Source: own derivation from the sizes of the pool and of a request.
     """
     each = request_bytes(job, placements, tokens)
     per_rank = memory.pool_bytes / each
@@ -210,7 +252,21 @@ def max_sequences(job: ServingJob, placements: ReplicaLayouts, memory: ServingMe
 
 
 def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike) -> Array:
-    """Cache of a request of so many tokens on one GPU, as the engine keeps it [bytes]."""
+    """Cache of one request on one GPU, as the engine keeps it.
+
+        bytes = sequence_bytes in blocks of the engine, with windows where it keeps them
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    tokens : of the request [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape that tokens and placements broadcast to [bytes]
+
+    Source: `serving.kv_cache.sequence_bytes`; block size and windows stand in the engine's file.
+    """
     block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
     return sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
 
@@ -218,10 +274,23 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
 def static_peak(
     job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
 ) -> dict[str, Array]:
-    """Live tensors at the worst moment of a batch whose cache grows [bytes]: the prefill's end, or the last step.
+    """Live tensors at the worst moment of a batch whose cache grows: the end of the prefill, or the last step.
 
-    Prefill: the prompt's cache beside the activations and logits of all its tokens. Last step: the whole cache, as
-    often as the engine holds it.
+        prefill = cache of the prompts + activations and logits of all their tokens
+        last step = copies x whole cache + activations and logits of one token each
+        peak = weights + max(prefill, last step)
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    batch : sequences [-]
+    inputs, outputs : of each [tokens]
+
+    Returns
+    -------
+    dict of part -> ndarray of float, shape that batch and placements broadcast to [bytes]
+
+    Source: own derivation from the DynamicCache of transformers; the engine's file says how often the cache is held.
     """
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
     share = batch / as_array(placements.dp)

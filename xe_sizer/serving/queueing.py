@@ -84,14 +84,44 @@ class Latencies:
 
 
 def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Array:
-    """Requests that a replica holds at once [-]: what the pool takes, and the engine's own limit."""
+    """Requests that a replica holds at once.
+
+        c = min(max_sequences of the pool, limit of the engine x groups)
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: own derivation; the limit stands in the engine's file.
+    """
     tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
     limit = job.engine.batching.max_sequences * job.groups(placements)
     return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
 
 
 def curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
-    """The states of a replica between one request and its capacity, evenly spaced in their logarithm."""
+    """The states of a replica between one request and its capacity.
+
+        running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers
+
+    Returns
+    -------
+    Curve, shape (GRID, placements), seconds [s]
+
+    Source: own derivation: evenly spaced in their logarithm, as times grow with the share of running requests.
+    """
     most = capacity(job, placements, memory, traffic)
     steps = np.linspace(0.0, 1.0, GRID)[:, None]
     running = np.maximum(most, 1.0) ** steps
@@ -110,13 +140,27 @@ def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
 def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float | None = None) -> Latencies:
     """Latencies of one replica at a rate of arrivals.
 
-    rate : requests per second and replica, shape (..., placements); at and above the top rate nothing is bounded
-    percentile : of requests, 50 to 99.9; None: the mean
+        ttft = step / 2 + wait for a place + wait for prompts + prefill
+        request = ttft + (outputs - 1) tpot
+        wait for a place = S (1 + v^2) / 2 x rho^(sqrt(2 (c + 1)) - 1) / (c (1 - rho))
+        wait for prompts = rho_p P (1 + v_p^2) / 2 / (1 - rho_p)
 
-    Waiting for a place: Sakasegawa's approximation of M/G/c, W = S (1 + v^2)/2 x rho^(sqrt(2 (c + 1)) - 1) / (c (1 -
-    rho)), with places c and answers S long; v the spread of answers. Waiting for prompts: M/G/1 with the time that a
-    prompt adds (Pollaczek-Khinchine). Waits have exponential tails. The number of requests inside varies as a Poisson
+    c places, answers S long of spread v, load rho; P the time that a prompt adds to the steps of others, v_p the spread
+    of prompts, rho_p = rate x P. Waits have exponential tails. The number of requests inside varies as a Poisson
     variable, and steps with it.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    rate : requests per second and replica; at and above the top rate nothing is bounded, shape (..., placements) [1/s]
+    percentile : of requests, 50 to 99.9; None: the mean [-]
+
+    Returns
+    -------
+    Latencies, shape of the rates, seconds [s]
+
+    Source: Sakasegawa's approximation of M/G/c for places; M/G/1 (Pollaczek-Khinchine) for prompts.
     """
     rate = np.broadcast_to(as_array(rate), np.broadcast_shapes(np.shape(rate), found.most.shape))
     deviations = 0.0 if percentile is None else NormalDist().inv_cdf(percentile / 100.0)
@@ -162,9 +206,24 @@ def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | Non
 def rate_within(
     found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, percentile: float
 ) -> Array:
-    """The highest rate of a replica that keeps both limits at the percentile, shape (placements,) [1/s]; 0: none does.
+    """The highest rate of a replica that keeps both limits at the percentile; 0: none does.
 
-    Latencies rise with the rate, so the limit is where the last of the tried rates keeps them, refined once.
+        rate = max of those with ttft <= max_ttft_s and tpot <= max_tpot_s
+
+    Latencies rise with the rate, so the limit is where the last of the tried rates keeps them, refined twice.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    max_ttft_s, max_tpot_s : limits; None: none [s]
+    percentile : of requests [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [1/s]
+
+    Source: own derivation: search on a grid, on latencies that do not fall with the rate.
     """
     top = found.top_rate
     if max_ttft_s is None and max_tpot_s is None:

@@ -34,9 +34,23 @@ class StaticBatch:
 def prefill_time(
     job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, past: ArrayLike = 0.0
 ) -> tuple[StepTime, Array]:
-    """One step of a prefill of so many prompts, and how many such steps it takes.
+    """One step of a prefill of some prompts, and how many such steps it takes.
+
+        steps = max(ceil(sequences x new tokens / limit), 1)
 
     Steps take at most `max_step_tokens`; where prompts are not cut, at least one whole prompt.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    sequences : prompts [-]
+    inputs, past : tokens of a prompt, and of these the cached ones [tokens]
+
+    Returns
+    -------
+    (StepTime, steps), shape that the sizes and placements broadcast to, seconds [s] and [-]
+
+    Source: chunked prefill (arXiv:2308.16369); the limit stands in the engine's file.
     """
     sequences, inputs, past = np.broadcast_arrays(as_array(sequences), as_array(inputs), as_array(past))
     limit = job.engine.batching.max_step_tokens * job.groups(placements)
@@ -58,7 +72,23 @@ def decode_time(
     job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     tokens_per_step: ArrayLike = 1.0,
 ) -> StepTime:  # fmt: skip
-    """The mean decode step of sequences that grow from their prompt to the end of their answer."""
+    """The mean decode step of sequences that grow from their prompt to the end of their answer.
+
+        t = (t(0) + 4 t(1/2) + t(1)) / 6
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    sequences : that get a token in every step [-]
+    inputs, outputs : tokens of a prompt and of an answer [tokens]
+    tokens_per_step : that are computed for a sequence in a step, more than 1 with speculation [tokens]
+
+    Returns
+    -------
+    StepTime, shape that the sizes and placements broadcast to, seconds [s]
+
+    Source: Simpson's rule over the answer; exact up to the third power of the length.
+    """
     arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(one) for one in (sequences, inputs, outputs)))
     _, sequences, inputs, outputs = arrays
     grown = np.maximum(outputs - 2.0, 0.0)
@@ -81,11 +111,26 @@ def static_batch(
     job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     capacity: ArrayLike = np.inf, traffic: Traffic | None = None,
 ) -> StaticBatch:  # fmt: skip
-    """Latencies of a static batch.
+    """Latencies of a batch that starts together.
 
-    ttft = prefill of all; request = (prefill + (outputs - 1) x step) x waves, where a pool of `capacity` sequences
-    takes a larger batch in waves, each starting as the one before ends: the first token waits for those before.
-    traffic : prefix hits and speculation
+        ttft = prefill + waves before x request of one wave
+        request = (prefill + (outputs - 1) x step) x waves
+
+    A pool of `capacity` sequences takes a larger batch in waves, each starting as the one before ends.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    batch : sequences [-]
+    inputs, outputs : tokens of a prompt and of an answer [tokens]
+    capacity : sequences that run at once [-]
+    traffic : prefix hits and speculation; None: neither
+
+    Returns
+    -------
+    StaticBatch, shape that the sizes and placements broadcast to, seconds [s]
+
+    Source: own derivation; tokens gained by speculation after arXiv:2211.17192.
     """
     batch, outputs = as_array(batch), as_array(outputs)
     together = np.minimum(batch, np.maximum(as_array(capacity), 1.0))

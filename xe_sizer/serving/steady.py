@@ -65,17 +65,28 @@ def _mean_past(traffic: Traffic) -> float:
 
 
 def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, running: ArrayLike) -> Steady:
-    """A replica that always has so many requests inside.
+    """A replica that always has the same number of requests inside.
 
-    In the time of one answer every running sequence is replaced once, so a step carries decodes / steps_of_an_answer
-    prompts beside its decodes. Prompts that are cut share a step with decodes; others stop them for a step. With
-    n < 1 pieces a step, only n of the steps have one:
+        t = (1 - n) t(decodes) + n t(decodes and one piece)      prompts are cut, n < 1
+        t = t(decodes and n pieces)                              prompts are cut, n >= 1
+        t = t(decodes) + n t(one prompt)                         prompts are not cut
+        n = decoding / steps of an answer x pieces of a prompt
 
-        t = (1 - n) t(decodes) + n t(decodes and one piece)      cut, n < 1
-        t = t(decodes and n pieces)                              cut, n >= 1
-        t = t(decodes) + n t(one prompt)                         not cut
+    In the time of one answer every running sequence is replaced once. Prompts that are cut share a step with decodes;
+    others stop them for a step; n are the pieces that come to a step. Steps hold `max_step_tokens` at most: no more
+    than limit / (1 + new inputs / outputs) sequences decode at once.
 
-    Steps hold `max_step_tokens` at most: no more than limit / (1 + new inputs / outputs) sequences decode at once.
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,) or (points,)
+    traffic : lengths of prompts and answers
+    running : requests inside, shape (points,) [-]
+
+    Returns
+    -------
+    Steady, shape (points,), seconds [s] and requests per second [1/s]
+
+    Source: own derivation, continuous batching (arXiv:2309.06180) with chunked prefill (arXiv:2308.16369) in its mean.
     """
     running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
     steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, LEAST_STEPS)

@@ -212,15 +212,23 @@ STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
 
 
 def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTime:
-    """Time of one step under each placement.
+    """Time of one step of an engine under each placement.
 
-    parts : operator laws of the accelerator, exchanges inside the replica, and what the accelerator waits for the
-    host. With pipeline stages a step is the way of one of `pp` groups of sequences through all stages, so that every
-    sequence gets a token in that time, and all of them do.
+        t = sum of STEP_PARTS
+
+    With pipeline stages a step is the way of one of `pp` groups of sequences through all stages, so that every sequence
+    gets a token in that time, and all of them do.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements that broadcast with the work
+    work : sequences and tokens of the step
 
     Returns
     -------
-    StepTime, arrays of the shape that placements and work broadcast to, seconds [s]; zero where there is no work
+    StepTime, shape that placements and work broadcast to, seconds [s]; zero where there is no work
+
+    Source: each part names its own.
     """
     step = _step(job, placements, work)
     parts = computed(DEVICE_PARTS, step)

@@ -17,9 +17,21 @@ from xe_sizer.units import SIXTEEN_BIT
 
 
 def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
-    """Weights of the whole model as a checkpoint of the format has them [bytes].
+    """Weights of the whole model as a checkpoint of the format has them.
 
-    Matrices of the layers are in the format, with its scales; embedding, head, router, norms and biases stay in 16 bit.
+        bytes = elements of matrices x bytes of the format, with its scales + all other elements x 2
+
+    Matrices of the layers are in the format; embedding, head, router, norms and biases stay in 16 bit.
+
+    Parameters
+    ----------
+    model : its weights [-]
+    scheme : formats of weights, activations and cache
+
+    Returns
+    -------
+    float [bytes]
+
     Source: checkpoints of GPTQ, AWQ, compressed-tensors, ModelOpt and gpt-oss.
     """
     one = ReplicaLayouts.of()
@@ -28,10 +40,22 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
 
 
 def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
-    """Weights on the fullest rank of each placement, shape (placements,) [bytes].
+    """Weights on the fullest rank of each placement.
 
-    The fullest stage has the heaviest ceil(layers / pp) layers in a row, and the embedding or the head, whichever is
-    larger.
+        bytes = heaviest ceil(L / pp) layers in a row + max(embedding, head)      one stage: + embedding + head
+
+    Parameters
+    ----------
+    model : its weights [-]
+    scheme : formats of weights, activations and cache
+    placements : shape (placements,)
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: `weight_bytes`; column-, row- and expert-parallel shards as in Megatron-LM (arXiv:1909.08053) and the
+    engines.
     """
     pp = as_array(placements.pp)
     layers = _fullest_stage(model, scheme, placements)
