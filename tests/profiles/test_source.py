@@ -263,7 +263,7 @@ def test_anything_loads_or_is_an_input_error(tmp_path: Path, content: str | byte
     except InputError as error:
         places = {problem.location.name for problem in error.problems if problem.location}
     else:
-        places = {location.name for location in document.locations.values()}
+        places = {document.locate(()).name}
     assert places == {str(path)}
 
 
@@ -288,4 +288,27 @@ def test_what_pyyaml_writes_is_read_back(tmp_path: Path, value: dict[str, object
 
 
 def test_locate_falls_back_to_the_file() -> None:
-    assert Document(Path("x.yaml"), {}, {}, {}).locate(("a", 1)) == Location("x.yaml")
+    assert Document(Path("x.yaml"), "", {}).locate(("a", 1)) == Location("x.yaml")
+
+
+@FUZZ
+@given(text=SNIPPETS)
+def test_the_quick_reading_takes_what_the_careful_one_finds_nothing_wrong_with(text: str) -> None:
+    careful = source._built(Path("x.yaml"), text)
+    try:
+        quick = source._plain_data(text)
+    except (source._IrregularError, InputError, yaml.YAMLError):
+        assert careful.problems or not careful.documents
+    else:
+        assert not careful.problems
+        assert quick == careful.root
+
+
+def test_places_are_looked_for_only_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+    careful = source._built
+    monkeypatch.setattr(source, "_built", lambda path, text: looked.append(path) or careful(path, text))
+    document = load_yaml(write(tmp_path, b"a: {b: [1, x]}\n"))
+    assert (document.value, looked) == ({"a": {"b": [1, "x"]}}, [])
+    assert (document.locate(("a", "b", 1)).column, document.locate(("a", "b"), key=True).column) == (12, 5)
+    assert len(looked) == 1

@@ -8,10 +8,11 @@ to write. Values are built from parser events without recursion, so deep nesting
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -79,21 +80,25 @@ _SYNTAX = (  # words of the parser's message, what is wrong, what to do
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """A YAML file: its plain data (dict, list, str, int, float, bool, None) and where each piece stands.
+    """A YAML file: its text, and its plain data (dict, list, str, int, float, bool, None).
 
-    `locations` has the place of each value by its path from the root, `key_locations` that of each key.
+    Where each piece stands is found only when it is asked for, which is where something is wrong with it.
     """
 
     path: Path
+    text: str
     value: object
-    locations: Mapping[KeyPath, Location]
-    key_locations: Mapping[KeyPath, Location]
+
+    @cached_property
+    def _places(self) -> _Builder:
+        return _built(self.path, self.text)
 
     def locate(self, key_path: KeyPath, *, key: bool = False) -> Location:
         """Where the value (or key) of a path stands; for an unknown path, its nearest known ancestor."""
+        places = self._places
         for length in range(len(key_path), -1, -1):
             path = key_path[:length]
-            found = (self.key_locations.get(path) if key else None) or self.locations.get(path)
+            found = (places.key_locations.get(path) if key else None) or places.locations.get(path)
             if found:
                 return found
         return Location(str(self.path))
@@ -107,8 +112,24 @@ def load_yaml(path: Path, root: type = dict) -> Document:
     InputError    unreadable or oversized file, no UTF-8, bad syntax, duplicate or non-text keys, ambiguous
                   scalars, aliases, anchors, tags, merge keys, several documents, deeper than MAX_DEPTH
     """
-    builder = _Builder(str(path))
     text = read_text(path)
+    try:
+        value = _plain_data(text)
+    except (_IrregularError, InputError, yaml.YAMLError):
+        value = None
+    if not isinstance(value, root):
+        builder = _built(path, text)
+        if not builder.problems:
+            builder.check_root(root)
+        if builder.problems:
+            raise InputError(builder.problems)
+        value = builder.root
+    return Document(path, text, value)
+
+
+def _built(path: Path, text: str) -> _Builder:
+    """Data, places and problems of a document, event by event."""
+    builder = _Builder(str(path))
     try:
         for event in _events(text):
             builder.feed(event)
@@ -116,11 +137,68 @@ def load_yaml(path: Path, root: type = dict) -> Document:
         builder.problems.append(_syntax_problem(error, builder.name))
     except yaml.YAMLError as error:
         builder.problems.append(Problem(f"not valid YAML: {error}", Location(builder.name)))
-    if not builder.problems:
-        builder.check_root(root)
-    if builder.problems:
-        raise InputError(builder.problems)
-    return Document(path, builder.root, builder.locations, builder.key_locations)
+    except InputError:
+        pass  # the builder keeps its problems, of which this one was the last to look for
+    return builder
+
+
+_Group = list[object] | dict[str, object]
+
+
+class _IrregularError(Exception):
+    """Something in a document that may be wrong; `_Builder` says what and where."""
+
+
+_ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_BEFORE_AND_AFTER = (yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent, yaml.StreamEndEvent)
+
+
+def _plain_data(text: str) -> object:
+    """The data of a document in which nothing is wrong.
+
+    Raises
+    ------
+    _IrregularError, InputError, yaml.YAMLError    for all else
+    """
+    documents: list[object] = []
+    around: list[tuple[_Group, str | None]] = []  # the groups around the open one, each with the key of the next
+    group: _Group = documents
+    key: str | None = None
+    for event in _events(text):
+        kind = type(event)
+        if kind in _BEFORE_AND_AFTER:
+            continue
+        if kind in _ENDS:
+            group, key = around.pop()
+            continue
+        value = _plain_value(event, len(around))
+        if isinstance(group, list):
+            group.append(value)
+        elif key is not None:
+            group[key], key = value, None
+        elif isinstance(value, str) and value not in group and value != "<<":
+            key = value
+            continue
+        else:
+            raise _IrregularError
+        if kind is not yaml.ScalarEvent:
+            around.append((group, key))
+            group, key = cast(_Group, value), None
+    if len(documents) != 1:
+        raise _IrregularError
+    return documents[0]
+
+
+def _plain_value(event: Any, depth: int) -> object:
+    """The scalar of an event, or the empty group that it opens."""
+    kind = type(event)
+    if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None:
+        raise _IrregularError
+    if kind is yaml.ScalarEvent:
+        return event.value if event.style else parse_scalar(event.value)
+    if depth >= MAX_DEPTH:
+        raise _IrregularError
+    return {} if kind is yaml.MappingStartEvent else []
 
 
 def name_problems(name: str, document: Document) -> list[Problem]:
@@ -131,6 +209,7 @@ def name_problems(name: str, document: Document) -> list[Problem]:
     return [Problem(message, document.locate(("name",)), "give both the same name")]
 
 
+@lru_cache(maxsize=4096)  # files have the same keys and words again and again
 def parse_scalar(text: str) -> bool | int | float | str | None:
     """The value of an unquoted YAML scalar; also for command-line flags and environment variables.
 
