@@ -48,11 +48,8 @@ def scenarios() -> Iterator[Mapping[str, object]]:
         hardware = HARDWARE[index % len(HARDWARE)]
         batch = BATCHES[index % len(BATCHES)] << index // (len(MODELS) * len(JOBS))
         gpus = GPUS[index // len(JOBS) % len(GPUS)]
-        common = {"model": model, **hardware} | ({} if gpus is None else {"gpus": gpus})
-        if job == "inference":
-            yield common | _served(index, batch)
-        else:
-            yield common | _trained(index, job, batch)
+        common = {"model": model, **hardware, **({} if gpus is None else {"gpus": gpus})}
+        yield {**common, **(_served(index, batch) if job == "inference" else _trained(index, job, batch))}
 
 
 def _trained(index: int, job: str, batch: int) -> Mapping[str, object]:

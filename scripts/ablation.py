@@ -18,6 +18,8 @@ import numpy as np
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.evidence.validate import PredictedRecord, timed
+from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.operator_time import Device
 from xe_sizer.training.job import Job
 from xe_sizer.training.step import timeline
 
@@ -39,12 +41,12 @@ def _stack(section: str, **values: float) -> Change:
     return change
 
 
-def _device(**values: float) -> Change:
-    return lambda job: replace(job, device=replace(job.device, **values))
+def _device(change: Callable[[Device], Device]) -> Change:
+    return lambda job: replace(job, device=change(job.device))
 
 
-def _matmul(**values: float | None) -> Change:
-    return lambda job: replace(job, device=replace(job.device, matmul=replace(job.device.matmul, **values)))
+def _matmul(change: Callable[[MatmulLaw], MatmulLaw]) -> Change:
+    return _device(lambda device: replace(device, matmul=change(device.matmul)))
 
 
 def _newest_attention(job: Job) -> Job:
@@ -57,18 +59,18 @@ EVERYTHING_HIDDEN = dict.fromkeys(
 )
 TERMS: dict[str, Change] = {
     "kernel launches and host": _stack("host", **NO_HOST),
-    "memory-bound kernels": _device(memory_bound_efficiency=1e9, memory_bound_floor_s=0.0),
+    "memory-bound kernels": _device(
+        lambda device: replace(device, memory_bound_efficiency=1e9, memory_bound_floor_s=0.0)
+    ),
     "attention kernel by age of the stack": _newest_attention,
-    "matrix shapes (floor, bandwidth)": _matmul(floor_s=0.0, memory_efficiency=math.inf),
-    "sustained clocks": _matmul(sustained_flops_efficiency=None),
-    "casts to fp8": _matmul(cast_bytes_per_element=0.0),
+    "matrix shapes (floor, bandwidth)": _matmul(lambda law: replace(law, floor_s=0.0, memory_efficiency=math.inf)),
+    "sustained clocks": _matmul(lambda law: replace(law, sustained_flops_efficiency=None)),
+    "casts to fp8": _matmul(lambda law: replace(law, cast_bytes_per_element=0.0)),
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
     "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
-    "grouped products of experts": lambda job: replace(
-        job, device=replace(job.device, expert_matmul=job.device.matmul)
-    ),
-    "scans of state-space layers": lambda job: replace(
-        job, device=replace(job.device, scan_matmul=replace(job.device.matmul, floor_s=0.0, memory_efficiency=math.inf))
+    "grouped products of experts": _device(lambda device: replace(device, expert_matmul=device.matmul)),
+    "scans of state-space layers": _device(
+        lambda device: replace(device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf))
     ),
     "padding and waiting for the longest": lambda job: job if job.padding == "packed" else replace(job, padding="none"),
 }

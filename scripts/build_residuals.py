@@ -1,7 +1,7 @@
 """Write the tables of residuals from measured runs: python scripts/build_residuals.py FILE...
 
-Records of training fill xe_sizer/residuals.json, those of inference xe_sizer/service/residuals.json. Prints how many
-runs lie inside a range in which their own source had no part.
+Records of training fill xe_sizer/software/residuals/training.json, those of inference serving.json beside it. Prints
+how many runs lie inside a range in which their own source had no part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from xe_sizer.evidence.records import read_records
 from xe_sizer.evidence.residuals import Run, left_out_coverage, residual_table, runs_of, serving_runs_of
 from xe_sizer.serving import uncertainty as serving
-from xe_sizer.software import uncertainty
+from xe_sizer.training import uncertainty as training
 
 
 def write(runs: Sequence[Run], table: Path) -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     trained = [record for record in records if not record.serves]
     served = [record for record in records if record.serves]
     if trained:
-        write(runs_of(trained), uncertainty.TABLE)
+        write(runs_of(trained), training.TABLE)
     if served:
         write(serving_runs_of(served), serving.TABLE)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.validate import PredictedRecord, timed
@@ -20,6 +21,8 @@ from xe_sizer.evidence.validate import PredictedRecord, timed
 NEAR = 0.05
 LEAST_LAYOUTS = 3
 LAYOUT = ("layout.", "train.micro_batch")
+Conditions = tuple[str, str, tuple[object, ...]]
+"""What runs of a group share: the source, model and GPUs in words, and the rest."""
 
 
 @dataclass(frozen=True)
@@ -33,37 +36,37 @@ class Group:
     correlation: float
 
 
-def per_token(record: Record, run: PredictedRecord, step_s: float) -> float:
+def per_token(run: PredictedRecord, step_s: float) -> float:
     job = run.sized.resolved.job
     return step_s / (job.global_batch * float(job.sequences(run.sized.layouts).mean_tokens[0]))
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
     """Every group with enough different layouts that fit."""
-    found = defaultdict(list)
+    found: dict[Conditions, list[tuple[Mapping[str, object], float, float]]] = defaultdict(list)
     for run, prediction in timed(records):
         record = run.record
         if not run.fits:
             continue
-        key = (record.title, record.job, record.model, record.gpu, record.gpus, record.seq_len, record.precision,
-               record.framework)  # fmt: skip
-        times = (per_token(record, run, float(value)) for value in (prediction.measured, prediction.predicted))
-        found[key].append((run.asked.flags, *times))
+        name = f"{record.model} on {record.gpus} x {record.gpu}"
+        rest = (record.job, record.seq_len, record.precision, record.framework)
+        measured_s, predicted_s = (float(value) for value in (prediction.measured, prediction.predicted))
+        found[record.title, name, rest].append(
+            (run.asked.flags, per_token(run, measured_s), per_token(run, predicted_s))
+        )
     scored = []
-    for key, runs in found.items():
+    for (source, name, _), runs in found.items():
         layouts = {tuple(sorted((k, str(v)) for k, v in flags.items() if k.startswith(LAYOUT))) for flags, _, _ in runs}
         if len(layouts) >= LEAST_LAYOUTS:
-            measured, predicted = (np.array([run[place] for run in runs]) for place in (1, 2))
+            measured, predicted = np.array([run[1] for run in runs]), np.array([run[2] for run in runs])
             loss = float(measured[np.argmin(predicted)] / measured.min() - 1.0)
-            scored.append(
-                Group(f"{key[2]} on {key[4]} x {key[3]}", key[0], len(runs), loss, spearman(measured, predicted))
-            )
+            scored.append(Group(name, source, len(runs), loss, spearman(measured, predicted)))
     return scored
 
 
-def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1])
+def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    ranks = np.argsort(np.argsort(np.stack([a, b]))).astype(float)
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """How far off a time may be: from the residuals of published runs that are like the job.
 
-`residuals.json` holds, for groups of published runs, how far measured times lie from predicted ones (written by
+`residuals/` holds, for groups of published runs, how far measured times lie from predicted ones (written by
 scripts/build_residuals.py). A job's range starts with that of all runs and moves towards those of the same kind of
 job, of the same stack, and of both, the more sources they come from.
 """
