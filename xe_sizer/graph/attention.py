@@ -13,7 +13,7 @@ from xe_sizer.graph.model import LatentAttention, ModelShape
 from xe_sizer.graph.operators import Array, Attention, Operator, attended_positions
 from xe_sizer.units import FLOAT32
 
-# Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum.
+# Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
 OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES = (5.0, 8.0), (2.0, 3.0)  # sigmoid and product
 ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}

@@ -20,7 +20,7 @@ NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
 NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
-PLAIN_PASSES = (2.0, 3.0)
+PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power makes three of the four float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)

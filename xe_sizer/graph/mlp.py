@@ -12,8 +12,10 @@ from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.model import Experts
 from xe_sizer.graph.operators import Array, Matmul, Operator, as_array
 
-SMALLEST_TILE = 16.0  # rows
+SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
+# Read and write every token copy once, in each direction.
 PERMUTE_PASSES = (2.0, 2.0)
+# Fused, choosing, sorting and summing up are three kernels; eager, one for each arithmetic step (own count).
 DISPATCH_LAUNCHES = {"eager": (6.0, 6.0), "fused": (2.0, 2.0)}
 COMBINE_LAUNCHES = {"eager": (4.0, 4.0), "fused": (1.0, 1.0)}
 

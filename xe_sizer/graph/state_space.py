@@ -20,6 +20,7 @@ from xe_sizer.units import FLOAT32
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).
 CHUNK = {"mamba-2": 128, "gated-delta-net": 64}
+# Convolution and gated norm as one kernel each way, counting what it reads and writes.
 CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
 GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
 # Mamba-1: values, step size, gate and output pass once; the backward recomputes the states, in float32

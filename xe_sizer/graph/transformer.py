@@ -34,6 +34,7 @@ __all__ = [
     "sequence_operators",
 ]
 
+# Rows are read and written; the scatter reads the gradient, and reads and writes the rows that it adds to.
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
 # Softmax, sort or top-k and the draw, over float32 logits.
 SAMPLING_PASSES, SAMPLING_LAUNCHES = 6.0, 6.0

@@ -35,6 +35,7 @@ from xe_sizer.laws.memory_bound import memory_bound_time_s
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
+ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
 SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once more
 
 
@@ -143,7 +144,9 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
         return forward, np.zeros_like(forward)
     forward = attention_time_s(flops, moved, sequence, law, peak, bandwidth) + scores_s
-    backward = attention_time_s(backward_flops, 2.5 * moved, sequence, law, peak, bandwidth, backward=True)
+    backward = attention_time_s(
+        backward_flops, ATTENTION_BACKWARD_BYTES * moved, sequence, law, peak, bandwidth, backward=True
+    )
     return forward, backward + scores_backward_s
 
 

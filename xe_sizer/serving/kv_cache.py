@@ -12,7 +12,7 @@ from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.number_formats import Format
 
 STATE_BYTES = 4.0  # recurrent states are kept in float32
-CONVOLUTION_BYTES = 2.0
+CONVOLUTION_BYTES = 2.0  # the last inputs of the convolution are kept in 16 bit
 INDEXER_KEY_BYTES = 1.0 + 4 / 128  # fp8 with a float32 scale per 128 (DeepSeek-V3.2)
 
 

@@ -15,7 +15,7 @@ from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import FLOAT32, GIB
 
-# Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output.
+# Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (own count).
 HIDDEN_TENSORS = 3.0
 SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
 

@@ -17,9 +17,9 @@ from xe_sizer.result.common import Range
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""
-# Sources that make a group's own range count half; one source says little about the next.
+# Sources that make a group's own range count half; one source says little about the next. Chosen, not fitted.
 HALF_TRUST = 3.0
-BORROWED = 1.15  # wider by this factor where the accelerator's laws are those of another one
+BORROWED = 1.15  # assumed: wider by this factor where the accelerator's laws are those of another one
 
 
 @dataclass(frozen=True)

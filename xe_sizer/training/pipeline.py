@@ -11,7 +11,7 @@ from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import SCHEDULES, Layouts
 
-# Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES.
+# Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES (arXiv:2401.10241).
 DEFERRED = np.array([0.0, 2.0, 3.0])
 
 

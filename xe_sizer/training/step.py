@@ -25,7 +25,7 @@ from xe_sizer.training.state_bytes import StateBytes
 # move about twice as much (torch.optim foreach implementation).
 CLIP_BYTES = 12.0
 MULTI_TENSOR_FACTOR = 2.0
-CPU_ADAM_BYTES = 28.0
+CPU_ADAM_BYTES = 28.0  # float32: gradient read, master and two moments read and written
 
 
 @dataclass(frozen=True, eq=False)
