@@ -216,7 +216,7 @@ class _Asked:
         try:
             return scenario_of_call(scenario.document if scenario else None, flat(keys), self.caller)
         except BadScenarioError as error:
-            from xe_sizer.studies.answer import with_further_problems
+            from xe_sizer.studies.problems import with_further_problems
 
             raise InputError(with_further_problems(error.problems, error.rest, self.registry, serving)) from None
 

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
+from xe_sizer.report.batch import Batch, Outcome
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.report.batch import Batch, Outcome
 from xe_sizer.report.formats.markdown import MAX_CHARACTERS
 from xe_sizer.report.options import Options
 from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from xe_sizer.report.batch import Batch, Outcome
+
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render, render_batch
 from xe_sizer.result.common import Limit, Reason

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from xe_sizer.report.answer import document
 from xe_sizer.report.batch import Batch, Outcome
+
 from xe_sizer.report.document import Notes, Steps, Table
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xe_sizer.cli.options import FileOption
-from xe_sizer.cli.output import output_from
+from xe_sizer.cli.output import file_from, write_text
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.cli.validate import read_and_note
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
@@ -42,7 +42,6 @@ def calibrate_command(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
     output: FileOption = None,
 ) -> int:
-    target = output_from("yaml", output, "never")
     if NAME.fullmatch(name) is None:
         hint = "lower-case letters, digits, '.' and '-', for example our-cluster"
         raise InputError(Problem(f"'{name}' cannot be the name of a stack", Location("--name"), hint))
@@ -57,7 +56,7 @@ def calibrate_command(
 
     found = calibrate(records, stack, name)
     remarks = _remarks(found)
-    target.write(_yaml(found, remarks, files))
+    write_text(file_from(output), _yaml(found, remarks, files))
     print("\n".join(remarks), file=sys.stderr)
     return EXIT_OK
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from xe_sizer.profiles.model import model_file
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Table
-from xe_sizer.report.format import clean, count, given
+from xe_sizer.report.document import Block, Document, Fact, Facts
+from xe_sizer.report.format import clean, given
+from xe_sizer.result.common import SCHEMA_VERSION
+from xe_sizer.result.profiles import Profiles
 from xe_sizer.software.engine import load_engine
 from xe_sizer.software.stack import load_stack
 
@@ -37,84 +38,41 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "stack": ("parent", "describes"),
     "engine": ("parent", "describes"),
 }
-_ASSUMED = "scale_out.assumed"
-_NETWORK = "NICs x Gbit/s"
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """One profile of a list with its key figures by dotted key."""
-
-    kind: str
-    name: str
-    figures: Mapping[str, Any]
-
-
-def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> tuple[Entry, ...]:
+def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> Profiles:
     """Profiles of `kinds` whose name has `part` in it. Raises InputError if there is none."""
     wanted = part.lower()
     found = [(kind, name) for kind in kinds for name in registry.names(kind) if wanted in name]
     if not found:
         known = [name for kind in kinds for name in registry.names(kind)]
         raise InputError(Problem(f"no profile has '{part}' in its name", hint=did_you_mean(part, known)))
-    return tuple(_entry(registry, kind, name) for kind, name in found)
+    rows = tuple({"kind": kind, "name": name} | _entry(registry, kind, name) for kind, name in found)
+    return Profiles(schema_version=SCHEMA_VERSION, profiles=rows)
 
 
-def _entry(registry: Registry, kind: str, name: str) -> Entry:
+def _entry(registry: Registry, kind: str, name: str) -> dict[str, Any]:
     value = read_inherited(load_yaml(registry.path(kind, name)), kind, registry)
-    figures = {key: _at(value, key) for key in _FIGURES[kind]}
-    if kind != "server":
-        return Entry(kind, name, figures)
-    assumed = figures["scale_out.gbit_per_s"] is None
+    figures = {key.replace(".", "_"): _at(value, key) for key in _FIGURES[kind]}
+    return figures | _network(registry, figures) if kind == "server" else figures
+
+
+def _network(registry: Registry, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The network of a server; what is usual for such a node where its profile does not say."""
+    nics, rate = figures["scale_out_nics"], figures["scale_out_gbit_per_s"]
+    assumed = rate is None
     if assumed:
         gpu = registry.accelerator(figures["gpu"])
-        usual = usual_scale_out(gpu, figures["gpus"], registry.fabric(figures["scale_up.kind"]).node_fabric())
-        figures |= {"scale_out.nics": usual.nics, "scale_out.gbit_per_s": usual.gbit_per_s}
-    return Entry(kind, name, figures | {"scale_out.nics": figures["scale_out.nics"] or 1, _ASSUMED: assumed})
+        usual = usual_scale_out(gpu, figures["gpus"], registry.fabric(figures["scale_up_kind"]).node_fabric())
+        nics, rate = usual.nics, usual.gbit_per_s
+    return {"scale_out_nics": nics or 1, "scale_out_gbit_per_s": rate, "scale_out_assumed": assumed}
 
 
 def _at(value: Any, key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def list_document(found: tuple[Entry, ...]) -> Document:
-    """One table a kind."""
-    kinds = [kind for kind in KINDS if any(entry.kind == kind for entry in found)]
-    counts = ", ".join(f"{sum(entry.kind == kind for entry in found)} {kind}" for kind in kinds)
-    tables = tuple(_table(kind, [entry for entry in found if entry.kind == kind]) for kind in kinds)
-    return Document("PROFILES", True, counts, (), tables)
-
-
-def _table(kind: str, found: list[Entry]) -> Table:
-    shown = [_shown(entry) for entry in found]
-    keys = list(shown[0])
-    numeric = {key: any(isinstance(figures[key], int | float) for figures in shown) for key in keys}
-    columns = (Column("name"), *(Column(key.replace(".", " "), numeric[key]) for key in keys))
-    rows = tuple(
-        (entry.name, *(_figure(figures[key]) for key in keys)) for entry, figures in zip(found, shown, strict=True)
-    )
-    marked = any(entry.figures.get(_ASSUMED) for entry in found)
-    return Table(kind, columns, rows, note="* assumed: what is usual for such a node" if marked else "")
-
-
-def _shown(entry: Entry) -> dict[str, Any]:
-    """Figures as a table shows them: the network of a server in one column, marked where it is assumed."""
-    figures = dict(entry.figures)
-    if entry.kind == "server":
-        nics, rate = figures.pop("scale_out.nics"), figures.pop("scale_out.gbit_per_s")
-        figures[_NETWORK] = f"{nics} x {rate:g}{'*' if figures.pop(_ASSUMED) else ''}"
-    return figures
-
-
-def _figure(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int) and value >= 1_000_000:
-        return count(value)
-    return given(value) if isinstance(value, int | float) else clean(value)
 
 
 def locate(registry: Registry, name: str) -> tuple[str, Path]:

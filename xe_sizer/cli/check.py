@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -10,21 +9,10 @@ from typing import Annotated
 import typer
 
 from xe_sizer.cli.failures import print_problems
-from xe_sizer.cli.options import (
-    BatchFormatOption,
-    ColorOption,
-    ExitZeroOption,
-    FileOption,
-    ProfilesOption,
-    given_scenario,
-    profile_folders,
-)
-from xe_sizer.cli.output import gate, output_from
+from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import EXIT_BAD_INPUT, InputError, Location, Problem
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.batch import Batch, Outcome
-from xe_sizer.report.registry import known_batch_format, render_batch
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.result.check import Checked, answered, check_result, refused
 from xe_sizer.studies.answer import answer
 
 app = typer.Typer(add_completion=False)
@@ -32,30 +20,18 @@ _HELP = """Answer every scenario, of training or of inference, and compare it wi
 
 Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 if any failed, else 0.
 """
+FilesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml files."),
+]
 
 
 @app.command("check", cls=TextCommand, help=_HELP)
-def check_command(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml files."),
-    ] = None,
-    profiles: ProfilesOption = None,
-    format_: BatchFormatOption = None,
-    output: FileOption = None,
-    color: ColorOption = "auto",
-    exit_zero: ExitZeroOption = False,
-) -> int:
-    target = output_from(format_, output, color)
-    known_batch_format(target.format)
+@answering()
+def check_command(*, files: FilesArgument = None, how: Invocation) -> int:
     if not files:
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
-    registry = Registry(profile_folders(profiles, os.environ))
-    batch = Batch(tuple(_answer(path, registry) for path in _scenario_files(files)))
-    for outcome in batch.outcomes:
-        print_problems(outcome.problems)
-    target.write(render_batch(batch, target.format, target.options()))
-    return EXIT_BAD_INPUT if batch.invalid else gate(not batch.failed, exit_zero)
+    return how.write(check_result(tuple(_checked(path, how) for path in _scenario_files(files))))
 
 
 def _scenario_files(names: Iterable[str]) -> Iterator[Path]:
@@ -70,10 +46,11 @@ def _scenario_files(names: Iterable[str]) -> Iterator[Path]:
                 yield file
 
 
-def _answer(path: Path, registry: Registry) -> Outcome:
-    if path.is_dir():
-        return Outcome(str(path), problems=(Problem("no *.yaml file below this folder", Location(str(path))),))
+def _checked(path: Path, how: Invocation) -> Checked:
     try:
-        return Outcome(str(path), answer(given_scenario(path, {}, os.environ, registry, asking=None), registry))
+        if path.is_dir():
+            raise InputError(Problem("no *.yaml file below this folder", Location(str(path))))
+        return answered(str(path), answer(how.given(None, str(path), {}), how.registry))
     except InputError as error:
-        return Outcome(str(path), problems=error.problems)
+        print_problems(error.problems)
+        return refused(str(path), error.problems)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.options import (
-    ColorOption,
-    ExitZeroOption,
-    FileOption,
-    ProfilesOption,
-    format_option,
-    given_scenario,
-    option_and_value,
-    profile_folders,
-    with_scenario_options,
-)
-from xe_sizer.cli.output import gate, known_format, output_from
+from xe_sizer.cli.invocation import Invocation, answering
+from xe_sizer.cli.options import TRAINING, option_and_value
+from xe_sizer.cli.saved import from_outside, read_answer
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.variations import FORMATS, render_variation
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.read import OPTIONS
@@ -36,56 +25,36 @@ _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost,
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
 and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 """
+AlternativesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="A B...", help="Scenario files, saved results, or OPTION=VALUE[,OPTION=VALUE]."),
+]
 
 
 @app.command("compare", cls=TextCommand, help=_HELP)
-@with_scenario_options
-def compare_command(
-    *,
-    alternatives: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="A B...", help="Scenario files, saved results, or OPTION=VALUE[,OPTION=VALUE]."),
-    ] = None,
-    flags: Mapping[str, object],
-    profiles: ProfilesOption = None,
-    format_: Annotated[str | None, format_option(FORMATS)] = None,
-    output: FileOption = None,
-    color: ColorOption = "auto",
-    exit_zero: ExitZeroOption = False,
-) -> int:
-    target = output_from(format_, output, color)
-    known_format(target.format, FORMATS)
+@answering(TRAINING)
+def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
     if not alternatives or len(alternatives) < 2:
         hint = "xe-sizer compare --model llama-2-7b --gpus 8 gpu=h100-sxm-80gb gpu=a100-sxm-80gb"
         raise InputError(Problem("name at least two alternatives", hint=hint))
-    registry = Registry(profile_folders(profiles, os.environ))
-    results = _results(alternatives, flags, registry)
+    results = _results(alternatives, flags, how)
 
     from xe_sizer.studies.compare import compare
 
-    compared = compare(results)
-    target.write(render_variation(compared, target.format, target.options()))
-    return gate(all(result.verdict.ok for _, result in results), exit_zero)
+    with ExitStack() as saved:
+        for text in filter(_is_saved, alternatives):
+            saved.enter_context(from_outside(text))
+        return how.write(compare(results))
 
 
-def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry: Registry) -> list[tuple[str, Result]]:
+def _results(alternatives: Sequence[str], flags: Mapping[str, object], how: Invocation) -> list[tuple[str, Result]]:
     """Every alternative estimated, or read back. Raises InputError with the problems of all of them."""
-    from xe_sizer.cli.render import read_result
-    from xe_sizer.studies.estimate import estimate
-
     found: list[tuple[str, Result]] = []
     problems: list[Problem] = []
-    base = next((Path(text) for text in alternatives if Path(text).suffix.lower() in SCENARIO_ENDINGS), None)
+    base = next((text for text in alternatives if _is_scenario(text)), None)
     for text in alternatives:
-        path = Path(text)
         try:
-            if path.suffix.lower() == ".json":
-                found.append((path.stem, read_result(text)))
-                continue
-            is_file = path.suffix.lower() in SCENARIO_ENDINGS
-            values = flags if is_file else flags_with(flags, changes(text))
-            given = given_scenario(path if is_file else base, values, os.environ, registry)
-            found.append((path.stem if is_file else text, estimate(given, registry)))
+            found.append(_result(text, base, flags, how))
         except InputError as error:
             problems += error.problems
     if problems:
@@ -93,13 +62,34 @@ def _results(alternatives: Sequence[str], flags: Mapping[str, object], registry:
     return found
 
 
-def changes(text: str) -> dict[str, str]:
-    """Options and values of `gpus=8,stack=nemo` by scenario key. Raises InputError."""
-    values = {}
+def _result(text: str, base: str | None, flags: Mapping[str, object], how: Invocation) -> tuple[str, Result]:
+    """Name and result of one alternative; changes are made to the scenario file `base`."""
+    from xe_sizer.studies.estimate import estimate
+
+    if _is_saved(text):
+        answer = read_answer(text)
+        if not isinstance(answer, Result):
+            raise InputError(Problem(f"this is a result of {answer.question}, not of estimate", Location(text)))
+        return Path(text).stem, answer
+    if _is_scenario(text):
+        return Path(text).stem, estimate(how.given(TRAINING, text, flags), how.registry)
+    given = how.given(TRAINING, base, flags_with(flags, dict(_changes(text))))
+    return text, estimate(given, how.registry)
+
+
+def _is_saved(text: str) -> bool:
+    return Path(text).suffix.lower() == ".json"
+
+
+def _is_scenario(text: str) -> bool:
+    return Path(text).suffix.lower() in SCENARIO_ENDINGS
+
+
+def _changes(text: str) -> Iterator[tuple[str, str]]:
+    """Scenario keys and values of `gpus=8,stack=nemo`. Raises InputError."""
     for part in text.split(","):
         name, equals, value = option_and_value(part)
         if not equals or name not in OPTIONS:
             hint = did_you_mean(name, OPTIONS) or "a scenario file, a saved result, or for example gpus=16"
             raise InputError(Problem(f"'{part}' is no alternative", Location(text), hint))
-        values[OPTIONS[name]] = value.strip()
-    return values
+        yield OPTIONS[name], value.strip()

@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from xe_sizer.cli.output import silence_stdout
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OK, InputError, Problem
 
 _BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 
 
 @dataclass
-class Invocation:
+class CommandLine:
     """State of one command line that outlives its parsing."""
 
     debug: bool = False
 
 
-def exit_code_of(command: Callable[[], Any], invocation: Invocation) -> int:
+def exit_code_of(command: Callable[[], Any], line: CommandLine) -> int:
     """Run `command`; its return value (None is 0) or what it raised becomes an exit code."""
     try:
         code = command()
@@ -38,12 +39,7 @@ def exit_code_of(command: Callable[[], Any], invocation: Invocation) -> int:
         if _is_usage_error(error):
             error.show()  # type: ignore[attr-defined]
             return EXIT_BAD_INPUT
-        return _report_defect(error, invocation)
-
-
-def silence_stdout() -> None:
-    """Send what is still to come to nowhere: the reader of the pipe has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _report_defect(error, line)
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
@@ -73,13 +69,13 @@ def _is_usage_error(error: Exception) -> bool:
     return hasattr(error, "show") and hasattr(error, "format_message")
 
 
-def _report_defect(error: Exception, invocation: Invocation) -> int:
-    if invocation.debug:
+def _report_defect(error: Exception, line: CommandLine) -> int:
+    if line.debug:
         import traceback
 
         traceback.print_exception(error)
     what = _one_line(f"{type(error).__name__}: {error}")
     _to_stderr(f"xe-sizer: internal error: {what}. Please report it with the command line.")
-    if not invocation.debug:
+    if not line.debug:
         _to_stderr("  hint: 'xe-sizer --debug COMMAND ...' prints where it happened")
     return EXIT_DEFECT

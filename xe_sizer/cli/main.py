@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xe_sizer.cli.failures import Invocation, exit_code_of
+from xe_sizer.cli.failures import CommandLine, exit_code_of
 from xe_sizer.cli.text import TextGroup
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
@@ -87,11 +87,11 @@ def _group(
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code (docs/exit-codes.md); never raises."""
-    invocation = Invocation()
+    line = CommandLine()
     command = typer.main.get_command(app)
     return exit_code_of(
-        lambda: command.main(list(arguments), prog_name="xe-sizer", standalone_mode=False, obj=invocation),
-        invocation,
+        lambda: command.main(list(arguments), prog_name="xe-sizer", standalone_mode=False, obj=line),
+        line,
     )
 
 

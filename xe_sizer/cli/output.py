@@ -6,35 +6,36 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from xe_sizer.cli.failures import silence_stdout
-from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem, did_you_mean
-from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.report.options import Options
+from xe_sizer.report.registry import DEFAULT, Format, format_of_ending, known_format, render
+from xe_sizer.result.common import Answer
 
 COLORS = ("auto", "always", "never")
-DEFAULT_FORMAT = "table"
-FORMAT_OF_ENDING = {
-    ".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html", ".xml": "junit", ".yaml": "yaml",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Output:
     """What the options --format, -o and --color ask for."""
 
-    format: str
+    format: Format
     file: Path | None
     color: str
 
-    def options(self, explain: tuple[str, ...] = (), about: str | None = None) -> Options:
-        """Surroundings for a renderer; `about` is the scenario file the report is about."""
+    def report(self, answer: Answer, **asked: Any) -> None:
+        """Write the answer in the format; `asked` are fields of `Options`. Raises InputError: it cannot be written."""
+        self.write(render(answer, self.format, self.options(**asked)))
+
+    def options(self, **asked: Any) -> Options:
+        """What the surroundings ask of a report, and what the caller does."""
         terminal = self.file is None and sys.stdout.isatty()
         return Options(
             color=self._colored(terminal),
             width=_columns() if terminal else None,
             encoding=(sys.stdout.encoding or "utf-8") if self.file is None else "utf-8",
-            explain=explain,
-            file=about,
+            **asked,
         )
 
     def _colored(self, terminal: bool) -> bool:
@@ -43,28 +44,32 @@ class Output:
         return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def write(self, text: str) -> None:
-        """Print, or put in place of the file all at once. Raises InputError if the file cannot be written."""
-        if self.file is None:
-            write_stdout(text)
-        else:
-            _write_file(self.file, text)
+        write_text(self.file, text)
 
 
 def output_from(format_: str | None, file: str | None, color: str) -> Output:
     """Where to write and how; without a format the ending of the file says it, else it is a table.
 
-    Raises InputError for a colour mode that does not exist; formats are checked by who knows them.
+    Raises InputError: no such format, ending or colour mode.
     """
     check_choice("--color", color, COLORS)
-    path = Path(file) if file and file != "-" else None
-    inferred = FORMAT_OF_ENDING.get(path.suffix.lower()) if path else None
-    return Output(format_ or inferred or DEFAULT_FORMAT, path, color)
+    path = file_from(file)
+    if format_ is None and path is not None and path.suffix:
+        return Output(format_of_ending(path.suffix), path, color)
+    return Output(known_format(format_ or DEFAULT), path, color)
 
 
-def check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
-    for topic in topics:
-        check_choice("--explain", topic, EXPLAINABLE)
-    return topics
+def file_from(file: str | None) -> Path | None:
+    """The file that --output names; None for stdout."""
+    return Path(file) if file and file != "-" else None
+
+
+def write_text(file: Path | None, text: str) -> None:
+    """Print, or put in place of the file all at once. Raises InputError if the file cannot be written."""
+    if file is None:
+        write_stdout(text)
+    else:
+        _write_file(file, text)
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
@@ -72,19 +77,6 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
         return value
     hint = did_you_mean(value, choices) or f"one of {', '.join(choices)}"
     raise InputError(Problem(f"'{value}' is not a choice", Location(option), hint))
-
-
-def known_format(name: str, formats: tuple[str, ...]) -> str:
-    """The format's name. Raises InputError if it is none of these."""
-    if name not in formats:
-        hint = did_you_mean(name, formats) or f"one of {', '.join(formats)}"
-        raise InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
-    return name
-
-
-def gate(ok: bool, exit_zero: bool) -> int:
-    """Exit code of an answer: 1 for a no, unless the caller asked for 0."""
-    return EXIT_OK if ok or exit_zero else EXIT_DOES_NOT_FIT
 
 
 def write_stdout(text: str) -> None:
@@ -96,6 +88,11 @@ def write_stdout(text: str) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         silence_stdout()
+
+
+def silence_stdout() -> None:
+    """Send what is still to come to nowhere: the reader of the pipe has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _columns() -> int:

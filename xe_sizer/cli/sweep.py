@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xe_sizer import __version__
-from xe_sizer.cli.options import given_scenario, option_and_value
-from xe_sizer.cli.output import Output, gate
+from xe_sizer.cli.invocation import Invocation
+from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.progress import Progress
-from xe_sizer.errors import EXIT_INTERRUPTED, InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.report.sweep import render_sweep
 from xe_sizer.result.common import SCHEMA_VERSION
-from xe_sizer.result.studies import OBJECTIVES
+from xe_sizer.result.studies import OBJECTIVES, SweepResult
 from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.read import OPTIONS, Given
+
+if TYPE_CHECKING:
+    from xe_sizer.studies.sweep import Cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,36 +34,40 @@ class Many:
     scheduler: str | None
     resume: str | None
 
-    def run(
-        self, flags: Mapping[str, object], registry: Registry, objective: str | None, target: Output, exit_zero: bool
-    ) -> int:
-        """Plan every cell; exit code 0 where all of them fit and meet their limits."""
-        from xe_sizer.result.studies import SweepResult
-        from xe_sizer.studies.sweep import INTERRUPTED, Cell, cell_of, combinations, sweep
+    def run(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> int:
+        """Plan every cell and write the answers."""
+        from xe_sizer.studies.sweep import sweep
 
-        jobs, grid = _jobs(self.jobs), grid_of(self.grid)
-        _known(grid, registry)
+        jobs = _jobs(self.jobs)
+        cells = self._cells(flags, objective, how)
+        resume = Path(self.resume) if self.resume else None
+        with Progress() as progress:
+            rows = sweep(cells, jobs, self.scheduler, resume, progress.plans)
+        objectives = ", ".join(dict.fromkeys(cell.objective for cell in cells))
+        return how.write(
+            SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objectives, rows=rows)
+        )
+
+    def _cells(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> list[Cell]:
+        """Every file with every combination of the grid. Raises InputError with the problems of all of them."""
+        from xe_sizer.studies.sweep import cell_of, combinations
+
+        grid = grid_of(self.grid)
+        _known(grid, how.registry)
         cells: list[Cell] = []
         problems: list[Problem] = []
-        for file in self.files or [""]:
+        for file in self.files or ("",):
             for values in combinations(grid):
                 changed = flags_with(flags, {OPTIONS[name]: value for name, value in values})
                 try:
-                    given = given_scenario(Path(file) if file else None, changed, os.environ, registry)
+                    given = how.given(TRAINING, file or None, changed)
                 except InputError as error:
                     problems += error.problems
                     continue
-                cells.append(cell_of(given, values, registry.user_folders, objective_of(objective, given)))
+                cells.append(cell_of(given, values, how.registry.user_folders, objective_of(objective, given)))
         if problems:
             raise InputError(list(dict.fromkeys(problems)))
-        with Progress() as progress:
-            rows = sweep(cells, jobs, self.scheduler, Path(self.resume) if self.resume else None, progress.plans)
-        objectives = ", ".join(dict.fromkeys(cell.objective for cell in cells))
-        result = SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objectives, rows=rows)
-        target.write(render_sweep(result, target.format, target.options()))
-        if any(row.reason == INTERRUPTED for row in rows):
-            return EXIT_INTERRUPTED
-        return gate(all(row.ok for row in rows), exit_zero)
+        return cells
 
 
 def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:

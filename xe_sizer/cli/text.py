@@ -11,6 +11,9 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+HELP_ON_FORMATS = "<formats>"
+"""Stands for the help of `--format`: which formats there are is looked up when somebody asks."""
+
 
 def as_text(parameter: Any) -> Any:
     """Make `parameter` (an option or argument of typer) pass on text, flags and lists without conversion."""
@@ -55,3 +58,16 @@ class TextGroup(_AsText, TyperGroup):
 
 class TextCommand(_AsText, TyperCommand):
     """A command with its options and arguments as text."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            if getattr(parameter, "help", None) == HELP_ON_FORMATS:
+                vars(parameter)["help"] = _formats()
+        super().format_help(ctx, formatter)
+
+
+def _formats() -> str:
+    from xe_sizer.report.registry import DEFAULT, format_names, known_endings
+
+    endings = ", ".join(known_endings())
+    return f"{', '.join(format_names())}. Default: by the ending of FILE ({endings}), else {DEFAULT}."

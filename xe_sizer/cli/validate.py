@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from xe_sizer.cli.failures import print_problems
-from xe_sizer.cli.options import ColorOption, ExitZeroOption, FileOption, format_option
-from xe_sizer.cli.output import check_choice, known_format, output_from
+from xe_sizer.cli.invocation import Invocation, answering
+from xe_sizer.cli.output import check_choice
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.records import SHIPPED, Record, read_all
-from xe_sizer.report.accuracy import FORMATS, render_accuracy
+from xe_sizer.report.options import Options
 from xe_sizer.result.accuracy import QUANTITIES
 
 app = typer.Typer(add_completion=False)
@@ -23,43 +23,33 @@ _HELP = """Predict measured runs and show how far off the predictions are.
 A record leaves out what its source did not state; the stack's defaults fill the gap, and the report says so.
 Without FILE the records that ship with xe-sizer are predicted.
 """
-DEFAULT_WORST = 10
+FilesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
+]
+OnlyOption = Annotated[str | None, typer.Option("--only", metavar="|".join(QUANTITIES), help="Only this quantity.")]
+WorstOption = Annotated[
+    str | None, typer.Option("--worst", metavar="N", help=f"Records with the largest errors ({Options.worst}).")
+]
 
 
 @app.command("validate", cls=TextCommand, help=_HELP)
+@answering(without=("profiles", "explain"))
 def validate_command(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
-    ] = None,
-    format_: Annotated[str | None, format_option(FORMATS)] = None,
-    output: FileOption = None,
-    color: ColorOption = "auto",
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="|".join(QUANTITIES), help="Only this quantity.")
-    ] = None,
-    worst: Annotated[
-        str | None, typer.Option("--worst", metavar="N", help=f"Records with the largest errors ({DEFAULT_WORST}).")
-    ] = None,
-    exit_zero: ExitZeroOption = False,
+    *, files: FilesArgument = None, only: OnlyOption = None, worst: WorstOption = None, how: Invocation
 ) -> int:
-    target = output_from(format_, output, color)
-    known_format(target.format, FORMATS)
-    if only is not None:
-        check_choice("--only", only, QUANTITIES)
+    quantities = QUANTITIES if only is None else (check_choice("--only", only, QUANTITIES),)
     shown = _count(worst)
     records = read_and_note(files or [str(SHIPPED)])
 
     from xe_sizer.evidence.validate import validate
 
-    accuracy = validate(records, QUANTITIES if only is None else (only,))
-    target.write(render_accuracy(accuracy, target.format, target.options(), shown))
-    return EXIT_OK
+    return how.write(validate(records, quantities), worst=shown)
 
 
 def _count(text: str | None) -> int:
     if text is None:
-        return DEFAULT_WORST
+        return Options.worst
     if not text.strip().isdecimal():
         raise InputError(Problem(f"'{text}' is not a number of records", Location("--worst"), "for example --worst 20"))
     return int(text)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from xe_sizer.report.document import Block, Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
 from xe_sizer.report.names import component_name, monitor_name
-from xe_sizer.result.common import TimeComponent
-from xe_sizer.result.serving import Answer
+from xe_sizer.result.common import Sized, TimeComponent
 from xe_sizer.result.training import Result
 
 
@@ -27,7 +26,7 @@ def _memory(result: Result) -> Iterator[Table]:
         yield _instruments(result)
 
 
-def ledger(result: Answer) -> Table:
+def ledger(result: Sized) -> Table:
     """Every part of the memory with its formula and where that comes from."""
     memory = result.memory
     rows = tuple(
@@ -114,7 +113,7 @@ def _data(result: Result) -> Iterator[Table]:
     yield Table("How the data adds up", (Column("quantity"), Column("value", True), Column("meaning")), rows)
 
 
-def sources(result: Answer) -> Iterator[Table]:
+def sources(result: Sized) -> Iterator[Table]:
     """Profiles and laws that the answer rests on."""
     rows = tuple((clean(source.name), clean(source.source)) for source in result.sources)
     yield Table("Sources", (Column("figure"), Column("source")), rows)

@@ -11,7 +11,8 @@ EXPLAINABLE = ("memory", "time", "data", "sources")
 class Options:
     """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
 
-    `file` is the scenario file a report is about; annotations and test cases name it.
+    `file` is the scenario file a report is about; annotations and test cases name it. `worst` is how many of the
+    largest errors are shown.
     """
 
     color: bool = False
@@ -19,3 +20,4 @@ class Options:
     encoding: str = "utf-8"
     explain: tuple[str, ...] = ()
     file: str | None = None
+    worst: int = 10

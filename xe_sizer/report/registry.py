@@ -1,63 +1,91 @@
 """Formats by name. A format is one module in `xe_sizer.report.formats`, named as on the command line.
 
-Each has `render(result, options) -> str`; one that can also report on many scenarios has
-`render_batch(batch, options) -> str`. Modules are imported when asked for: most runs need one.
+Each says what it lays out of an answer (`SHOWS`), which endings of files mean it (`ENDINGS`), and how (`render`). So
+every format takes every answer. Modules are imported when asked for: most runs need one.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats
 
 if TYPE_CHECKING:
-    from xe_sizer.report.batch import Batch
     from xe_sizer.report.options import Options
-    from xe_sizer.result.serving import Answer
+    from xe_sizer.result.common import Answer
+
+Shows = Literal["answer", "document", "rows", "findings"]
+DEFAULT = "table"
+
+
+class Format(msgspec.Struct, frozen=True):
+    """How an answer may look.
+
+    shows : the answer itself, or what its reporter makes of it: a document, rows or findings
+    render : lays that out, with its line end
+    """
+
+    name: str
+    shows: Shows
+    endings: tuple[str, ...]
+    render: Callable[[Any, Options], str]
+
+    @property
+    def details(self) -> bool:
+        """Whether it shows more than verdicts."""
+        return self.shows != "findings"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it shows everything that the answer has."""
+        return self.shows == "answer"
 
 
 def format_names() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
 
 
-def batch_format_names() -> tuple[str, ...]:
-    """Formats that can report on many scenarios; imports all of them."""
-    return tuple(name for name in format_names() if hasattr(_module(name), "render_batch"))
-
-
-def render(result: Answer, name: str, options: Options) -> str:
-    """`result` in the format `name`, with its line end. Raises InputError if there is no such format."""
-    text: str = known_format(name).render(result, options)
-    return text
-
-
-def render_batch(batch: Batch, name: str, options: Options) -> str:
-    """`batch` in the format `name`. Raises InputError if that format cannot report on many scenarios."""
-    text: str = known_batch_format(name).render_batch(batch, options)
-    return text
-
-
-def known_format(name: str) -> ModuleType:
+def known_format(name: str) -> Format:
+    """Raises InputError if there is no such format."""
     names = format_names()
-    if name in names:
-        return _module(name)
-    raise _unknown(name, names)
+    if name not in names:
+        hint = did_you_mean(name, names) or f"one of {', '.join(names)}"
+        raise InputError(Problem(f"there is no format '{name}'", Location("--format"), hint))
+    return _format(name)
 
 
-def known_batch_format(name: str) -> ModuleType:
-    if name in format_names() and hasattr(_module(name), "render_batch"):
-        return _module(name)
-    raise _unknown(name, batch_format_names())
+def format_of_ending(ending: str) -> Format:
+    """The format that the ending of a file means, with its dot. Raises InputError if none does."""
+    found = next((each for each in _formats() if ending.lower() in each.endings), None)
+    if found is None:
+        hint = f"known are {', '.join(known_endings())}; or name one with --format"
+        raise InputError(Problem(f"no format has the ending '{ending}'", Location("--output"), hint))
+    return found
 
 
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{formats.__name__}.{name}")
+def known_endings() -> list[str]:
+    return sorted(ending for each in _formats() for ending in each.endings)
 
 
-def _unknown(name: str, names: tuple[str, ...]) -> InputError:
-    hint = did_you_mean(name, names) or f"one of {', '.join(names)}"
-    return InputError(Problem(f"there is no format '{name}' here", Location("--format"), hint))
+def render(answer: Answer, format_: Format, options: Options) -> str:
+    """The answer in the format, with its line end."""
+    if format_.shows == "answer":
+        return format_.render(answer, options)
+    from xe_sizer.report.answers import reporter
+
+    return format_.render(getattr(reporter(answer.question), format_.shows)(answer, options), options)
+
+
+def _formats() -> Iterator[Format]:
+    return map(_format, format_names())
+
+
+def _format(name: str) -> Format:
+    module = importlib.import_module(f"{formats.__name__}.{name}")
+    return Format(name, module.SHOWS, module.ENDINGS, module.render)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xe_sizer.report.format import amount, clean, duration, gib, number, plural
-from xe_sizer.report.names import profile_name
-from xe_sizer.report.phrases import missed_text
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, gib, number, plural
+from xe_sizer.report.verdict import gpu_memory_missing, missed_text, profile_name
 from xe_sizer.result.serving import LatencyAt, ServeResult, Span
 from xe_sizer.units import BARE_SERVER
 
+YES = "SERVES"
 UNBOUNDED = "unbounded"
 
 
@@ -104,3 +104,13 @@ def _close(result: ServeResult) -> Iterator[str]:
 def _widest(span: Span) -> float:
     """High over expected [-]."""
     return span.high / span.expected if span.high is not None and span.expected else 1.0
+
+
+def pace(result: ServeResult) -> tuple[str, float | None, str]:
+    """A token of an answer."""
+    tpot_s = result.latency.tpot_s.expected
+    return "tpot_s", tpot_s, NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} a token"
+
+
+def missing_memory(result: ServeResult) -> str:
+    return gpu_memory_missing(result.memory) or "no layout fits"

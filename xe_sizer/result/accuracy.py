@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import ClassVar
 
-SCHEMA_VERSION = 1
+from xe_sizer.result.common import SCHEMA_VERSION, Answer, Struct
+
 QUANTITIES = ("step_time", "ttft", "tpot", "throughput", "peak_memory", "oom")
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+class Prediction(Struct, frozen=True, kw_only=True):
     """One quantity of one record. Times in seconds, memory in bytes, `oom` true or false.
 
     `ratio` is predicted / measured; `low` and `high` are the predicted range, None where there is none.
@@ -31,14 +32,14 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         return next((group.removeprefix("source:") for group in self.groups if group.startswith("source:")), "")
 
 
-class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+class Skipped(Struct, frozen=True, kw_only=True):
     """A record, or one quantity of it, that has no prediction, and why."""
 
     id: str
     reason: str
 
 
-class Confusion(msgspec.Struct, frozen=True, kw_only=True):
+class Confusion(Struct, frozen=True, kw_only=True):
     """Out-of-memory verdicts: `false_fit` is predicted to fit but did not, `false_oom` the other way round."""
 
     true_fit: int = 0
@@ -47,7 +48,7 @@ class Confusion(msgspec.Struct, frozen=True, kw_only=True):
     false_oom: int = 0
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class Summary(Struct, frozen=True, kw_only=True):
     """One quantity in one group.
 
     The error of a record is predicted / measured - 1: `median_abs_error` and `p90_abs_error` are quantiles of
@@ -65,10 +66,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     oom: Confusion | None = None
 
 
-class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
+class Accuracy(Answer, frozen=True, kw_only=True):
     """Everything that `validate` reports."""
+
+    question: ClassVar[str] = "validate"
 
     schema_version: int = SCHEMA_VERSION
     records: tuple[Prediction, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     summary: tuple[Summary, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Predictions are shown, not judged."""
+        return True

@@ -5,15 +5,34 @@ Field names are the contract: add, never rename, within schema version 1.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
+
+from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK
 
 SCHEMA_VERSION = 1
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all parts of a result."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Base of what a command answers; `question` names the module of `xe_sizer.report.answers` that reports it."""
+
+    question: ClassVar[str]
+
+    schema_version: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is a yes."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_OK if self.ok else EXIT_DOES_NOT_FIT
 
 
 class Range(Struct, frozen=True):
@@ -110,6 +129,31 @@ class Source(Struct, frozen=True):
 
     name: str
     source: str
+
+
+class Sized(Protocol):
+    """What answers about one scenario share, whatever it asks."""
+
+    question: ClassVar[str]
+
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def scenario(self) -> dict[str, Any]: ...
+    @property
+    def verdict(self) -> Verdict: ...
+    @property
+    def gpus(self) -> Gpus: ...
+    @property
+    def layout(self) -> msgspec.Struct: ...
+    @property
+    def memory(self) -> Ledger: ...
+    @property
+    def advice(self) -> tuple[Advice, ...]: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+    @property
+    def sources(self) -> tuple[Source, ...]: ...
 
 
 R = TypeVar("R", bound=Struct)

@@ -7,10 +7,9 @@ is null.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from xe_sizer.result.common import Advice, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
-from xe_sizer.result.training import Result
+from xe_sizer.result.common import Advice, Answer, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
 
 OVERLOADED = "overloaded"
 """Code of the reason that says so."""
@@ -168,8 +167,9 @@ class ParetoPoint(Struct, frozen=True):
     ttft_s: float | None
 
 
-class ServeResult(Struct, frozen=True):
-    schema_version: int
+class ServeResult(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "serve"
+
     tool_version: str
     scenario: dict[str, Any]
     verdict: Verdict
@@ -189,6 +189,6 @@ class ServeResult(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
 
-
-Answer = Result | ServeResult
-"""What one scenario comes to, whatever it asks."""
+    @property
+    def ok(self) -> bool:
+        return self.verdict.ok

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from xe_sizer.result.common import LeftOut, Range, Verdict
+from xe_sizer.errors import EXIT_INTERRUPTED
+from xe_sizer.result.common import Answer, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Result
 
 OBJECTIVES = ("cost", "time", "gpus", "energy")
+INTERRUPTED = "interrupted before its answer"
 
 
 class Rule(Struct, frozen=True):
@@ -71,8 +73,9 @@ class Answers(Struct, frozen=True):
     nearest: int | None = None
 
 
-class PlanResult(Struct, frozen=True):
-    schema_version: int
+class PlanResult(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "plan"
+
     tool_version: str
     scenario: dict[str, Any]
     objective: str
@@ -83,6 +86,14 @@ class PlanResult(Struct, frozen=True):
     command: str
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict.ok
+
+    @property
+    def exit_code(self) -> int:
+        return super().exit_code if self.search.complete else EXIT_INTERRUPTED
 
 
 class Alternative(Struct, frozen=True):
@@ -99,10 +110,15 @@ class Difference(Struct, frozen=True):
     total_s: tuple[float, ...]
 
 
-class Comparison(Struct, frozen=True):
-    schema_version: int
+class Comparison(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "compare"
+
     alternatives: tuple[Alternative, ...]
     differences: tuple[Difference, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(one.result.ok for one in self.alternatives)
 
 
 class Outcome(Struct, frozen=True):
@@ -135,11 +151,16 @@ class Factor(Struct, frozen=True):
     effects: tuple[Effect, ...]
 
 
-class Sensitivity(Struct, frozen=True):
-    schema_version: int
+class Sensitivity(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "sensitivity"
+
     scenario: dict[str, Any]
     base: Outcome
     factors: tuple[Factor, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.base.fits
 
 
 class ScalingPoint(Struct, frozen=True):
@@ -155,13 +176,18 @@ class ScalingPoint(Struct, frozen=True):
     lost: str
 
 
-class Scaling(Struct, frozen=True):
+class Scaling(Answer, frozen=True, kw_only=True):
     """Strong scaling keeps the global batch, weak scaling grows it with the GPUs."""
 
-    schema_version: int
+    question: ClassVar[str] = "scaling"
+
     scenario: dict[str, Any]
     kind: str
     points: tuple[ScalingPoint, ...]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.points)
 
 
 class SweepRow(Struct, frozen=True):
@@ -174,8 +200,17 @@ class SweepRow(Struct, frozen=True):
     candidate: Candidate | None = None
 
 
-class SweepResult(Struct, frozen=True):
-    schema_version: int
+class SweepResult(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "sweep"
+
     tool_version: str
     objective: str
     rows: tuple[SweepRow, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_INTERRUPTED if any(row.reason == INTERRUPTED for row in self.rows) else super().exit_code

@@ -6,9 +6,9 @@ Field names are the contract: add, never rename, within schema version 1. Compon
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from xe_sizer.result.common import Advice, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.common import Advice, Answer, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
 
 
 class Layout(Struct, frozen=True):
@@ -119,8 +119,9 @@ class Cost(Struct, frozen=True):
     price: Price | None
 
 
-class Result(Struct, frozen=True):
-    schema_version: int
+class Result(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "estimate"
+
     tool_version: str
     scenario: dict[str, Any]
     verdict: Verdict
@@ -133,3 +134,7 @@ class Result(Struct, frozen=True):
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict.ok

@@ -17,11 +17,10 @@ from msgspec.structs import replace
 from xe_sizer import __version__
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.studies import SweepRow
+from xe_sizer.result.studies import INTERRUPTED, SweepRow
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.studies.plan import plan
 
-INTERRUPTED = "interrupted before its answer"
 ENDINGS = (".yaml", ".json")
 Told = Callable[[int, int], None]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from xe_sizer.report.answer import document
-from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table
 from xe_sizer.report.options import Options
-from xe_sizer.result.serving import Answer
 
+SHOWS = "document"
+ENDINGS = (".html", ".htm")
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1c20; --soft: #5d6470; --line: #d8dce3; --page: #fff;
   --bar: #2f6fb5; --yes: #17753a; --caution: #8a5a00; --no: #b3261e; --code: #f2f4f7; }
@@ -38,15 +37,7 @@ pre { background: var(--code); padding: .5rem .8rem; overflow-x: auto; }
 """
 
 
-def render(result: Answer, options: Options) -> str:
-    return render_document(document(result, options), options)
-
-
-def render_batch(batch: Batch, options: Options) -> str:
-    return render_document(batch_document(batch), options)
-
-
-def render_document(content: Document, options: Options) -> str:
+def render(content: Document, options: Options) -> str:
     remarks = _list(content.remarks) if content.remarks else ""
     body = "\n".join(_block(block) for block in content.blocks)
     return f"""<!DOCTYPE html>

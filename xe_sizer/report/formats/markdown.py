@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from xe_sizer.report.answer import document
 from xe_sizer.report.bars import bar_text
-from xe_sizer.report.batch import Batch, batch_document
 from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
 from xe_sizer.report.options import Options
-from xe_sizer.result.serving import Answer
 
+SHOWS = "document"
+ENDINGS = (".md", ".markdown")
 MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
 _CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"
 _LONG_TABLE = 12
@@ -19,15 +18,7 @@ _SIGNS: dict[Tone, str] = {"yes": "✅", "caution": "⚠️", "no": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
 
-def render(result: Answer, options: Options) -> str:
-    return render_document(document(result, options), options)
-
-
-def render_batch(batch: Batch, options: Options) -> str:
-    return render_document(batch_document(batch), options)
-
-
-def render_document(content: Document, options: Options) -> str:
+def render(content: Document, options: Options) -> str:
     parts = [f"### {_SIGNS[content.tone]} {content.verdict}\n\n{_escape(content.headline)}\n"]
     if content.remarks:
         parts.append("".join(f"- {_escape(remark)}\n" for remark in content.remarks))

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterator
 
 from xe_sizer.report.document import Column, Document, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, plural
-from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
-from xe_sizer.report.plan import layout_words, render_document, safe
+from xe_sizer.report.plan_words import hardware_words, layout_words
 from xe_sizer.result.studies import SweepResult, SweepRow
 
+ANSWER = SweepResult
 FIGURES = (
     "gpu", "server", "gpus", "step_s", "gpu_hours", "price", "currency", "energy_kwh", "peak_bytes", "headroom_bytes",
     "command",
 )  # fmt: skip
 
 
-def render_sweep(result: SweepResult, name: str, options: Options) -> str:
-    """The sweep as table, markdown, html, JSON or CSV."""
-    if name == "json":
-        return pretty(result)
-    if name == "csv":
-        return _csv(result)
-    return render_document(_document(result), name, options)
-
-
 def _keys(result: SweepResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for row in result.rows for key in row.values))
 
 
-def _document(result: SweepResult) -> Document:
+def document(result: SweepResult, options: Options) -> Document:
     keys = _keys(result)
     files = len({row.scenario for row in result.rows}) > 1
     columns = (
@@ -68,15 +59,39 @@ def _figures(row: SweepRow) -> tuple[str, ...]:
     return (verdict, *figures, layout_words(one.layout))
 
 
-def _csv(result: SweepResult) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+def rows(result: SweepResult, options: Options) -> Iterator[tuple[object, ...]]:
+    """One line a question: the figures of its chosen plan, or why there is none."""
     keys = _keys(result)
-    writer.writerow(["scenario", *keys, "ok", "reason", "total_s", *FIGURES])
+    yield "scenario", *keys, "ok", "reason", "total_s", *FIGURES
     for row in result.rows:
         one = row.candidate
         figures = [getattr(one, name) for name in FIGURES] if one else [None] * len(FIGURES)
         total = one.total_s.expected if one else None
-        cells = [row.scenario, *(row.values.get(key) for key in keys), row.ok, row.reason, total, *figures]
-        writer.writerow([safe(cell) for cell in cells])
-    return stream.getvalue()
+        yield row.scenario, *(row.values.get(key) for key in keys), row.ok, row.reason, total, *figures
+
+
+def findings(result: SweepResult, options: Options) -> Iterator[Finding]:
+    """Each question with its chosen plan."""
+    for row in result.rows:
+        asked = ", ".join(f"{key}={value}" for key, value in row.values.items())
+        name = " ".join(part for part in (row.scenario, asked) if part) or "plan"
+        yield Finding(name, (_case(row),), (_remark(row, name),))
+
+
+def _case(row: SweepRow) -> Case:
+    said = _plan_words(row)
+    return Case("plan", output=said) if row.ok else Case("plan", "failed", "no-plan", row.reason, output=said)
+
+
+def _remark(row: SweepRow, name: str) -> Remark:
+    title = "meets its limits" if row.ok else "misses its limits" if row.candidate else "no plan"
+    lines = (f"{name}: {_plan_words(row)}", *([row.reason] if row.candidate and row.reason else []))
+    return Remark("notice" if row.ok else "error", f"{TOOL}: {title}", "\n".join(lines), row.scenario or None)
+
+
+def _plan_words(row: SweepRow) -> str:
+    """The chosen plan in a line, or why there is none."""
+    one = row.candidate
+    if one is None:
+        return row.reason
+    return f"{hardware_words(one)}, {duration(one.total_s.expected)}, {layout_words(one.layout)}"

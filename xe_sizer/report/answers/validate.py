@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
-from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
 from xe_sizer.report.scatter import scatter
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
 
-FORMATS = ("table", "json", "csv", "markdown")
+ANSWER = Accuracy
 TITLES = {
     "step_time": "Time of a step",
     "ttft": "Time to the first token",
@@ -23,30 +21,13 @@ TITLES = {
     "throughput": "Throughput of inference",
     "peak_memory": "Peak memory",
 }
+WRONG = {"oom": "Wrong verdicts"}
 SHOWN_GROUPS = ("all", "stack", "job", "gpu", "metric")
 IDS_SHOWN = 3
-# What a spreadsheet would run as a formula.
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed")
 
 
-def render_accuracy(accuracy: Accuracy, name: str, options: Options, worst: int) -> str:
-    """The comparison in one of FORMATS; prose formats show the `worst` records with the largest errors."""
-    if name == "json":
-        return pretty(accuracy)
-    if name == "csv":
-        return _csv(accuracy)
-    content = accuracy_document(accuracy, worst)
-    if name == "markdown":
-        from xe_sizer.report.formats import markdown
-
-        return markdown.render_document(content, options)
-    from xe_sizer.report.formats import table
-
-    return table.render_document(content, options)
-
-
-def accuracy_document(accuracy: Accuracy, worst: int) -> Document:
+def document(accuracy: Accuracy, options: Options) -> Document:
     """Errors by group, verdicts on memory, the worst records, and what was skipped."""
     blocks: list[Block] = [
         _errors(title, [s for s in accuracy.summary if s.quantity == quantity])
@@ -57,8 +38,8 @@ def accuracy_document(accuracy: Accuracy, worst: int) -> Document:
     verdicts = [s for s in accuracy.summary if s.oom is not None]
     if verdicts:
         blocks.append(_verdicts(verdicts))
-    if worst:
-        blocks += [table for quantity in QUANTITIES if (table := _worst(accuracy, quantity, worst))]
+    if options.worst:
+        blocks += [table for quantity in QUANTITIES if (table := _worst(accuracy, quantity, options.worst))]
     if accuracy.skipped:
         blocks.append(_skipped(accuracy.skipped))
     return Document("VALIDATED", True, _headline(accuracy), (), tuple(blocks))
@@ -163,8 +144,7 @@ def _worst(accuracy: Accuracy, quantity: str, count: int) -> Table | None:
         )
         for p in ranked
     )
-    titles = {**TITLES, "oom": "Wrong verdicts"}
-    return Table(f"Largest errors: {titles[quantity].lower()}", (*columns, Column("assumed")), rows)
+    return Table(f"Largest errors: {(TITLES | WRONG)[quantity].lower()}", (*columns, Column("assumed")), rows)
 
 
 def _verdict_word(oom: float | bool) -> str:
@@ -196,26 +176,37 @@ def _skipped(skipped: Sequence[Skipped]) -> Table:
     return Table("Skipped", (Column("records", True), Column("reason"), Column("which")), tuple(rows))
 
 
-def _csv(accuracy: Accuracy) -> str:
+def rows(accuracy: Accuracy, options: Options) -> Iterator[tuple[object, ...]]:
     """One row a prediction; skipped records have their reason in place of figures."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for prediction in accuracy.records:
-        values = (getattr(prediction, name) for name in _COLUMNS[1:-1])
-        assumed = _safe("; ".join(prediction.assumed))
-        writer.writerow([_safe(prediction.id), *map(_cell, values), assumed])
+    yield _COLUMNS
+    for one in accuracy.records:
+        yield one.id, *(getattr(one, name) for name in _COLUMNS[1:-1]), "; ".join(one.assumed)
     for skipped in accuracy.skipped:
-        writer.writerow([_safe(skipped.id), "skipped", *[""] * (len(_COLUMNS) - 3), _safe(skipped.reason)])
-    return out.getvalue()
+        yield skipped.id, "skipped", *[None] * (len(_COLUMNS) - 3), skipped.reason
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def findings(accuracy: Accuracy, options: Options) -> Iterator[Finding]:
+    """Each prediction, and the errors of each quantity in a remark; nothing of it is judged."""
+    cases = [Case(f"{one.id}: {one.quantity}", output=_prediction_words(one)) for one in accuracy.records]
+    cases += [Case(skipped.id, "skipped", message=skipped.reason) for skipped in accuracy.skipped]
+    remarks = [Remark("notice", f"{TOOL}: validated", _headline(accuracy), options.file)]
+    remarks += [
+        Remark("notice", f"{TOOL}: {s.quantity}", f"{plural(s.n, 'record')}: {_error_words(s)}", options.file)
+        for s in accuracy.summary
+        if s.group == "all"
+    ]
+    yield Finding(options.file or "validation", tuple(cases), tuple(remarks))
 
 
-def _safe(text: str) -> str:
-    text = clean(text)
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+def _prediction_words(one: Prediction) -> str:
+    show = _FIGURES[one.quantity]
+    ratio = "" if one.ratio is None else f", ratio {number(one.ratio)}"
+    assumed = f"; assumed: {'; '.join(one.assumed)}" if one.assumed else ""
+    return f"measured {show(one.measured)}, predicted {show(one.predicted)}{ratio}{assumed}"
+
+
+def _error_words(summary: Summary) -> str:
+    if summary.oom is not None:
+        right, wrong = summary.oom.true_fit + summary.oom.true_oom, summary.oom.false_fit + summary.oom.false_oom
+        return f"{right} verdicts right, {wrong} wrong"
+    return f"median error {_percent(summary.median_abs_error)}, 90 % below {_percent(summary.p90_abs_error)}"

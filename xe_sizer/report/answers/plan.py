@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark, limit_case
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, duration_range, gib, number
-from xe_sizer.report.formats.json import pretty
 from xe_sizer.report.options import Options
+from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER, HOUR_S
 
-FORMATS = ("table", "json", "csv", "markdown", "html")
+ANSWER = PlanResult
 SHOWN = 12  # candidates of the table; JSON and CSV have all
 WORDS = {"cost": "cheapest", "time": "fastest", "gpus": "smallest", "energy": "least energy"}
 # Limits that no candidate can miss: the search keeps within them.
 SEARCHED_WITHIN = ("max_gpus", "min_headroom_gib")
 
 
-def render_plan(result: PlanResult, name: str, options: Options) -> str:
-    """The plan in one of FORMATS."""
-    if name == "json":
-        return pretty(result)
-    if name == "csv":
-        return candidates_csv(result.candidates)
-    return render_document(plan_document(result), name, options)
-
-
-def render_document(content: Document, name: str, options: Options) -> str:
-    """A document as table, markdown or html."""
-    if name == "markdown":
-        from xe_sizer.report.formats import markdown
-
-        return markdown.render_document(content, options)
-    if name == "html":
-        from xe_sizer.report.formats import html
-
-        return html.render_document(content, options)
-    from xe_sizer.report.formats import table
-
-    return table.render_document(content, options)
-
-
-def plan_document(result: PlanResult) -> Document:
+def document(result: PlanResult, options: Options) -> Document:
     """Verdict and chosen plan, the answers side by side, time against GPUs, the command of the chosen one."""
     blocks: list[Block] = []
     if result.candidates:
@@ -105,32 +79,6 @@ def _headline(result: PlanResult) -> str:
     limits = " that meets the limits" if result.verdict.limits and result.verdict.meets_limits else ""
     what = "the nearest to the limits" if not result.verdict.meets_limits else f"the {word}{limits}"
     return f"{job}: {what} is {hardware_words(chosen)}, {duration(chosen.total_s.expected)}; {searched}"
-
-
-def hardware_words(candidate: Candidate) -> str:
-    node = "" if candidate.server.startswith(BARE_SERVER) else f" ({candidate.nodes} x {clean(candidate.server)})"
-    return f"{candidate.gpus} x {clean(candidate.gpu)}{node}"
-
-
-def hardware_name(candidate: Candidate) -> str:
-    """The server, or the GPU where the server is a generic one."""
-    return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
-
-
-def layout_words(layout: Layout) -> str:
-    """A layout in a few words: sizes that are more than one, and what is not usual."""
-    pipeline = f"pp {layout.pp}" + (f" x {layout.vpp}" if layout.vpp > 1 else "")
-    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "cp", "ep") if getattr(layout, name) > 1]
-    sizes += [pipeline] if layout.pp > 1 else []
-    sizes += [f"dp {layout.dp}"] if layout.dp > 1 else []
-    sizes += (
-        [f"ZeRO {layout.zero}" + (f" over {layout.zero_group}" if layout.zero_group else "")] if layout.zero else []
-    )
-    sizes += [f"micro-batch {layout.micro_batch}"]
-    sizes += [f"{layout.recompute} recompute"] if layout.recompute != "none" else []
-    sizes += [f"{layout.offload} offloaded"] if layout.offload != "none" else []
-    sizes += [layout.schedule] if layout.schedule != "1f1b" else []
-    return ", ".join(sizes)
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
@@ -198,8 +146,7 @@ def _premises(scenario: Mapping[str, Any]) -> str:
 
 def _candidates(result: PlanResult) -> Table:
     """Those that nothing beats, by their time; marked where they miss a limit."""
-    best = [candidate for candidate in result.candidates if candidate.pareto]
-    best.sort(key=lambda candidate: candidate.total_s.expected)
+    best = _best(result)
     shown = [best[round(index)] for index in _spread(len(best), SHOWN)]
     columns = _columns(result)
     limited = any(limit.name not in SEARCHED_WITHIN for limit in result.verdict.limits)
@@ -213,6 +160,11 @@ def _candidates(result: PlanResult) -> Table:
     note = f"{more}no other plan needs as few GPUs and as little time, price and energy"
     last = (Column("limits"),) if limited else ()
     return Table("What nothing beats", (*columns, *last), rows, shares, note=note, bars="time")
+
+
+def _best(result: PlanResult) -> list[Candidate]:
+    best = [candidate for candidate in result.candidates if candidate.pareto]
+    return sorted(best, key=lambda candidate: candidate.total_s.expected)
 
 
 def _spread(size: int, most: int) -> Iterator[float]:
@@ -237,22 +189,51 @@ def _rules(result: PlanResult) -> Table:
     return Table("What the rules removed", columns, rows, note=note)
 
 
-def candidates_csv(candidates: Sequence[Candidate]) -> str:
+def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a candidate, SI units in the column names."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     sizes = Layout.__struct_fields__
     names = [name for name in Candidate.__struct_fields__ if name not in ("layout", "total_s", "command")]
-    writer.writerow([*names, "total_low_s", "total_s", "total_high_s", *sizes, "command"])
-    for one in candidates:
-        values = [getattr(one, name) for name in names]
-        span = [one.total_s.low, one.total_s.expected, one.total_s.high]
-        writer.writerow([*map(safe, values), *span, *(getattr(one.layout, size) for size in sizes), one.command])
-    return stream.getvalue()
+    yield *names, "total_low_s", "total_s", "total_high_s", *sizes, "command"
+    for one in result.candidates:
+        span = (one.total_s.low, one.total_s.expected, one.total_s.high)
+        layout = (getattr(one.layout, size) for size in sizes)
+        yield *(getattr(one, name) for name in names), *span, *layout, one.command
 
 
-def safe(value: object) -> object:
-    """Text that a spreadsheet would run as a formula is quoted."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+def findings(result: PlanResult, options: Options) -> Iterator[Finding]:
+    """The plan, then each candidate that nothing beats; one that misses a limit is no failure of the plan."""
+    job, best = job_words(result.scenario), _best(result)
+    cases = (*_plan_cases(result), *map(_candidate_case, best))
+    remarks = [_plan_remark(result, options.file)]
+    for candidate in best:
+        missed = "" if candidate.meets_limits else "; misses limits"
+        said = f"{_candidate_words(candidate)}{missed}"
+        remarks.append(Remark("notice", f"{TOOL}: candidate", said, options.file))
+    remarks += [Remark("warning", TOOL, f"{job}: {text}", options.file) for text in result.warnings]
+    yield Finding(options.file or job, cases, tuple(remarks))
+
+
+def _plan_cases(result: PlanResult) -> Iterator[Case]:
+    said = _headline(result)
+    if result.ok:
+        yield Case("plan", output=said)
+    else:
+        yield Case("plan", "failed", "no-plan", said, "\n".join(_reasons(result)), said)
+    yield from map(limit_case, result.verdict.limits)
+
+
+def _candidate_case(candidate: Candidate) -> Case:
+    name, said = hardware_words(candidate), _candidate_words(candidate)
+    return Case(name, output=said) if candidate.meets_limits else Case(name, "skipped", "", "misses limits", "", said)
+
+
+def _plan_remark(result: PlanResult, file: str | None) -> Remark:
+    caution = _caution(result)
+    message = "\n".join((_headline(result), *_reasons(result), *([caution] if caution else [])))
+    level: Level = "error" if not result.ok else "warning" if caution else "notice"
+    return Remark(level, f"{TOOL}: {_word(result).lower()}", message, file)
+
+
+def _candidate_words(candidate: Candidate) -> str:
+    figures = f"{duration(candidate.total_s.expected)}, {number(candidate.gpu_hours)} GPU-hours"
+    return f"{hardware_words(candidate)}: {figures}; {layout_words(candidate.layout)}"

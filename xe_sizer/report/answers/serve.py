@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from xe_sizer.report import serve_words
-from xe_sizer.report.content import (
+from xe_sizer.report.blocks import (
     framed,
     limits_table,
     memory_table,
@@ -17,6 +20,7 @@ from xe_sizer.report.content import (
 )
 from xe_sizer.report.document import Block, Column, Document, Table
 from xe_sizer.report.explain import formulas, ledger, sources
+from xe_sizer.report.findings import Finding, scenario_finding
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
 from xe_sizer.report.options import Options
 from xe_sizer.report.serve_fleet import fleet_blocks
@@ -25,7 +29,16 @@ from xe_sizer.result.common import Range
 from xe_sizer.result.serving import LatencyAt, ServeResult, Span
 from xe_sizer.units import rounded
 
+ANSWER = ServeResult
+WORDS = serve_words
 Row = tuple[str, str, str]
+NAMES = ("model", "gpu", "server")
+ASKED = (
+    "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "batch", "input_tokens",
+    "output_tokens", "percentile",
+)  # fmt: skip  # fmt: skip
+MEMORY = ("peak_bytes", "usable_bytes", "headroom_bytes")
+FIGURES = ("ttft_s", "tpot_s", "request_s")
 LATENCIES = (("first token", "ttft_s"), ("per token", "tpot_s"), ("whole request", "request_s"))
 TRAFFIC = {
     "input_tokens": "tokens of a prompt, in the mean",
@@ -42,7 +55,7 @@ TRAFFIC = {
 }
 
 
-def serve_document(result: ServeResult, options: Options) -> Document:
+def document(result: ServeResult, options: Options) -> Document:
     """The whole report on `result`; `options.explain` adds sections."""
     return framed(result, _blocks(result, options))
 
@@ -190,3 +203,43 @@ def _load(result: ServeResult) -> Table:
     rows.append(("inside a replica", number(result.replicas.running_requests), "requests, in the mean"))
     columns = (Column("quantity"), Column("value", True), Column("meaning"))
     return Table(f"How the load adds up: {serve_words.load_words(result)}", columns, tuple(rows))
+
+
+def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:
+    """One line of figures under their names."""
+    cells = dict(_cells(result))
+    yield tuple(cells)
+    yield tuple(cells.values())
+
+
+def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
+    scenario, serve = result.scenario, result.scenario.get("serve") or {}
+    names = scenario.get("names") or {}
+    yield from ((name, names.get(name) or scenario.get(name)) for name in NAMES)
+    yield from ((name, serve.get(name)) for name in ASKED)
+    yield from (("fits", result.verdict.fits), ("meets_limits", result.verdict.meets_limits))
+    yield from (("gpus", result.gpus.count), ("nodes", result.gpus.nodes))
+    yield from msgspec.structs.asdict(result.layout).items()
+    yield from ((name, getattr(result.memory, name)) for name in MEMORY)
+    yield from _latency_cells(result)
+    yield from msgspec.structs.asdict(result.throughput).items()
+    yield from ((f"kv_{name}", value) for name, value in msgspec.structs.asdict(result.kv_cache).items())
+    replicas = msgspec.structs.asdict(result.replicas)
+    yield "replicas", replicas["count"]
+    yield from ((name, replicas[name]) for name in ("spare", "utilisation", "max_requests_per_s", "running_requests"))
+    yield from msgspec.structs.asdict(result.cost).items()
+
+
+def _latency_cells(result: ServeResult) -> Iterator[tuple[str, float | None]]:
+    """Means with their ranges, then each percentile."""
+    for name in FIGURES:
+        span = getattr(result.latency, name)
+        stem = name.removesuffix("_s")
+        yield from ((f"{stem}_low_s", span.low), (name, span.expected), (f"{stem}_high_s", span.high))
+    for at in result.latency.percentiles:
+        for name in FIGURES:
+            yield f"{name.removesuffix('_s')}_p{at.percentile:g}_s", getattr(at, name)
+
+
+def findings(result: ServeResult, options: Options) -> Iterator[Finding]:
+    yield scenario_finding(result, options.file, options.file)

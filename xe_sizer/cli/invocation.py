@@ -1,0 +1,192 @@
+"""What commands share: from options to a scenario, and from its answer to a report and an exit code."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from xe_sizer.cli.options import (
+    ColorOption,
+    CommandKind,
+    ExitZeroOption,
+    ExplainOption,
+    FileOption,
+    FormatOption,
+    ProfilesOption,
+    ScenarioOption,
+    declared,
+    described,
+    scenario_options,
+)
+from xe_sizer.cli.output import Output, check_choice, output_from
+from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.source import parse_scalar
+from xe_sizer.report.options import EXPLAINABLE
+from xe_sizer.result.common import Answer
+from xe_sizer.scenario.read import (
+    OPTION_OF,
+    BadScenarioError,
+    Given,
+    read_scenario,
+    serves,
+    variable_name,
+)
+
+SHARED = {
+    "profiles": (ProfilesOption, None),
+    "format_": (FormatOption, None),
+    "output": (FileOption, None),
+    "color": (ColorOption, "auto"),
+    "explain": (ExplainOption, None),
+    "exit_zero": (ExitZeroOption, False),
+}
+"""Options of commands that answer: declaration and default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Invocation:
+    """How a command is asked to answer, checked before anything is priced. Raises InputError."""
+
+    target: Output
+    topics: tuple[str, ...]
+    registry: Registry
+    exit_zero: bool
+
+    @classmethod
+    def of(
+        cls,
+        format_: str | None,
+        output: str | None,
+        color: str,
+        profiles: Sequence[str] | None = None,
+        explain: Sequence[str] | None = None,
+        exit_zero: bool = False,
+    ) -> Invocation:
+        target = output_from(format_, output, color)
+        topics = tuple(check_choice("--explain", topic, EXPLAINABLE) for topic in explain or ())
+        return cls(target, topics, Registry(profile_folders(profiles, os.environ)), exit_zero)
+
+    def given(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Given:
+        """The scenario that a file (None: none) and flags describe; see `given_scenario`."""
+        return given_scenario(Path(file) if file else None, flags, os.environ, self.registry, asking)
+
+    def write(self, answer: Answer, about: str | None = None, **asked: Any) -> int:
+        """Report the answer; its exit code, 0 for a no that the caller does not mind.
+
+        about : the file that the report is about; asked : fields of `report.options.Options`
+        """
+        self.target.report(answer, explain=self.topics, file=about, **asked)
+        forgiven = self.exit_zero and answer.exit_code == EXIT_DOES_NOT_FIT
+        return EXIT_OK if forgiven else answer.exit_code
+
+
+def answering(asking: CommandKind | None = None, without: Sequence[str] = ("explain",)) -> Callable[..., Any]:
+    """Give `command(*, flags, how, ...)` its options.
+
+    asking : whose options `flags` gets, as text by dotted key; None: the command takes none
+    without : options of SHARED that the command does not have; `how` is the Invocation that the others describe
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        options = {option.parameter: option for option in scenario_options(asking)} if asking else {}
+        shared = [name for name in SHARED if name not in without]
+
+        @wraps(command)
+        def wrapped(**given: Any) -> int:
+            flags = {option.key: given.pop(parameter) for parameter, option in options.items()}
+            how = Invocation.of(**{name: given.pop(name) for name in shared})
+            return command(how=how, **({"flags": flags} if asking else {}), **given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        first, *rest = (parameter for parameter in own if parameter.name not in ("flags", "how"))
+        last = (_parameter(name, *SHARED[name]) for name in shared)
+        parameters = [first, *map(declared, options.values()), *rest, *last]
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapped
+
+    return decorate
+
+
+def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def given_scenario(
+    path: Path | None,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    registry: Registry,
+    asking: CommandKind | None,
+) -> Given:
+    """`read_scenario` with flags as text. asking : what the command asks; None: what the scenario itself does.
+
+    Raises
+    ------
+    InputError    with all problems of flags, file and variables, and, if there are any, with those that names,
+                  model and hardware add to them
+    """
+    if asking and path is None and not _anything(asking, flags, environment):
+        raise InputError(Problem(asking.nothing, hint=asking.hint))
+    values, problems = _values(flags)
+    try:
+        given = read_scenario(path, values, environment)
+    except BadScenarioError as error:
+        problems += error.problems
+        given = error.rest
+    except InputError as error:
+        raise InputError([*problems, *error.problems]) from None
+    if problems:
+        from xe_sizer.studies.problems import with_further_problems
+
+        rest = replace(given, unread=given.unread | (flags.keys() - values.keys()))
+        serving = serves(rest) if asking is None else asking.serving
+        raise InputError(with_further_problems(problems, rest, registry, serving))
+    return given
+
+
+def _anything(asking: CommandKind, flags: Mapping[str, object], environment: Mapping[str, str]) -> bool:
+    """Whether a flag or a variable of the command is given."""
+    flagged = any(value is not None for value in flags.values())
+    return flagged or any(variable_name(option) in environment for option in asking.options)
+
+
+def _values(flags: Mapping[str, object]) -> tuple[dict[str, object], list[Problem]]:
+    """Flags as values by dotted key, and what is wrong with the others."""
+    values: dict[str, object] = {}
+    problems: list[Problem] = []
+    for key, text in flags.items():
+        option = described(OPTION_OF[key], key)
+        try:
+            values[key] = _value(option, text)
+        except InputError as error:
+            place = Location(f"--{option.name}")
+            problems += [Problem(problem.message, place, problem.hint) for problem in error.problems]
+    return values, problems
+
+
+def _value(option: ScenarioOption, text: object) -> object:
+    if not isinstance(text, str) or option.kind in (str, tuple):
+        return text
+    if not text.strip():
+        raise InputError(Problem("needs a value"))
+    return parse_scalar(text.strip())
+
+
+def profile_folders(folders: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Folders of the user's own profiles: --profiles first, then XE_SIZER_PROFILES (separated as PATH is)."""
+    named = [(name, "--profiles") for name in folders or ()]
+    listed = environment.get("XE_SIZER_PROFILES", "").split(os.pathsep)
+    named += [(name, "XE_SIZER_PROFILES") for name in listed if name]
+    problems = [
+        Problem(f"'{name}' is not a folder", Location(place)) for name, place in named if not Path(name).is_dir()
+    ]
+    if problems:
+        raise InputError(problems)
+    return tuple(Path(name) for name, _ in named)

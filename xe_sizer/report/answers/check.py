@@ -1,0 +1,132 @@
+"""Many scenarios, each answered or refused: what `check` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xe_sizer.report.document import Block, Column, Document, Notes, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark, scenario_finding
+from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
+from xe_sizer.report.options import Options
+from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, verdict_word, words_of
+from xe_sizer.result.check import Checked, CheckProblem, CheckResult
+from xe_sizer.result.common import Sized
+from xe_sizer.result.serving import OVERLOADED
+
+ANSWER = CheckResult
+
+
+def document(check: CheckResult, options: Options) -> Document:
+    """Pass/fail table, what is wrong with each scenario that did not pass, and which passed narrowly."""
+    summary = check.summary
+    columns = (
+        Column("file"),
+        Column("verdict"),
+        Column("GPUs", True),
+        Column("GiB used", True),
+        Column("usable", True),
+        Column("time", True),
+        Column("note"),
+    )
+    rows = tuple(_row(one) for one in check.scenarios)
+    blocks: list[Block] = [Table("Scenarios", columns, rows)]
+    details = tuple(f"{clean(one.file)}: {_worst_reason(one)}" for one in check.scenarios if not one.ok)
+    if details:
+        blocks.append(Notes("What is wrong", details))
+    cautions = tuple(
+        f"{clean(one.file)}: {text}" for one in check.scenarios if one.result and (text := caution(one.result))
+    )
+    if cautions:
+        blocks.append(Notes("Tight", cautions))
+    narrow = sum(one.ok and is_tight(one.result) for one in check.scenarios)
+    tight = f" ({narrow} tight)" if narrow else ""
+    counts = f"{summary.passed} passed{tight}, {summary.failed} failed, {summary.invalid} with bad input"
+    headline_ = f"{plural(summary.total, 'scenario')}: {counts}"
+    return Document("PASS" if check.ok else "FAIL", check.ok, headline_, (), tuple(blocks))
+
+
+def _row(one: Checked) -> tuple[str, ...]:
+    result = one.result
+    if result is None:
+        return (clean(one.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, "")
+    return (
+        clean(one.file),
+        verdict_word(result),
+        str(result.gpus.count),
+        gib(result.memory.peak_bytes),
+        gib(result.memory.usable_bytes),
+        words_of(result).pace(result)[2],
+        _note(result),
+    )
+
+
+def _note(result: Sized) -> str:
+    """Why not, in a few words; else what became of the limits."""
+    if not result.verdict.fits:
+        return words_of(result).missing_memory(result)
+    if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
+        return "more load than it takes"
+    missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
+    if missed:
+        return f"misses {', '.join(missed)}"
+    judged = {limit.name for limit in result.verdict.limits}
+    unread = [name for name in result.scenario.get("limits", {}) if name not in judged]
+    if unread:
+        return f"not judged: {', '.join(map(clean, unread))}"
+    return "limits met" if judged else "no limits set"
+
+
+def _worst_reason(one: Checked) -> str:
+    """The first problem or reason; the estimator lists the gravest first."""
+    if one.result is None:
+        more = len(one.problems) - 1
+        first = clean(one.problems[0]) if one.problems else "cannot be read"
+        return f"{first} (and {plural(more, 'more problem')})" if more > 0 else first
+    reasons = one.result.verdict.reasons
+    return reason_text(reasons[0]) if reasons else headline(one.result)
+
+
+def rows(check: CheckResult, options: Options) -> Iterator[tuple[object, ...]]:
+    """One line a scenario file."""
+    lines = [_cells(one) for one in check.scenarios]
+    names = dict.fromkeys(name for line in lines for name in line)
+    yield tuple(names)
+    yield from (tuple(line.get(name) for name in names) for line in lines)
+
+
+def _cells(one: Checked) -> dict[str, object]:
+    cells: dict[str, object] = {"file": one.file, "ok": one.ok}
+    result: Sized | None = one.result
+    if result is None:
+        return cells | {"verdict": "BAD INPUT", "note": _worst_reason(one)}
+    pace, seconds, _ = words_of(result).pace(result)
+    return cells | {
+        "verdict": verdict_word(result),
+        "note": _note(result),
+        "fits": result.verdict.fits,
+        "meets_limits": result.verdict.meets_limits,
+        "gpus": result.gpus.count,
+        "nodes": result.gpus.nodes,
+        "peak_bytes": result.memory.peak_bytes,
+        "usable_bytes": result.memory.usable_bytes,
+        "headroom_bytes": result.memory.headroom_bytes,
+        pace: seconds,
+    }
+
+
+def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
+    """Each scenario file: its fit and limits, or what is wrong with it."""
+    for one in check.scenarios:
+        if one.result is None:
+            case = Case("input", "error", "bad-input", "\n".join(map(str, one.problems)))
+            yield Finding(one.file, (case,), tuple(_remark(problem, one.file) for problem in one.problems))
+        else:
+            yield scenario_finding(one.result, one.file, one.file)
+
+
+def _remark(problem: CheckProblem, file: str) -> Remark:
+    hint = f"\n{problem.hint}" if problem.hint else ""
+    title, message = f"{TOOL}: bad input", problem.message + hint
+    if problem.file is None:
+        return Remark("error", title, message, file)
+    return Remark("error", title, message, problem.file, problem.line, problem.column)

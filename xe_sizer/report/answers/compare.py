@@ -1,0 +1,113 @@
+"""Alternatives side by side: what `compare` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from msgspec.structs import asdict
+
+from xe_sizer.report.document import Block, Column, Document, Table
+from xe_sizer.report.estimate_words import hardware
+from xe_sizer.report.findings import Finding, scenario_finding
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, percent
+from xe_sizer.report.options import Options
+from xe_sizer.report.plan_words import layout_words
+from xe_sizer.report.verdict import job_words, profile_name, verdict_word
+from xe_sizer.result.studies import Alternative, Comparison
+from xe_sizer.result.training import Price, Result
+
+ANSWER = Comparison
+NAMES = ("model", "gpu", "server")
+
+
+def document(result: Comparison, options: Options) -> Document:
+    """One column an alternative; below it the parts of the time in which they differ most."""
+    results = [one.result for one in result.alternatives]
+    names = tuple(Column(clean(one.name), True) for one in result.alternatives)
+    rows = tuple((label, *map(value, results)) for label, value in _ROWS)
+    blocks: list[Block] = [Table("Side by side", (Column(""), *names), rows)]
+    parts = tuple(
+        (clean(part.name), *(duration(seconds) if seconds else NOT_A_NUMBER for seconds in part.total_s))
+        for part in result.differences
+    )
+    note = "time of the whole job; the parts that differ most come first"
+    blocks.append(Table("Where they differ", (Column("part"), *names), parts, note=note))
+    fitting = [one for one in result.alternatives if one.result.verdict.ok]
+    fastest = min(fitting, key=lambda one: one.result.time.total_s.expected, default=None)
+    words = f"{len(fitting)} of {len(results)} fit and meet their limits"
+    if fastest is not None and len(results) > 1:
+        words += f"; {clean(fastest.name)} is the fastest, {duration(fastest.result.time.total_s.expected)}"
+    return Document("COMPARED", len(fitting) == len(results), words, (), tuple(blocks))
+
+
+def _price(price: Price | None) -> str:
+    return f"{amount(price.expected)} {clean(price.currency)}" if price else NOT_A_NUMBER
+
+
+_Cell = Callable[[Result], str]
+_ROWS: tuple[tuple[str, _Cell], ...] = (
+    ("verdict", verdict_word),
+    ("job", lambda r: job_words(r.scenario)),
+    ("hardware", hardware),
+    ("stack", lambda r: clean(r.scenario.get("stack", ""))),
+    ("layout", lambda r: layout_words(r.layout)),
+    ("fewest GPUs that fit", lambda r: count(r.gpus.minimum_that_fits) if r.gpus.minimum_that_fits else "none found"),
+    ("GiB used", lambda r: gib(r.memory.peak_bytes)),
+    ("GiB usable", lambda r: gib(r.memory.usable_bytes)),
+    ("time per step", lambda r: duration(r.time.step_s.expected)),
+    ("total time", lambda r: duration(r.time.total_s.expected)),
+    ("GPU-hours", lambda r: number(r.cost.gpu_hours.expected)),
+    ("price", lambda r: _price(r.cost.price)),
+    ("energy", lambda r: f"{number(r.cost.energy_kwh)} kWh" if r.cost.energy_kwh else NOT_A_NUMBER),
+    ("tokens per second and GPU", lambda r: number(r.time.tokens_per_s_per_gpu)),
+    ("model FLOPs utilisation", lambda r: percent(r.time.mfu)),
+    ("bound by", lambda r: clean(r.time.bound)),
+)  # fmt: skip
+
+
+def rows(result: Comparison, options: Options) -> Iterator[tuple[object, ...]]:
+    """One line an alternative; then the time of each part in which they differ."""
+    lines = [_cells(place, one, result) for place, one in enumerate(result.alternatives)]
+    yield tuple(dict.fromkeys(name for line in lines for name in line))
+    yield from (tuple(line.values()) for line in lines)
+
+
+def _cells(place: int, one: Alternative, result: Comparison) -> dict[str, Any]:
+    answer, price = one.result, one.result.cost.price
+    span, memory, gpus = answer.time.total_s, answer.memory, answer.gpus
+    return {
+        "alternative": one.name,
+        "fits": answer.verdict.fits,
+        "meets_limits": answer.verdict.meets_limits,
+        "job": answer.scenario.get("job"),
+        **{name: profile_name(answer, name) for name in NAMES},
+        "stack": answer.scenario.get("stack"),
+        "gpus": gpus.count,
+        "nodes": gpus.nodes,
+        "minimum_that_fits": gpus.minimum_that_fits,
+        **asdict(answer.layout),
+        "peak_bytes": memory.peak_bytes,
+        "usable_bytes": memory.usable_bytes,
+        "step_s": answer.time.step_s.expected,
+        "total_low_s": span.low,
+        "total_s": span.expected,
+        "total_high_s": span.high,
+        "gpu_hours": answer.cost.gpu_hours.expected,
+        "price": price.expected if price else None,
+        "currency": price.currency if price else None,
+        "energy_kwh": answer.cost.energy_kwh,
+        "tokens_per_s_per_gpu": answer.time.tokens_per_s_per_gpu,
+        "mfu": answer.time.mfu,
+        "bound": answer.time.bound,
+        **{f"{part.name} total_s": part.total_s[place] for part in result.differences},
+    }
+
+
+def findings(result: Comparison, options: Options) -> Iterator[Finding]:
+    """The fit and the limits of each alternative."""
+    for one in result.alternatives:
+        found = scenario_finding(one.result, one.name, options.file)
+        remarks = (replace(remark, title=f"{remark.title}, {one.name}") for remark in found.remarks)
+        yield replace(found, remarks=tuple(remarks))

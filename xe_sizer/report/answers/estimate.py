@@ -1,0 +1,211 @@
+"""One training job: what `estimate` reports, in the order people ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from xe_sizer.report import estimate_words
+from xe_sizer.report.blocks import (
+    framed,
+    limits_table,
+    memory_table,
+    parts_table,
+    range_words,
+    remarks,
+    scenario_facts,
+    words,
+)
+from xe_sizer.report.document import Block, Column, Document, Fact, Table
+from xe_sizer.report.explain import explanations
+from xe_sizer.report.findings import Finding, scenario_finding
+from xe_sizer.report.format import (
+    amount,
+    clean,
+    count,
+    duration,
+    duration_range,
+    gib,
+    number,
+    percent,
+    value_range,
+    whole,
+)
+from xe_sizer.report.names import monitor_name
+from xe_sizer.report.options import Options
+from xe_sizer.result.training import Cost, Result
+
+ANSWER = Result
+WORDS = estimate_words
+WORST_LOSSES = 2
+UNITS = (
+    ("tokens_per_s_per_gpu", "tokens/s"),
+    ("samples_per_s", "samples/s"),
+    ("gpu_hours", "h"),
+    ("hours", "h"),
+    ("kwh", "kWh"),
+    ("gib", "GiB"),
+    ("bytes", "bytes"),
+    ("seconds", "s"),
+    ("_s", "s"),
+    ("share", "fraction"),
+    ("mfu", "fraction"),
+    ("hfu", "fraction"),
+    ("tokens", "tokens"),
+)
+PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "source", "origin"})
+
+
+def document(result: Result, options: Options) -> Document:
+    """The whole report on `result`; `options.explain` adds sections."""
+    return framed(result, _blocks(result, options))
+
+
+def _blocks(result: Result, options: Options) -> Iterator[Block]:
+    yield scenario_facts(result, _facts(result))
+    yield memory_table(result, _typical(result))
+    if result.memory.host_bytes:
+        yield host_table(result)
+    yield time_table(result)
+    if result.time.modules:
+        yield module_table(result)
+    yield totals_table(result)
+    if result.verdict.limits:
+        yield limits_table(result)
+    yield from explanations(result, options.explain)
+    yield from remarks(result)
+
+
+def _facts(result: Result) -> Iterator[Fact]:
+    if result.memory.trainable_parameters:
+        yield Fact("trainable parameters", count(result.memory.trainable_parameters), "")
+
+
+def _typical(result: Result) -> str:
+    """What the usual instruments show; a result saved by an older version does not have it."""
+    memory = result.memory
+    if not memory.device_bytes:
+        return ""
+    return (
+        f"Typical readings of a run: {gib(memory.allocated_bytes)} GiB allocated, "
+        f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in {monitor_name(result)}. "
+        f"The verdict uses the cautious peak, {gib(memory.peak_bytes)}."
+    )
+
+
+def host_table(result: Result) -> Table:
+    """Host memory that offloading takes in one node, against what the node has."""
+    needed, available = result.memory.host_bytes, result.memory.host_available_bytes
+    columns = (Column("offloading"), Column("GiB", True), Column("of available", True))
+    title = "Host memory of a node"
+    if not available:
+        unknown = ("available", "unknown", "")
+        note = "How much a node has is not known: the verdict leaves host memory out."
+        return Table(title, columns, (("needed", gib(needed), ""), unknown), totals=1, note=note)
+    share = needed / available
+    rows = (
+        ("needed", gib(needed), percent(share)),
+        ("available", gib(available), percent(1.0)),
+        ("headroom", gib(available - needed), percent(1.0 - share)),
+    )
+    return Table(title, columns, rows, shares=(share, None, None), totals=2)
+
+
+def time_table(result: Result) -> Table:
+    """An optimizer step by part."""
+    time = result.time
+    return parts_table(f"Time of a step (bound by {clean(time.bound)})", time.components, time.step_s.expected)
+
+
+def module_table(result: Result) -> Table:
+    modules = result.time.modules
+    rows = tuple((words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules)
+    return Table(
+        title="Time of a step by module",
+        columns=(Column("module"), Column("forward", True), Column("backward", True)),
+        rows=rows,
+        detail=True,
+    )
+
+
+def totals_table(result: Result) -> Table:
+    """Time, money, tokens and efficiency of the whole job, with ranges where there are any."""
+    time, data = result.time, result.data
+    rows = [
+        ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
+        ("steps", whole(time.steps), ""),
+        ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
+        *_cost_rows(result.cost),
+        ("samples", count(data.samples), ""),
+        ("real tokens", count(data.real_tokens), ""),
+        ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
+        ("tokens per second and GPU", number(time.tokens_per_s_per_gpu), ""),
+        ("samples per second", number(time.samples_per_s), ""),
+        ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
+        *_ideal_rows(result),
+    ]
+    span, note = range_words(time.evidence, time.calibrated)
+    columns = (Column("quantity"), Column("expected", True), Column(span))
+    return Table(title="Whole job", columns=columns, rows=tuple(rows), note=note)
+
+
+def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
+    """How near the step comes to the speed of light, and what keeps it from there."""
+    time = result.time
+    if time.ideal_step_s:
+        lost = ", ".join(f"{clean(loss.name)} {percent(loss.share)}" for loss in time.losses[:WORST_LOSSES])
+        yield "share of the ideal", percent(time.ideal_step_s / time.step_s.expected), f"lost: {lost}" if lost else ""
+
+
+def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
+    hours = cost.gpu_hours
+    yield "GPU-hours", number(hours.expected), value_range(hours.low, hours.high)
+    if cost.energy_kwh is not None:
+        yield "energy", f"{number(cost.energy_kwh)} kWh", ""
+    if cost.price is not None:
+        price = cost.price
+        span = value_range(price.low, price.high, amount)
+        yield "price", f"{amount(price.expected)} {clean(price.currency)}", f"{span} {clean(price.currency)}"
+
+
+def rows(result: Result, options: Options) -> Iterator[tuple[object, ...]]:
+    """Every number as section, name, value and unit."""
+    yield "section", "name", "value", "unit"
+    currency = result.cost.price.currency if result.cost.price else ""
+    for section, value in msgspec.to_builtins(result).items():
+        if section in PROSE:
+            continue
+        for path, leaf in _leaves(value, ()):
+            unit = currency if path[:1] == ("price",) else _unit(leaf, section, path)
+            yield section, ".".join(path) or section, leaf, unit
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Scalars below `value`; an entry of a list goes by its name."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in PROSE and not (key == "name" and path):
+                yield from _leaves(item, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            named = isinstance(item, Mapping) and "name" in item
+            yield from _leaves(item, (*path, str(item["name"]) if named else str(index)))
+    elif value is not None:
+        yield path, value
+
+
+def _unit(value: Any, section: str, path: tuple[str, ...]) -> str:
+    """The unit that the nearest key names: `step_s.low` is seconds, `max_hours.value` hours."""
+    if isinstance(value, bool | str):
+        return ""
+    for key in reversed((section, *path)):
+        for ending, unit in UNITS:
+            if key.endswith(ending):
+                return unit
+    return ""
+
+
+def findings(result: Result, options: Options) -> Iterator[Finding]:
+    yield scenario_finding(result, options.file, options.file)

@@ -1,0 +1,75 @@
+"""Time and efficiency over numbers of GPUs: what `plan --scaling` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import asdict
+
+from xe_sizer.report.document import Column, Document, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.format import clean, count, duration, number, percent, plural
+from xe_sizer.report.options import Options
+from xe_sizer.report.plan_words import layout_words
+from xe_sizer.report.verdict import job_words
+from xe_sizer.result.studies import Scaling, ScalingPoint
+from xe_sizer.result.training import Layout
+
+ANSWER = Scaling
+NO_LAYOUT = "no layout fits on any of the GPUs that were tried"
+
+
+def document(result: Scaling, options: Options) -> Document:
+    """Time and efficiency over numbers of GPUs, with what limits at each."""
+    columns = (
+        Column("GPUs", True),
+        Column("batch", True, spare=3),
+        Column("time per step", True),
+        Column("tokens per second", True, spare=1),
+        Column("efficiency", True),
+        Column("bound by", spare=2),
+        Column("mostly lost to"),
+        Column("layout"),
+    )
+    rows = tuple(
+        (
+            count(point.gpus), f"{point.global_batch:,}", duration(point.step_s), number(point.tokens_per_s),
+            percent(point.efficiency), clean(point.bound), clean(point.lost), layout_words(point.layout),
+        )
+        for point in result.points
+    )  # fmt: skip
+    kept = "the same global batch" if result.kind == "strong" else "a global batch that grows with the GPUs"
+    most = max((point.efficiency for point in result.points), default=1.0)
+    shares = tuple(point.efficiency / most for point in result.points)
+    note = "efficiency: samples per second and GPU against the fewest GPUs on which it fits"
+    words = f"{job_words(result.scenario)}: {result.kind} scaling, {kept}"
+    if not result.points:
+        return Document("DOES NOT FIT", False, words, (NO_LAYOUT,), ())
+    table = Table("Over numbers of GPUs", columns, rows, shares, note=note, bars="efficiency")
+    return Document("SCALING", True, words, (), (table,))
+
+
+def rows(result: Scaling, options: Options) -> Iterator[tuple[object, ...]]:
+    """One line a number of GPUs."""
+    names = [name for name in ScalingPoint.__struct_fields__ if name != "layout"]
+    yield *names, *Layout.__struct_fields__
+    for point in result.points:
+        yield *(getattr(point, name) for name in names), *asdict(point.layout).values()
+
+
+def findings(result: Scaling, options: Options) -> Iterator[Finding]:
+    """Each number of GPUs on which the job fits; a failure where it fits on none."""
+    job = f"{job_words(result.scenario)}, {result.kind} scaling"
+    if not result.points:
+        remark = Remark("error", f"{TOOL}: does not fit", f"{job}: {NO_LAYOUT}", options.file)
+        yield Finding(options.file or job, (Case("fits", "failed", "does-not-fit", NO_LAYOUT),), (remark,))
+        return
+    said = [(plural(point.gpus, "GPU"), _words(point)) for point in result.points]
+    cases = tuple(Case(gpus, output=text) for gpus, text in said)
+    title = f"{TOOL}: {result.kind} scaling"
+    remarks = (Remark("notice", title, f"{job}: {gpus}, {text}", options.file) for gpus, text in said)
+    yield Finding(options.file or job, cases, tuple(remarks))
+
+
+def _words(point: ScalingPoint) -> str:
+    return f"{duration(point.step_s)} a step, {percent(point.efficiency)} efficient, bound by {clean(point.bound)}"

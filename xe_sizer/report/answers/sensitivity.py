@@ -1,0 +1,116 @@
+"""One job with one factor moved at a time: what `sensitivity` reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from msgspec.structs import asdict
+
+from xe_sizer.report.document import Block, Column, Document, Figure, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number
+from xe_sizer.report.options import Options
+from xe_sizer.report.verdict import job_words
+from xe_sizer.result.studies import Effect, Factor, Outcome, Sensitivity
+
+ANSWER = Sensitivity
+AS_ASKED = "as asked"
+RATIOS = ("time_ratio", "gpus_ratio", "memory_ratio", "gpu_hours_ratio")
+BAR, MIDDLE = 16, "│"  # cells of a bar on each side of the middle
+
+
+def document(result: Sensitivity, options: Options) -> Document:
+    """The factors as a tornado, widest first, then every step with its figures."""
+    base = result.base
+    columns = (
+        Column("factor"), Column("step"), Column("time", True), Column("GPUs", True), Column("fewest", True, spare=2),
+        Column("GiB used", True), Column("GPU-hours", True, spare=1), Column("price", True, spare=3),
+    )  # fmt: skip
+    rows = [(AS_ASKED, "", *_figures(result, None))]
+    for factor in result.factors:
+        rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
+    words = f"{job_words(result.scenario)} on {base.gpus} GPUs takes {duration(base.total_s)}; "
+    words += f"what moves it most: {', '.join(clean(factor.name) for factor in result.factors[:3])}"
+    blocks: tuple[Block, ...] = (_tornado(result), Table("Every step", columns, tuple(rows)))
+    if not base.fits:
+        short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
+        return Document("DOES NOT FIT", False, words, (short,), blocks)
+    return Document("SENSITIVITY", True, words, (), blocks)
+
+
+def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
+    outcome = effect.outcome if effect else result.base
+    memory = gib(outcome.peak_bytes) + ("" if outcome.fits else " (does not fit)")
+    price = NOT_A_NUMBER if outcome.price is None else f"{amount(outcome.price)} {clean(outcome.currency)}"
+    return (
+        duration(outcome.total_s) + (f" ({_ratio(effect.time_ratio)})" if effect else ""),
+        count(outcome.gpus),
+        NOT_A_NUMBER if outcome.minimum is None else count(outcome.minimum),
+        memory,
+        number(outcome.gpu_hours) + (f" ({_ratio(effect.gpu_hours_ratio)})" if effect else ""),
+        price,
+    )
+
+
+def _ratio(ratio: float) -> str:
+    return f"x{ratio:.2f}"
+
+
+def _tornado(result: Sensitivity) -> Figure:
+    """Bars to both sides of the time as asked: shorter to the left, longer to the right, on a logarithmic scale."""
+    lines = list(_bars(result.factors))
+    note = "effect of each factor's steps on the time of the job (on the number of GPUs for the deadline), logarithmic"
+    return Figure("What each factor is worth", tuple(lines), note)
+
+
+def _bars(factors: tuple[Factor, ...]) -> Iterator[str]:
+    ranges = [(factor.name, *_range(factor)) for factor in factors]
+    widest = max((max(-low, high) for _, low, high in ranges), default=0.0) or 1.0
+    width = max((len(name) for name, _, _ in ranges), default=0)
+    for name, low, high in ranges:
+        left, right = (round(BAR * size / widest) for size in (-low, high))
+        bar = f"{'█' * left:>{BAR}}{MIDDLE}{'█' * right:<{BAR}}"
+        yield f"{clean(name):<{width}}  {_ratio(math.exp(low)):>6} {bar} {_ratio(math.exp(high))}"
+
+
+def _range(factor: Factor) -> tuple[float, float]:
+    """Smallest and largest effect as logarithms, at least none."""
+    deadline = factor.name == "deadline"
+    possible = [effect for effect in factor.effects if effect.outcome.fits]
+    logs = [math.log(effect.gpus_ratio if deadline else effect.time_ratio) for effect in possible]
+    return min([0.0, *logs]), max([0.0, *logs])
+
+
+def rows(result: Sensitivity, options: Options) -> Iterator[tuple[object, ...]]:
+    """The job as asked, then one line a step of a factor."""
+    yield "factor", "step", *Outcome.__struct_fields__, *RATIOS
+    yield AS_ASKED, "", *asdict(result.base).values(), *[1.0] * len(RATIOS)
+    for factor in result.factors:
+        for effect in factor.effects:
+            ratios = (getattr(effect, name) for name in RATIOS)
+            yield factor.name, effect.step, *asdict(effect.outcome).values(), *ratios
+
+
+def findings(result: Sensitivity, options: Options) -> Iterator[Finding]:
+    """The job as asked, then each step of a factor; one that does not fit is no failure of the job."""
+    job, base = job_words(result.scenario), _words(result, None)
+    whole = Case(AS_ASKED, output=base) if result.ok else Case(AS_ASKED, "failed", "does-not-fit", base)
+    level: Level = "notice" if result.ok else "error"
+    cases = [whole]
+    remarks = [Remark(level, f"{TOOL}: {'fits' if result.ok else 'does not fit'}", f"{job}: {base}", options.file)]
+    for factor in result.factors:
+        for effect in factor.effects:
+            name, said = f"{factor.name}: {effect.step}", _words(result, effect)
+            cases.append(
+                Case(name, output=said)
+                if effect.outcome.fits
+                else Case(name, "skipped", message="does not fit", output=said)
+            )
+            remarks.append(Remark("notice", f"{TOOL}: {factor.name}", f"{effect.step}: {said}", options.file))
+    yield Finding(options.file or job, tuple(cases), tuple(remarks))
+
+
+def _words(result: Sensitivity, effect: Effect | None) -> str:
+    time, gpus, _, memory, *_ = _figures(result, effect)
+    return f"{time} on {gpus} GPUs, {memory} GiB used"

@@ -1,0 +1,161 @@
+"""Blocks that reports on one scenario share, whatever it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from xe_sizer.report.document import (
+    Block,
+    Column,
+    Document,
+    Fact,
+    Facts,
+    FactsPair,
+    Notes,
+    Step,
+    Steps,
+    Table,
+)
+from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, given, number, percent, plural
+from xe_sizer.report.names import component_name
+from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
+from xe_sizer.result.common import Sized, TimeComponent
+
+_HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
+_HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
+_QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
+_SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
+
+
+def framed(result: Sized, blocks: Iterable[Block]) -> Document:
+    """Blocks under the verdict, the headline and the reasons of an answer."""
+    return Document(
+        verdict=verdict_word(result),
+        ok=result.verdict.ok,
+        headline=headline(result),
+        reasons=reasons_beyond(result),
+        blocks=tuple(blocks),
+        caution=caution(result),
+    )
+
+
+def remarks(result: Sized) -> Iterator[Block]:
+    """Warnings and advice, which end a report."""
+    if result.warnings:
+        yield Notes("Warnings", tuple(clean(warning) for warning in result.warnings))
+    if result.advice:
+        steps = (Step(clean(a.change), clean(a.effect), clean(a.command)) for a in result.advice)
+        yield Steps("Advice", tuple(steps))
+
+
+def scenario_facts(result: Sized, more: Iterable[Fact] = ()) -> FactsPair:
+    """What was asked, and on what: every resolved key with its origin, and `more` of the job."""
+    rows = (fact for fact in _scenario_facts(result.scenario) if not _is_hardware(fact.label))
+    return FactsPair(Facts("Job", (*rows, *more)), _hardware(result))
+
+
+def _hardware(result: Sized) -> Facts:
+    scenario, gpus, layout = result.scenario, result.gpus, result.layout
+    origin = scenario.get("origin") or {}
+    rows = [fact for fact in _scenario_facts(scenario) if _is_hardware(fact.label)]
+    shape = f"{plural(gpus.nodes, 'node')} of {gpus.gpus_per_node}"
+    rows.append(Fact("gpus", f"{gpus.count} ({shape})", clean(origin.get("gpus", ""))))
+    minimum = gpus.minimum_that_fits
+    rows.append(Fact("minimum that fits", "none found" if minimum is None else plural(minimum, "GPU")))
+    for name in layout.__struct_fields__:
+        value = getattr(layout, name)
+        if name not in _QUIET or value != _QUIET[name]:
+            key = "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
+            rows.append(Fact(words(name), _text(value), clean(origin.get(key, ""))))
+    return Facts("Hardware and layout", tuple(rows))
+
+
+def _is_hardware(label: str) -> bool:
+    return label in _HARDWARE_KEYS or label.split(".")[0] in _HARDWARE_SECTIONS
+
+
+def _scenario_facts(scenario: Mapping[str, Any]) -> Iterator[Fact]:
+    """Every resolved value but those that have a place of their own, dotted, with its origin."""
+    origin = scenario.get("origin") or {}
+    for key, value in scenario.items():
+        if key in _SHOWN_ELSEWHERE or value is None:
+            continue
+        inner = value.items() if isinstance(value, Mapping) else ((None, value),)
+        for name, item in inner:
+            if item is None or isinstance(item, Mapping):
+                continue
+            dotted = key if name is None else f"{key}.{name}"
+            if item == 0 and origin.get(dotted) == "default":
+                continue  # nothing of what nobody asked for
+            yield Fact(clean(dotted), _text(item), clean(origin.get(dotted, "")))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return given(value)
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_text(item) for item in value[:8])
+        return f"{shown} and {len(value) - 8} more" if len(value) > 8 else shown
+    return clean(value)
+
+
+def memory_table(result: Sized, note: str = "") -> Table:
+    """The ledger of the worst GPU; the bars are shares of what is usable."""
+    memory = result.memory
+    usable = memory.usable_bytes
+    ledger = sorted(memory.components, key=lambda part: -part.bytes)
+    parts = [(component_name(result, part.name), part.bytes) for part in ledger if part.bytes]
+    sums = [("peak", memory.peak_bytes), ("usable", usable), ("headroom", memory.headroom_bytes)]
+    lines = [(name, value, value / usable if usable else None) for name, value in parts + sums]
+    rows = tuple(
+        (clean(name), gib(value), NOT_A_NUMBER if share is None else percent(share)) for name, value, share in lines
+    )
+    return Table(
+        title=f"Memory of the worst GPU ({clean(memory.gpu)}, {clean(memory.phase)})",
+        columns=(Column("component"), Column("GiB", True), Column("of usable", True)),
+        rows=rows,
+        shares=(*(share for _, _, share in lines[: len(parts) + 1]), None, None),
+        totals=len(sums),
+        note=note,
+    )
+
+
+def parts_table(title: str, components: tuple[TimeComponent, ...], step_s: float) -> Table:
+    """A step by part, the largest first, and its whole."""
+    parts = sorted((part for part in components if part.seconds), key=lambda part: -part.seconds)
+    rows = [(clean(part.name), duration(part.seconds), percent(part.share)) for part in parts]
+    rows.append(("step", duration(step_s), "100 %"))
+    return Table(
+        title=title,
+        columns=(Column("part"), Column("time", True), Column("share", True)),
+        rows=tuple(rows),
+        shares=(*(part.share for part in parts), None),
+        totals=1,
+    )
+
+
+def words(name: str) -> str:
+    """A name of the contract as people read it."""
+    return clean(name).replace("_", " ")
+
+
+def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
+    """The name of a column of ranges, and the note that says what they rest on."""
+    basis = clean(evidence).removeprefix("uncalibrated: ")
+    return ("range", f"Ranges rest on {basis}") if calibrated else ("range *", f"* uncalibrated: {basis}")
+
+
+def limits_table(result: Sized) -> Table:
+    rows = tuple(
+        (clean(limit.name), number(limit.limit), _limit_value(limit.value), "met" if limit.ok else "MISSED")
+        for limit in result.verdict.limits
+    )
+    columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
+    return Table("Limits", columns, rows)
+
+
+def _limit_value(value: float | None) -> str:
+    return "unknown" if value is None else number(value)

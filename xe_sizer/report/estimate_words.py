@@ -1,0 +1,88 @@
+"""The answer of `estimate` in one sentence: what is trained on what, how long, and what a reader must know."""
+
+from __future__ import annotations
+
+import math
+
+from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent
+from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name
+from xe_sizer.result.training import Result
+from xe_sizer.units import GIB
+
+YES = "FITS"
+
+
+def subject(result: Result) -> str:
+    return f"{job_words(result.scenario)} on {hardware(result)}"
+
+
+def hardware(result: Result) -> str:
+    gpu, server = profile_name(result, "gpu"), profile_name(result, "server")
+    accelerators = f"{result.gpus.count} x {gpu or 'GPU'}"
+    return f"{accelerators} ({result.gpus.nodes} x {server})" if server else accelerators
+
+
+def outcome(result: Result) -> str:
+    """Memory and time, or what is missing."""
+    if not result.verdict.fits:
+        return _shortage(result)
+    missed, figures = missed_text(result.verdict), f"{_memory_use(result)}, {_run(result)}"
+    return f"{missed}: {figures}" if missed else figures
+
+
+def _memory_use(result: Result) -> str:
+    return f"{gib(result.memory.peak_bytes)} of {gib(result.memory.usable_bytes)} GiB per GPU used"
+
+
+def _run(result: Result) -> str:
+    span = result.time.total_s
+    hours = number(result.cost.gpu_hours.expected)
+    mark = "" if result.time.calibrated else ", uncalibrated"
+    return f"{duration(span.expected)} ({duration_range(span)}{mark}), {hours} GPU-hours"
+
+
+def _shortage(result: Result) -> str:
+    memory = result.memory
+    where = f"({clean(memory.gpu)}, {clean(memory.phase)})"
+    if memory.headroom_bytes < 0:
+        return (
+            f"needs {gib(memory.peak_bytes)} GiB per GPU, {gib(memory.usable_bytes)} GiB available, "
+            f"{gpu_memory_missing(memory)} {where}"
+        )
+    return clean(result.verdict.reasons[0].message) if result.verdict.reasons else "no layout fits"
+
+
+def caution(result: Result) -> str:
+    """What tight means here and how to rule it out."""
+    if not is_tight(result):
+        return ""
+    memory = result.memory
+    error_bytes = memory.error_share * memory.peak_bytes
+    text = (
+        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is inside the error of the model, {gib(error_bytes)} GiB "
+        f"({percent(memory.error_share)} of the peak), so a run may still run out of memory"
+    )
+    asked = max((limit.limit for limit in result.verdict.limits if limit.name == "min_headroom_gib"), default=0.0)
+    if asked * GIB >= error_bytes:
+        return text
+    room = f"{math.ceil(10 * error_bytes / GIB) / 10:.1f}"
+    return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) makes that room a limit"
+
+
+def pace(result: Result) -> tuple[str, float | None, str]:
+    """The whole job."""
+    if not result.verdict.fits:
+        return "total_s", None, NOT_A_NUMBER
+    return "total_s", result.time.total_s.expected, duration(result.time.total_s.expected)
+
+
+def missing_memory(result: Result) -> str:
+    """Of a GPU, else of the host: `80.0 GiB missing`."""
+    memory = result.memory
+    missing = gpu_memory_missing(memory)
+    if missing:
+        return missing
+    available = memory.host_available_bytes
+    if available is not None and memory.host_bytes > available:
+        return f"{byte_size(memory.host_bytes - available)} of host memory missing"
+    return "no layout fits"

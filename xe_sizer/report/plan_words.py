@@ -1,0 +1,34 @@
+"""Hardware and layouts in a few words."""
+
+from __future__ import annotations
+
+from xe_sizer.report.format import clean
+from xe_sizer.result.studies import Candidate
+from xe_sizer.result.training import Layout
+from xe_sizer.units import BARE_SERVER
+
+
+def hardware_words(candidate: Candidate) -> str:
+    node = "" if candidate.server.startswith(BARE_SERVER) else f" ({candidate.nodes} x {clean(candidate.server)})"
+    return f"{candidate.gpus} x {clean(candidate.gpu)}{node}"
+
+
+def hardware_name(candidate: Candidate) -> str:
+    """The server, or the GPU where the server is a generic one."""
+    return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
+
+
+def layout_words(layout: Layout) -> str:
+    """A layout in a few words: sizes that are more than one, and what is not usual."""
+    pipeline = f"pp {layout.pp}" + (f" x {layout.vpp}" if layout.vpp > 1 else "")
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "cp", "ep") if getattr(layout, name) > 1]
+    sizes += [pipeline] if layout.pp > 1 else []
+    sizes += [f"dp {layout.dp}"] if layout.dp > 1 else []
+    sizes += (
+        [f"ZeRO {layout.zero}" + (f" over {layout.zero_group}" if layout.zero_group else "")] if layout.zero else []
+    )
+    sizes += [f"micro-batch {layout.micro_batch}"]
+    sizes += [f"{layout.recompute} recompute"] if layout.recompute != "none" else []
+    sizes += [f"{layout.offload} offloaded"] if layout.offload != "none" else []
+    sizes += [layout.schedule] if layout.schedule != "1f1b" else []
+    return ", ".join(sizes)

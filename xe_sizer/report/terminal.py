@@ -1,0 +1,215 @@
+"""A document laid out for a terminal. Off a terminal it keeps its natural width: nothing wrapped or cut."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich import box
+from rich.console import Console, JustifyMethod, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from xe_sizer.report.bars import bar_text
+from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
+from xe_sizer.report.options import Options
+
+_UNLIMITED = 100_000
+_SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
+_NARROW = 76  # columns below which bars are short
+_LEAST_TEXT = 18  # a server's name, or two or three words
+_GAP = 3  # between the columns of a table
+_STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
+_TO_ASCII = str.maketrans(
+    {
+        "└": "+", "█": "#", "▌": "+", "│": "|", "─": "-", "━": "=", "×": "x", "·": "*", "–": "-", "—": "-", "…": "...",
+        "≤": "<=", "≥": ">=", "²": "^2", "√": "sqrt", "µ": "u", "μ": "u", "‘": "'", "’": "'", "“": '"',
+        "”": '"',
+    }
+)  # fmt: skip
+
+
+def render(content: Document, options: Options) -> str:
+    """Lay out `content` for the terminal that `options` describes."""
+    console = _console(options)
+    _verdict(console, content)
+    for block in content.blocks:
+        console.print()
+        _block(console, block, options)
+    return _encodable(_output(console, options), options.encoding)
+
+
+def _console(options: Options) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=options.width or _UNLIMITED,
+        force_terminal=options.color,
+        color_system="standard" if options.color else None,
+        no_color=not options.color,
+        legacy_windows=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        _environ={},
+    )
+
+
+def _output(console: Console, options: Options) -> str:
+    stream = console.file
+    assert isinstance(stream, io.StringIO)
+    text = stream.getvalue()
+    return text if options.color else "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """`text` as it is where `encoding` can hold it, else with the nearest ASCII signs."""
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def _verdict(console: Console, content: Document) -> None:
+    style = _STYLES[content.tone]
+    console.print(Text.assemble((content.verdict, style), "  ", content.headline))
+    for reason in content.remarks:
+        console.print(Padding(Text.assemble(("- ", style), reason), (0, 0, 0, 2), expand=False))
+
+
+def _block(console: Console, block: Block, options: Options) -> None:
+    match block:
+        case FactsPair():
+            console.print(_pair(block, options))
+        case Facts():
+            console.print(_facts(block))
+        case Table():
+            _table(console, block, options)
+        case Notes():
+            console.print(Text(block.title, style="bold"))
+            for note in block.items:
+                console.print(_hanging("-", Text(note, style="yellow")))
+        case Steps():
+            _steps(console, block)
+        case Figure():
+            console.print(Text(block.title, style="bold"))
+            console.print(Text("\n".join(block.lines)), soft_wrap=True)
+            console.print(Text(block.note, style="dim"))
+
+
+def _hanging(mark: str, body: RenderableType) -> Grid:
+    grid = Grid.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(mark), body)
+    return grid
+
+
+def _steps(console: Console, block: Steps) -> None:
+    console.print(Text(block.title, style="bold"))
+    for place, step in enumerate(block.steps, start=1):
+        body = f"{step.change}: {step.effect}" if step.effect else step.change
+        console.print(_hanging(f"{place}.", Text(body)))
+        if step.command:  # soft_wrap: a command must survive copying, so it may be wider than the terminal
+            console.print(Text(f"   {step.command}", style="cyan"), soft_wrap=True)
+
+
+def _pair(pair: FactsPair, options: Options) -> Grid:
+    grid = Grid.grid(padding=(0, 3))
+    if options.width is not None and options.width < _SIDE_BY_SIDE:
+        grid.add_row(_facts(pair.left))
+        grid.add_row("")
+        grid.add_row(_facts(pair.right))
+    else:
+        grid.add_row(_facts(pair.left), _facts(pair.right))
+    return grid
+
+
+def _facts(facts: Facts) -> Grid:
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    for wrap in (True, False, True):
+        grid.add_column(no_wrap=wrap, overflow="fold")
+    grid.add_row(Text(facts.title, style="bold"))
+    for row in facts.rows:
+        grid.add_row(Text(row.label), Text(row.value), Text(row.origin, style="dim"))
+    return grid
+
+
+def _table(console: Console, table: Table, options: Options) -> None:
+    console.print(Text(table.title, style="bold"))
+    shown = table if options.width is None else _narrowed(table, options.width)
+    too_wide = options.width is not None and not shown.shares and _least_width(shown) > options.width
+    console.print(_stacked(table) if too_wide else _grid(shown, options))
+    if table.note:
+        console.print(Text(table.note, style="dim"))
+
+
+def _narrowed(table: Table, width: int) -> Table:
+    """The table without the columns that it can spare, then without its bars, as far as the terminal is too narrow."""
+    while _least_width(table) > width and any(column.spare for column in table.columns):
+        place = max(range(len(table.columns)), key=lambda index: table.columns[index].spare)
+        table = table.without(place)
+    bars = _GAP + _bar_cells(width) if table.shares else 0
+    return replace(table, shares=()) if bars and not table.mark and _least_width(table) + bars > width else table
+
+
+def _bar_cells(width: int | None) -> int:
+    return 10 if width is not None and width < _NARROW else 24
+
+
+def _least_width(table: Table) -> int:
+    """Columns of the terminal that a table needs: numbers whole, texts no narrower than can be read."""
+    widths = []
+    for place, column in enumerate(table.columns):
+        natural = max(len(cell) for cell in (column.name, *(row[place] for row in table.rows)))
+        widths.append(natural if column.numeric else min(natural, _LEAST_TEXT))
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _stacked(table: Table) -> Grid:
+    """A table too wide for the terminal: each row under its first cell, a line for every other cell."""
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    first, *others = table.columns
+    for row in table.rows:
+        if first.name:
+            grid.add_row(Text(first.name, style="dim"), Text(row[0], style="bold"))
+        else:
+            grid.add_row(Text(row[0], style="bold"), "")
+        for column, cell in zip(others, row[1:], strict=True):
+            if cell:
+                grid.add_row(Text(f"  {column.name}", style="dim"), Text(cell))
+    return grid
+
+
+def _grid(table: Table, options: Options) -> Grid:
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        show_edge=False,
+        pad_edge=False,
+        header_style="dim",
+        border_style="dim",
+    )
+    for column in table.columns:
+        side: JustifyMethod = "right" if column.numeric else "left"
+        grid.add_column(Text(column.name), justify=side, no_wrap=column.numeric, overflow="fold")
+    if table.shares:
+        grid.add_column(Text(table.bars), no_wrap=True)
+    first_total = len(table.rows) - table.totals
+    for place, row in enumerate(table.rows):
+        cells = [Text(cell) for cell in row]
+        if table.shares:
+            cells.append(_bar(table, place, options))
+        last = place == first_total - 1 and table.totals > 0
+        grid.add_row(*cells, style="bold" if place >= first_total else "", end_section=last)
+    return grid
+
+
+def _bar(table: Table, place: int, options: Options) -> Text:
+    """A bar; what exceeds the usable memory is red."""
+    share = table.shares[place]
+    cells = _bar_cells(options.width)
+    return Text(bar_text(table, place, cells), style="red" if share is not None and share > 1 else "cyan")

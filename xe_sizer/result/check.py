@@ -1,0 +1,87 @@
+"""What `check` says about many scenarios: the JSON contract, frozen."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from xe_sizer.errors import EXIT_BAD_INPUT, Problem
+from xe_sizer.result.common import SCHEMA_VERSION, Answer, Struct
+
+
+class CheckProblem(Struct, frozen=True, kw_only=True):
+    """What is wrong with a file, and where."""
+
+    file: str | None
+    line: int | None
+    column: int | None
+    message: str
+    hint: str | None
+
+    def __str__(self) -> str:
+        """In one line: place, message, hint."""
+        parts = [self.file, *(str(part) for part in (self.line, self.column) if part is not None)]
+        where = f"{':'.join(part for part in parts if part)}: " if self.file else ""
+        return f"{where}{self.message}{f' ({self.hint})' if self.hint else ''}"
+
+
+class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One scenario file: its result (of any kind that is `result.common.Sized`), or what kept it from one."""
+
+    file: str
+    ok: bool
+    result: Any = None
+    problems: tuple[CheckProblem, ...] = ()
+
+
+class CheckSummary(Struct, frozen=True, kw_only=True):
+    """How many scenarios fit and meet their limits, do not, and could not be read."""
+
+    total: int
+    passed: int
+    failed: int
+    invalid: int
+
+
+class CheckResult(Answer, frozen=True, kw_only=True):
+    question: ClassVar[str] = "check"
+
+    scenarios: tuple[Checked, ...]
+    summary: CheckSummary
+
+    @property
+    def ok(self) -> bool:
+        return self.summary.passed == self.summary.total
+
+    @property
+    def exit_code(self) -> int:
+        """Bad input outweighs a failed scenario, which outweighs success."""
+        return EXIT_BAD_INPUT if self.summary.invalid else super().exit_code
+
+
+def answered(file: str, result: Any) -> Checked:
+    return Checked(file=file, ok=result.ok, result=result)
+
+
+def refused(file: str, problems: tuple[Problem, ...]) -> Checked:
+    return Checked(file=file, ok=False, problems=tuple(map(_problem, problems)))
+
+
+def _problem(problem: Problem) -> CheckProblem:
+    where = problem.location
+    return CheckProblem(
+        file=where.name if where else None,
+        line=where.line if where else None,
+        column=where.column if where else None,
+        message=problem.message,
+        hint=problem.hint,
+    )
+
+
+def check_result(scenarios: tuple[Checked, ...]) -> CheckResult:
+    """The scenarios in their order, counted."""
+    passed = sum(one.ok for one in scenarios)
+    invalid = sum(one.result is None for one in scenarios)
+    summary = CheckSummary(
+        total=len(scenarios), passed=passed, failed=len(scenarios) - passed - invalid, invalid=invalid
+    )
+    return CheckResult(schema_version=SCHEMA_VERSION, scenarios=scenarios, summary=summary)
