@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -57,9 +59,8 @@ def test_a_file_named_twice_is_checked_once(cli: Cli, estimator: Estimator, jobs
 def test_the_ending_of_the_output_file_chooses_the_format(cli: Cli, estimator: Estimator, jobs: Path) -> None:
     assert cli("check", jobs / "a-good.yaml", "-o", jobs / "answer.xml").code == 0
     assert (jobs / "answer.xml").read_text().startswith("<?xml")
-    ran = cli("check", jobs / "a-good.yaml", "-o", jobs / "answer.csv")
-    assert (ran.code, (jobs / "answer.csv").exists()) == (2, False)
-    assert "there is no format 'csv' here" in ran.err
+    assert cli("check", jobs / "a-good.yaml", "-o", jobs / "answer.csv").code == 0
+    assert (jobs / "answer.csv").read_text().startswith("file,ok,verdict,note,fits,")
 
 
 def test_a_job_that_does_not_fit_has_a_reason_and_no_time(cli: Cli, estimator: Estimator, jobs: Path) -> None:
@@ -130,9 +131,17 @@ def test_without_files_it_says_what_to_write(cli: Cli) -> None:
     assert "xe-sizer check scenarios/*.yaml" in ran.err
 
 
-def test_a_format_for_one_result_only_is_refused(cli: Cli, estimator: Estimator, jobs: Path) -> None:
-    assert cli("check", jobs, "--format", "csv").code == 2
-    assert estimator.given == []
+def test_a_row_for_each_scenario(cli: Cli, estimator: Estimator, mixed: Path) -> None:
+    (mixed / "e-bad.yaml").write_text("modle: m\n")
+    rows = {Path(row["file"]).stem: row for row in csv.DictReader(io.StringIO(cli("check", mixed, "-f", "csv").out))}
+    assert [rows[name]["ok"] for name in sorted(rows)] == ["true", "false", "true", "false", "false"]
+    assert rows["a-good"]["verdict"] == "FITS"
+    assert float(rows["a-good"]["total_s"]) == 9500.0
+    assert (rows["b-big"]["total_s"], rows["b-big"]["note"]) == ("", "80.0 GiB missing")
+    assert (rows["c-chat"]["total_s"], rows["c-chat"]["verdict"]) == ("", "SERVES")
+    assert float(rows["c-chat"]["tpot_s"]) > 0
+    assert (rows["e-bad"]["verdict"], rows["e-bad"]["gpus"]) == ("BAD INPUT", "")
+    assert "unknown key 'modle'" in rows["e-bad"]["note"]
 
 
 def test_limits_of_a_service_are_not_judged_for_training(cli: Cli, tmp_path: Path) -> None:

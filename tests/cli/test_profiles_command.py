@@ -10,8 +10,8 @@ import yaml
 
 from xe_sizer.cli.catalogue import show_document
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
-from xe_sizer.report.formats.table import render_document
 from xe_sizer.report.options import Options
+from xe_sizer.report.terminal import render as render_document
 
 from .conftest import FIXTURES, Ran
 
@@ -89,7 +89,10 @@ def test_a_server_without_a_network_shows_the_assumed_one_marked(cli: Cli) -> No
 def test_the_ending_of_the_output_file_chooses_the_format(cli: Cli, tmp_path: Path) -> None:
     assert cli("profiles", "list", "gpu", "h100", "-o", tmp_path / "gpus.json").code == 0
     assert json.loads((tmp_path / "gpus.json").read_text())["schema_version"] == 1
-    assert "'html' is not a choice" in cli("profiles", "list", "-o", tmp_path / "gpus.html").err
+    assert cli("profiles", "list", "gpu", "h100", "-o", tmp_path / "gpus.html").code == 0
+    assert (tmp_path / "gpus.html").read_text().startswith("<!DOCTYPE html>")
+    assert cli("profiles", "show", "llama-2-70b", "-o", tmp_path / "model.yaml").code == 0
+    assert (tmp_path / "model.yaml").read_text() == (ROOT / "model_profiles" / "llama-2-70b.yaml").read_text()
 
 
 def test_show_as_yaml_is_the_file(cli: Cli) -> None:

@@ -1,9 +1,14 @@
 import io
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from xe_sizer.cli import saved
+from xe_sizer.report.registry import format_names
 
 from .conftest import FIXTURES, Ran
 
@@ -39,6 +44,12 @@ def test_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"schema_version": 2}', "schema_version is 2; this xe-sizer reads 1"),
         ('{"schema_version": 1}', "missing required field `tool_version`"),
         ("\x00\xff", "not a saved result"),
+        (f'{{"schema_version": 1, "x": {"[" * 100_000}{"]" * 100_000}}}', "nested too deeply"),
+        ("[" * 100_000, "not a saved result"),
+        ('{"schema_version": 1e400}', "not a saved result"),
+        ('{"schema_version": "1"}', "not a saved result"),
+        ('{"schema_version": 1, "candidates": [], "answers": {}, "objective": "x"}', "missing required field"),
+        ('{"schema_version": 1, "scenarios": [{"file": "x", "ok": true, "result": 3}]}', "not a saved result"),
     ],
 )
 def test_what_is_no_result_is_bad_input(cli: Cli, tmp_path: Path, text: str, error: str) -> None:
@@ -53,3 +64,80 @@ def test_what_is_no_result_is_bad_input(cli: Cli, tmp_path: Path, text: str, err
 def test_a_missing_file_is_bad_input(cli: Cli, tmp_path: Path) -> None:
     assert "cannot read: No such file" in cli("render", tmp_path / "none.json").err
     assert cli("render", tmp_path).code == 2
+
+
+def test_what_is_too_large_is_bad_input(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "LARGEST_BYTES", 1 << 20)
+    file = tmp_path / "file.json"
+    file.write_text((FIXTURES / "lora.json").read_text() + " " * (1 << 20))
+    ran = cli("render", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert "larger than a saved result may be, 1 MiB" in ran.err
+    assert cli("render", "/dev/zero").code == 2
+
+
+def _set(path: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(answer: dict[str, Any]) -> None:
+        *groups, last = path.split(".")
+        for group in groups:
+            answer = answer[group]
+        answer[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("scenario", {}),
+        _set("scenario.names", 5),
+        _set("scenario.names", {"gpu": ["\u001b[2J"]}),
+        _set("scenario.origin", [1]),
+        _set("scenario.job", {"a": {"b": [None] * 50}}),
+        _set("scenario.train", 10**400),
+        _set("scenario.limits", 3),
+        _set("time.step_s", {"low": 0, "expected": 0, "high": 0}),
+        _set("time.steps", 10**30),
+        _set("memory.usable_bytes", 0),
+        _set("memory.peak_bytes", 1e308),
+        _set("gpus.count", -(10**400)),
+        _set("data.processed_tokens", 0),
+    ],
+    ids=lambda change: str(change.__closure__[0].cell_contents),
+)
+def test_figures_that_make_no_sense_are_no_defect(
+    cli: Cli, tmp_path: Path, change: Callable[[dict[str, Any]], None], name: str
+) -> None:
+    answer = json.loads((FIXTURES / "lora.json").read_text())
+    change(answer)
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps(answer))
+    for command in (("render", file), ("compare", file, FIXTURES / "lora.json")):
+        ran = cli(*command, "--format", name)
+        assert ran.code in (0, 1, 2)
+        assert "internal error" not in ran.err
+        if ran.code == 2:
+            assert "file.json" in ran.err.split(": not ")[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (_set("answers.chosen", 10**6), "contradict each other"),
+        (_set("objective", "beauty"), "contradict each other"),
+        (_set("scenario.train", None), "contradict each other"),
+        (_set("candidates", [{}]), "missing required field"),
+    ],
+)
+def test_a_plan_that_contradicts_itself(
+    cli: Cli, tmp_path: Path, change: Callable[[dict[str, Any]], None], error: str
+) -> None:
+    job = ("--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--job", "lora", "--steps", "10", "--max-gpus", "2")
+    answer = json.loads(cli("plan", *job, "--format", "json").out)
+    change(answer)
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps(answer))
+    ran = cli("render", file)
+    assert ran.code == 2
+    assert error in ran.err

@@ -113,8 +113,8 @@ def test_scenarios_side_by_side_and_in_csv(cli: Cli, tmp_path: Path) -> None:
     assert ran.code == 1
     lines = ran.out.splitlines()
     assert len(lines) == 3
-    assert "True" in lines[1]
-    assert "False" in lines[2]
+    assert ",true," in lines[1]
+    assert ",false," in lines[2]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from xe_sizer.report.batch import Batch, Outcome
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.report.formats.markdown import MAX_CHARACTERS
 from xe_sizer.report.options import Options
-from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch
+from xe_sizer.report.registry import format_names, render
+from xe_sizer.result.check import CheckResult, answered, check_result, refused
 from xe_sizer.result.common import Advice, Reason
 from xe_sizer.result.training import Result
 
@@ -33,15 +33,12 @@ def hostile(result: Result) -> Result:
 
 def test_formats_of_the_command_line_exist() -> None:
     assert set(format_names()) == {"table", "json", "markdown", "csv", "html", "junit", "github"}
-    assert {"table", "json", "junit", "github", "markdown"} <= set(batch_format_names())
 
 
 def test_unknown_format_is_bad_input_with_a_hint(lora: Result) -> None:
     with pytest.raises(InputError) as raised:
         render(lora, "jsno", OPTIONS)
     assert raised.value.problems[0].hint == "did you mean 'json'?"
-    with pytest.raises(InputError):
-        render_batch(Batch(()), "csv", OPTIONS)
 
 
 @pytest.mark.parametrize("name", format_names())
@@ -160,13 +157,13 @@ def test_html_is_closed_escaped_and_alone(lora: Result) -> None:
     assert "@media print" in text
 
 
-def a_batch(lora: Result, too_big: Result) -> Batch:
+def a_batch(lora: Result, too_big: Result) -> CheckResult:
     bad = Problem("'tp' must be 1 or more, not 0", Location("bad.yaml", 3, 9), "use 1")
-    return Batch((Outcome("good.yaml", lora), Outcome("big.yaml", too_big), Outcome("bad.yaml", None, (bad, bad))))
+    return check_result((answered("good.yaml", lora), answered("big.yaml", too_big), refused("bad.yaml", (bad, bad))))
 
 
 def test_batch_json(lora: Result, too_big: Result) -> None:
-    answer = json.loads(render_batch(a_batch(lora, too_big), "json", Options()))
+    answer = json.loads(render(a_batch(lora, too_big), "json", Options()))
     assert next(iter(answer)) == "schema_version"
     assert answer["summary"] == {"total": 3, "passed": 1, "failed": 1, "invalid": 1}
     assert [entry["ok"] for entry in answer["scenarios"]] == [True, False, False]
@@ -181,25 +178,25 @@ def test_batch_json(lora: Result, too_big: Result) -> None:
 
 
 def test_batch_junit_tells_failures_from_errors(lora: Result, too_big: Result) -> None:
-    root = ET.fromstring(render_batch(a_batch(lora, too_big), "junit", Options()))
+    root = ET.fromstring(render(a_batch(lora, too_big), "junit", Options()))
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("8", "2", "1")
     assert [suite.get("name") for suite in root] == ["good.yaml", "big.yaml", "bad.yaml"]
 
 
 def test_batch_github_points_at_the_line(lora: Result, too_big: Result) -> None:
-    lines = render_batch(a_batch(lora, too_big), "github", Options()).splitlines()
+    lines = render(a_batch(lora, too_big), "github", Options()).splitlines()
     place = "file=bad.yaml,line=3,col=9"
     assert f"::error {place},title=xe-sizer%3A bad input::'tp' must be 1 or more, not 0%0Ause 1" in lines
 
 
-@pytest.mark.parametrize("name", batch_format_names())
+@pytest.mark.parametrize("name", format_names())
 def test_batch_formats_name_every_file(lora: Result, too_big: Result, name: str) -> None:
-    text = render_batch(a_batch(lora, too_big), name, Options())
+    text = render(a_batch(lora, too_big), name, Options())
     assert all(file in text for file in ("good.yaml", "big.yaml", "bad.yaml"))
 
 
 def test_batch_table_says_pass_or_fail_first(lora: Result, too_big: Result) -> None:
     batch = a_batch(lora, too_big)
-    first = render_batch(batch, "table", Options()).splitlines()[0]
+    first = render(batch, "table", Options()).splitlines()[0]
     assert first == "FAIL  3 scenarios: 1 passed, 1 failed, 1 with bad input"
-    assert render_batch(Batch(batch.outcomes[:1]), "table", Options()).startswith("PASS  1 scenario: 1 passed")
+    assert render(check_result(batch.scenarios[:1]), "table", Options()).startswith("PASS  1 scenario: 1 passed")

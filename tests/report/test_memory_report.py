@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from xe_sizer.report.batch import Batch, Outcome
 
 from xe_sizer.report.options import EXPLAINABLE, Options
-from xe_sizer.report.registry import render, render_batch
+from xe_sizer.report.registry import render
+from xe_sizer.result.check import answered, check_result
 from xe_sizer.result.common import Limit, Reason
 from xe_sizer.result.training import Result
 
@@ -73,13 +73,13 @@ def test_every_format_says_tight(tight: Result, name: str, shown: str) -> None:
 
 
 def test_tight_passes_a_check_and_is_named(tight: Result, lora: Result) -> None:
-    batch = Batch((Outcome("roomy.yaml", lora), Outcome("narrow.yaml", tight)))
-    text = render_batch(batch, "table", Options())
+    batch = check_result((answered("roomy.yaml", lora), answered("narrow.yaml", tight)))
+    text = render(batch, "table", Options())
     assert text.startswith("PASS  2 scenarios: 2 passed (1 tight), 0 failed, 0 with bad input\n")
     assert re.search(r"^narrow\.yaml +FITS, TIGHT ", text, re.MULTILINE)
     assert f"- narrow.yaml: {TIGHT}" in text
     assert "roomy.yaml: tight" not in text
-    assert ET.fromstring(render_batch(batch, "junit", Options())).get("failures") == "0"
+    assert ET.fromstring(render(batch, "junit", Options())).get("failures") == "0"
 
 
 def test_what_a_run_shows_stands_below_the_ledger(lora: Result) -> None:

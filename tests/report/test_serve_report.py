@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from xe_sizer.report.answer import document
-from xe_sizer.report.batch import Batch, Outcome
 
+from xe_sizer.report.answers.serve import document
 from xe_sizer.report.document import Notes, Steps, Table
 from xe_sizer.report.options import EXPLAINABLE, Options
-from xe_sizer.report.registry import batch_format_names, format_names, render, render_batch
-from xe_sizer.report.verdict import caution, pace, verdict_word
+from xe_sizer.report.registry import format_names, render
+from xe_sizer.report.serve_words import pace
+from xe_sizer.report.verdict import caution, verdict_word
+from xe_sizer.result.check import answered, check_result
 from xe_sizer.result.common import Limit
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.training import Result
@@ -89,7 +90,7 @@ def test_unbounded_latencies_are_words_in_a_report_and_null_in_json(overloaded: 
     answer = json.loads(render(overloaded, "json", OPTIONS))
     assert answer["latency"]["ttft_s"] == {"low": None, "expected": None, "high": None}
     assert answer["verdict"]["reasons"][0]["code"] == "overloaded"
-    assert pace(overloaded).endswith(" a token")
+    assert pace(overloaded)[2].endswith(" a token")
 
 
 @pytest.mark.parametrize("name", ["chat", "unservable", "overloaded"])
@@ -160,13 +161,13 @@ def test_no_line_is_wider_than_the_terminal(request: pytest.FixtureRequest, name
 
 
 def test_a_batch_of_both_kinds(lora: Result, chat: ServeResult, unservable: ServeResult) -> None:
-    batch = Batch((Outcome("train.yaml", lora), Outcome("chat.yaml", chat), Outcome("big.yaml", unservable)))
-    assert (batch.passed, batch.failed) == (2, 1)
-    for name in batch_format_names():
-        assert all(file in render_batch(batch, name, Options()) for file in ("train.yaml", "chat.yaml", "big.yaml"))
-    lines = render_batch(batch, "table", Options()).splitlines()
+    batch = check_result((answered("train.yaml", lora), answered("chat.yaml", chat), answered("big.yaml", unservable)))
+    assert (batch.summary.passed, batch.summary.failed) == (2, 1)
+    for name in format_names():
+        assert all(file in render(batch, name, Options()) for file in ("train.yaml", "chat.yaml", "big.yaml"))
+    lines = render(batch, "table", Options()).splitlines()
     assert next(line for line in lines if line.startswith("chat.yaml ")).split()[-6:-2] == ["40.7", "ms", "a", "token"]
-    answer = json.loads(render_batch(batch, "json", Options()))
+    answer = json.loads(render(batch, "json", Options()))
     assert ["latency" in entry["result"] for entry in answer["scenarios"]] == [False, True, True]
 
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from xe_sizer.report.document import Column, Document, Table
-from xe_sizer.report.formats.table import render_document
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
+from xe_sizer.report.terminal import render as render_document
 from xe_sizer.result.common import Reason
 from xe_sizer.result.training import Result
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -41,9 +40,7 @@ def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping
 
     from xe_sizer.studies.compare import compare
 
-    with ExitStack() as saved:
-        for text in filter(_is_saved, alternatives):
-            saved.enter_context(from_outside(text))
+    with from_outside(list(filter(_is_saved, alternatives))):
         return how.write(compare(results))
 
 

@@ -26,7 +26,7 @@ class Output:
 
     def report(self, answer: Answer, **asked: Any) -> None:
         """Write the answer in the format; `asked` are fields of `Options`. Raises InputError: it cannot be written."""
-        self.write(render(answer, self.format, self.options(**asked)))
+        self.write(render(answer, self.format.name, self.options(**asked)))
 
     def options(self, **asked: Any) -> Options:
         """What the surroundings ask of a report, and what the caller does."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption
 from xe_sizer.cli.output import check_choice, file_from, output_from, write_text
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.profiles.finder import KINDS
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml, read_text
 from xe_sizer.report.format import plural
@@ -30,17 +33,13 @@ app = typer.Typer(
 _SCHEMAS = (
     "scenario",
     "result",
-    "gpu",
-    "server",
-    "model",
-    "stack",
+    *KINDS,
     "plan",
     "comparison",
     "sensitivity",
     "scaling",
     "sweep",
     "serve-result",
-    "engine",
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -52,7 +51,7 @@ ShowFormatOption = Annotated[
 ]
 KindArgument = Annotated[
     str | None,
-    typer.Argument(metavar="gpu|server|model|stack|engine", help="Only this kind, or a part of a name."),
+    typer.Argument(metavar="|".join(KINDS), help="Only this kind, or a part of a name."),
 ]
 PartArgument = Annotated[str | None, typer.Argument(metavar="PART", help="Only names with PART in them.")]
 
@@ -61,10 +60,19 @@ PartArgument = Annotated[str | None, typer.Argument(metavar="PART", help="Only n
 @answering(without=("explain", "exit_zero"))
 def list_command(*, kind: KindArgument = None, part: PartArgument = None, how: Invocation) -> int:
     if kind is not None and part is not None:
-        check_choice("profiles list", kind, catalogue.KINDS)
-    kinds = (kind,) if kind in catalogue.KINDS else catalogue.KINDS
-    wanted = part or ("" if kind is None or kind in catalogue.KINDS else kind)
-    return how.write(catalogue.entries(how.registry, kinds, wanted))
+        check_choice("profiles list", kind, tuple(KINDS))
+    kinds = (kind,) if kind in tuple(KINDS) else tuple(KINDS)
+    wanted = part or ("" if kind is None or kind in tuple(KINDS) else kind)
+    code = how.write(catalogue.entries(how.registry, kinds, wanted))
+    _say_unused(how.registry, kinds)
+    return code
+
+
+def _say_unused(registry: Registry, kinds: Iterable[str]) -> None:
+    """Names that several files have, to stderr."""
+    for kind in kinds:
+        for used, unused in registry.unused(kind):
+            print(f"note: {kind} '{used.stem}' is {used}; {unused} is not used", file=sys.stderr)
 
 
 @app.command("show", cls=TextCommand, help="Show every figure of a profile with its source.")
@@ -105,20 +113,18 @@ def validate_command(
     bad = 0
     for kind, path in paths:
         try:
-            catalogue.check(registry, kind or catalogue.kind_of(path), path)
+            catalogue.check(registry, kind or catalogue.kind_of(registry, path), path)
         except InputError as error:
             print_problems(error.problems)
             bad += 1
+    if files == ["all"]:
+        _say_unused(registry, KINDS)
     print(f"{plural(len(paths), 'profile')} read, {bad} with problems")
     return EXIT_BAD_INPUT if bad else EXIT_OK
 
 
 def _known_files(registry: Registry) -> list[tuple[str | None, Path]]:
-    return [
-        (kind, catalogue.path_of(registry, kind, name))
-        for kind in catalogue.KINDS
-        for name in catalogue.names(registry, kind)
-    ]
+    return [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
 
 
 @app.command("schema", cls=TextCommand, help="Print the JSON Schema of a kind of file, for editors and CI.")
@@ -136,6 +142,8 @@ def schema_command(
 
 def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.profiles.convert import json_schema
+    from xe_sizer.profiles.dataset import DatasetProfile
+    from xe_sizer.profiles.fabric import FabricProfile
     from xe_sizer.profiles.gpu_schema import GpuProfile
     from xe_sizer.profiles.model_schema import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
@@ -148,7 +156,8 @@ def _schema(kind: str) -> dict[str, Any]:
 
     if kind == "scenario":
         return scenario_json_schema()
-    kinds = {"gpu": GpuProfile, "server": ServerProfile, "model": ModelProfile, "stack": Stack, "engine": Engine}
+    hardware = {"gpu": GpuProfile, "server": ServerProfile, "fabric": FabricProfile}
+    kinds = {**hardware, "model": ModelProfile, "dataset": DatasetProfile, "stack": Stack, "engine": Engine}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
     return json_schema(types[kind])

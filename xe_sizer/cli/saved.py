@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,16 @@ def place_of(name: str) -> str:
 
 
 @contextmanager
-def from_outside(name: str) -> Iterator[None]:
-    """What fails while a saved answer is shown is due to figures that do not belong together. Raises InputError."""
+def from_outside(names: Sequence[str]) -> Iterator[None]:
+    """What fails while saved answers are shown is due to figures that do not belong together. Raises InputError."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if not names:
+            raise
+        place = ", ".join(map(place_of, names))
         what = f"not an answer of xe-sizer: its figures contradict each other ({type(error).__name__}: {error})"
-        raise InputError(Problem(what, Location(place_of(name)), _HINT)) from error
+        raise InputError(Problem(what, Location(place), _HINT)) from error
 
 
 def _kind(keys: Any) -> type[Answer]:

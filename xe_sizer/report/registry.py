@@ -73,8 +73,9 @@ def known_endings() -> list[str]:
     return sorted(ending for each in _formats() for ending in each.endings)
 
 
-def render(answer: Answer, format_: Format, options: Options) -> str:
-    """The answer in the format, with its line end."""
+def render(answer: Answer, name: str, options: Options) -> str:
+    """The answer in the format of that name, with its line end. Raises InputError if there is no such format."""
+    format_ = known_format(name)
     if format_.shows == "answer":
         return format_.render(answer, options)
     from xe_sizer.report.answers import reporter

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from xe_sizer.errors import EXIT_BAD_INPUT, Problem
-from xe_sizer.result.common import SCHEMA_VERSION, Answer, Struct
+from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct
 
 
 class CheckProblem(Struct, frozen=True, kw_only=True):
@@ -25,11 +25,11 @@ class CheckProblem(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One scenario file: its result (of any kind that is `result.common.Sized`), or what kept it from one."""
+    """One scenario file: its result, of any kind, or what kept it from one."""
 
     file: str
     ok: bool
-    result: Any = None
+    result: Sized | None = None
     problems: tuple[CheckProblem, ...] = ()
 
 
@@ -58,7 +58,7 @@ class CheckResult(Answer, frozen=True, kw_only=True):
         return EXIT_BAD_INPUT if self.summary.invalid else super().exit_code
 
 
-def answered(file: str, result: Any) -> Checked:
+def answered(file: str, result: Sized) -> Checked:
     return Checked(file=file, ok=result.ok, result=result)
 
 

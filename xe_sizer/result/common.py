@@ -5,7 +5,7 @@ Field names are the contract: add, never rename, within schema version 1.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -131,6 +131,7 @@ class Source(Struct, frozen=True):
     source: str
 
 
+@runtime_checkable
 class Sized(Protocol):
     """What answers about one scenario share, whatever it asks."""
 

@@ -38,7 +38,7 @@ def document(check: CheckResult, options: Options) -> Document:
     )
     if cautions:
         blocks.append(Notes("Tight", cautions))
-    narrow = sum(one.ok and is_tight(one.result) for one in check.scenarios)
+    narrow = sum(one.ok and is_tight(one.result) for one in check.scenarios if one.result)
     tight = f" ({narrow} tight)" if narrow else ""
     counts = f"{summary.passed} passed{tight}, {summary.failed} failed, {summary.invalid} with bad input"
     headline_ = f"{plural(summary.total, 'scenario')}: {counts}"

@@ -13,15 +13,8 @@ from xe_sizer.result.profiles import Profiles
 
 ANSWER = Profiles
 NETWORK = "NICs x Gbit/s"
-GROUPS = (
-    "peak_tflops",
-    "scale_up",
-    "scale_out",
-    "link",
-    "parameters",
-    "node",
-    "network",
-)  # of figures, as a profile groups them
+# Groups of figures in a profile.
+GROUPS = ("peak_tflops", "scale_up", "scale_out", "link", "parameters", "node", "network")
 
 
 def document(result: Profiles, options: Options) -> Document:

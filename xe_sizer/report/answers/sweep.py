@@ -62,10 +62,11 @@ def _figures(row: SweepRow) -> tuple[str, ...]:
 def rows(result: SweepResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a question: the figures of its chosen plan, or why there is none."""
     keys = _keys(result)
-    yield "scenario", *keys, "ok", "reason", "total_s", *FIGURES
+    names = [name for name in FIGURES if name not in keys]
+    yield "scenario", *keys, "ok", "reason", "total_s", *names
     for row in result.rows:
         one = row.candidate
-        figures = [getattr(one, name) for name in FIGURES] if one else [None] * len(FIGURES)
+        figures = [getattr(one, name) for name in names] if one else [None] * len(names)
         total = one.total_s.expected if one else None
         yield row.scenario, *(row.values.get(key) for key in keys), row.ok, row.reason, total, *figures
 
