@@ -8,6 +8,7 @@ from functools import cache, partial
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.training.choose import choose, counts_that_keep, smallest_count
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
+from xe_sizer.training.layout import WORDS
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.space import gpu_counts, layout_chunks, legal_layouts
 
@@ -73,7 +74,8 @@ def _smallest_that_meets(resolved: ResolvedTraining, counts: tuple[int, ...]) ->
 def no_layout(resolved: ResolvedTraining, counts: Sequence[int]) -> Problem:
     """What to say where none of the numbers of GPUs has a legal layout."""
     job = resolved.job
-    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in resolved.fixed.items())
+    words = {name: WORDS[name][value] if name in WORDS else value for name, value in resolved.fixed.items()}
+    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in words.items())
     numbers = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
     message = f"no legal layout on {numbers} GPUs for a global batch of {job.global_batch:,}"
     message += f" with {fixed}" if fixed else ""

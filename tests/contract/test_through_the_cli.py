@@ -1,0 +1,175 @@
+"""Whatever registers itself is answered through the command line: the names come from the registries, never from here.
+
+Every word that a key of a scenario may have (methods, optimizers, loss kernels, number formats, layouts ...), every
+stack, engine, limit and report format goes through `estimate` or `serve`, `plan`, `check` and `render`. The answer is a
+yes or a no (exit code 0 or 1). What two things cannot do together is refused (2) with a message that names the one
+asked for, and is answered in another of the scenarios here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xe_sizer.cli.main import main
+from xe_sizer.profiles.finder import BUILT_IN
+from xe_sizer.report.registry import batch_format_names, format_names
+from xe_sizer.scenario.limits import LIMITS, LimitRule
+
+Scenario = Mapping[str, object]
+# Small models, dense and of experts, on a GPU that knows every narrow format.
+DENSE, EXPERTS = {"model": "llama-3.2-1b", "gpu": "b200"}, {"model": "qwen3-30b-a3b", "gpu": "b200"}
+PRICE = {"price_per_gpu_hour": 4.0}
+TRAINING: tuple[Scenario, ...] = tuple(
+    {**DENSE, "gpus": 8, "stack": stack, "cost": PRICE} for stack in BUILT_IN.names("stack")
+)
+SERVING: tuple[Scenario, ...] = tuple(
+    {**model, "cost": PRICE, "job": "inference", "serve": {load: 4}}
+    for model in (DENSE, EXPERTS)
+    for load in ("concurrency", "batch")
+)
+TRAINING_COMMANDS = (("plan", "--max-gpus", "8"), ("check",))
+SERVING_COMMANDS = (("check",),)
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ran]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ran:
+        code = main(list(arguments))
+        captured = capfd.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+def words() -> Iterator[tuple[str, Any]]:
+    """Every key of a scenario that takes one of some words, with each of them, as the printed schema has them."""
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with redirect_stdout(printed):
+        assert main(["profiles", "schema", "scenario"]) == 0
+    schema = json.loads(printed.buffer.getvalue())  # type: ignore[attr-defined]
+    yield from _words(schema["$defs"], schema["$defs"][schema["$ref"].rpartition("/")[2]], "")
+
+
+def _words(parts: Mapping[str, Any], section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in section["properties"].items():
+        for arm in value.get("anyOf", [value]):
+            if "$ref" in arm:
+                yield from _words(parts, parts[arm["$ref"].rpartition("/")[2]], f"{prefix}{key}.")
+            for word in arm.get("enum", ()):
+                yield f"{prefix}{key}", word
+
+
+WORDS = tuple(words())
+ENGINES = tuple(("serve.engine", name) for name in BUILT_IN.names("engine"))
+SERVED = tuple(pair for pair in (*WORDS, *ENGINES) if pair[0].startswith("serve."))
+TRAINED = tuple(pair for pair in WORDS if pair not in SERVED and pair not in (("job", "inference"),))
+STACKS = tuple(("stack", name) for name in BUILT_IN.names("stack"))
+
+
+def with_word(scenario: Scenario, key: str, word: Any) -> dict[str, Any]:
+    section, _, name = key.rpartition(".")
+    made: dict[str, Any] = json.loads(json.dumps(scenario))
+    (made.setdefault(section, {}) if section else made)[name] = word
+    return made
+
+
+def answered(
+    run: Callable[..., Ran], key: str, word: Any, scenarios: tuple[Scenario, ...], command: str
+) -> dict[str, Any]:
+    """The first answer to a scenario with the word; those before it name the word in their refusal."""
+    for scenario in scenarios:
+        Path("job.yaml").write_text(json.dumps(with_word(scenario, key, word)))
+        ran = run(command, "job.yaml", "--format", "json")
+        if ran.code in (0, 1):
+            Path("answer.json").write_text(ran.out)
+            answer: dict[str, Any] = json.loads(ran.out)
+            return answer
+        assert ran.code == 2, ran.err
+        assert str(word) in ran.err
+    pytest.fail(f"{key}: {word} is answered nowhere: {ran.err}")
+
+
+def told(answer: Mapping[str, Any], key: str) -> str:
+    """What the answer says that it reckoned with: the resolved key, and warnings, where it had to take another."""
+    resolved: Any = answer["scenario"]
+    for part in key.split("."):
+        resolved = resolved[part]
+    return f"{resolved}; {'; '.join(answer['warnings'])}"
+
+
+def check_words(
+    run: Callable[..., Ran], key: str, word: Any, scenarios: tuple[Scenario, ...], command: str,
+    others: tuple[tuple[str, ...], ...],
+) -> None:  # fmt: skip
+    answer = answered(run, key, word, scenarios, command)
+    assert str(word) in (answer["objective"] if command == "plan" else told(answer, key))
+    for other in others:
+        ran = run(other[0], "job.yaml", *other[1:])
+        assert ran.code in (0, 1), ran.err
+    for name in format_names() if command != "plan" else ():
+        ran = run("render", "answer.json", "--format", name)
+        assert ran.code in (0, 1), ran.err
+        assert ran.out
+
+
+@pytest.mark.parametrize(("key", "word"), [*TRAINED, *STACKS])
+def test_every_word_of_training_is_answered(run: Callable[..., Ran], key: str, word: Any) -> None:
+    check_words(run, key, word, TRAINING, "plan" if key == "objective" else "estimate", TRAINING_COMMANDS)
+
+
+@pytest.mark.parametrize(("key", "word"), SERVED)
+def test_every_word_of_serving_is_answered(run: Callable[..., Ran], key: str, word: Any) -> None:
+    check_words(run, key, word, SERVING, "serve", SERVING_COMMANDS)
+
+
+def test_nothing_is_left_out() -> None:
+    """That the registries are full when this file asks for their names."""
+    kept = {key for key, _ in (*TRAINED, *SERVED)}
+    assert {"job", "optimizer", "loss", "precision", "serve.weights", "serve.kv_cache", "serve.engine"} <= kept
+    assert min(len(STACKS), len(ENGINES)) > 10
+    assert len([word for key, word in TRAINED if key == "job"]) > 3
+
+
+@pytest.mark.parametrize("rule", LIMITS, ids=lambda rule: rule.name)
+def test_every_limit_is_kept_and_missed(run: Callable[..., Ran], rule: LimitRule) -> None:
+    command, scenario = ("serve", SERVING[0]) if rule.wing == "serving" else ("estimate", {**TRAINING[0], "gpus": None})
+    codes = {}
+    for limit in (1, 10**6):
+        Path("job.yaml").write_text(json.dumps(with_word(scenario, rule.key, limit)))
+        ran = run(command, "job.yaml", "--format", "json")
+        (judged,) = json.loads(ran.out)["verdict"]["limits"]
+        assert (judged["name"], judged["limit"]) == (rule.name, limit)
+        assert judged["ok"] == (ran.code == 0)
+        codes[limit] = ran.code
+        assert run("check", "job.yaml").code == ran.code
+    assert codes[10**6] == (0 if rule.most else 1)
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_format_shows_every_answer(run: Callable[..., Ran], name: str) -> None:
+    Path("job.yaml").write_text(json.dumps(TRAINING[0]))
+    Path("service.yaml").write_text(json.dumps(SERVING[0]))
+    commands = [("estimate", "job.yaml"), ("serve", "service.yaml")]
+    if name in batch_format_names():
+        commands.append(("check", "job.yaml", "service.yaml"))
+    for command in commands:
+        ran = run(*command, "--format", name)
+        assert ran.code == 0, ran.err
+        assert ran.out
