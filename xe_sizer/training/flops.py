@@ -38,7 +38,20 @@ def needed_flops(operators: Iterable[Operator]) -> Array:
 
 
 def forward_flops(operators: Iterable[Operator]) -> Array:
-    """FLOPs of the forward alone over all layers that contain the operators [FLOP]."""
+    """FLOPs of one forward over all layers that contain the operators.
+
+        F = sum of layers x forward
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch; sizes broadcast to shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [FLOP]
+
+    Source: definition; a multiply and an add are two.
+    """
     total: Array = np.zeros(1)
     for op in operators:
         if isinstance(op, Matmul | Attention | Scan):

@@ -73,7 +73,24 @@ def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
 def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array) -> Array:
     """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
 
-    `whole` is what a rank holds of them until the last micro-batch has reduced them, where the stack waits for it.
+        bytes = 0 until the backward, min(head, all), all - first layer and tables, all, all    fresh
+        bytes = all at every moment                                                             buffers
+        bytes = whole until the optimizer runs, then the shard                                  reduced once a step
+        bytes = head, then table, in passing                                                    updated in the backward
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    held : elements of a rank before sharding
+    gradients : of a rank after sharding, shape (stage, layout) [bytes]
+    whole : of a rank until the last micro-batch has reduced them, where the stack waits for it, shape (stage, layout)
+        [bytes]
+
+    Returns
+    -------
+    ndarray of float, shape (stage, moment, layout) [bytes]
+
+    Source: own derivation from the order of the backward; `no_sync` of PyTorch FSDP; traced.
     """
     size = StateBytes.of(job).gradient
     base = float(job.method.learning.base)

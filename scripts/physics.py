@@ -1,0 +1,299 @@
+"""Write docs/physics.md from the docstrings of the equations: python scripts/physics.py
+
+The page lists every public function of the equation modules that takes or returns arrays, and the parts that an
+explained answer is a sum of. A docstring states the formula, indented; `Parameters` with units; `Returns` with unit and
+shape; `Source:`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from xe_sizer.laws.parts import Part
+
+PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
+ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
+NUMBERS = ARRAYS | {"float"}
+NO_EQUATION = frozenset({"as_array", "part", "computed"})  # they convert, register and call
+UNIT = re.compile(r"\[[^\]]+\]")
+SHAPE = re.compile(r"\bshape\b")
+HEADER = "Written from the docstrings of the equations by `python scripts/physics.py`."
+
+
+@dataclass(frozen=True)
+class Group:
+    """A chapter of the page: modules below `xe_sizer`, and the tuples of parts that they register."""
+
+    title: str
+    about: str
+    modules: tuple[str, ...]
+    parts: tuple[str, ...] = ()
+
+
+GROUPS = (
+    Group(
+        "Laws",
+        "Seconds of one operator on one accelerator, or of one exchange. Constants stand in the profiles, each with "
+        "its source and the error of its fit.",
+        (
+            "laws.matmul",
+            "laws.attention",
+            "laws.memory_bound",
+            "laws.collectives",
+            "laws.host",
+            "laws.operator_time",
+            "laws.energy",
+        ),
+    ),
+    Group(
+        "Graph",
+        "What one rank computes, moves and sends for one micro-batch: sizes and bytes, no seconds.",
+        (
+            "graph.operators",
+            "graph.building_blocks",
+            "graph.adapters",
+            "graph.exchanges",
+            "graph.attention",
+            "graph.state_space",
+            "graph.mlp",
+            "graph.transformer",
+        ),
+    ),
+    Group(
+        "Data",
+        "Lengths of the samples, and what padding or packing makes of them.",
+        ("training.lengths", "training.padding"),
+    ),
+    Group(
+        "Memory",
+        "What one GPU holds in training, on its pipeline stage and at its worst moment.",
+        ("training.sharding", "training.activations", "training.gradients", "training.memory_parts", "training.memory"),
+        ("training.memory_parts.MEMORY_PARTS",),
+    ),
+    Group(
+        "Step",
+        "Time of one optimizer step in training.",
+        ("training.unique_rows", "training.flops", "training.stage_time", "training.pipeline", "training.step"),
+        ("training.step.STEP_PARTS",),
+    ),
+    Group(
+        "Serving",
+        "Time of one step of an engine, and what a GPU holds that serves.",
+        (
+            "serving.weights",
+            "serving.kv_cache",
+            "serving.memory",
+            "serving.step",
+            "serving.steady",
+            "serving.static",
+        ),
+        (
+            "serving.step.STEP_PARTS",
+            "serving.memory.ALLOCATED_PARTS",
+            "serving.memory.SHORT_PARTS",
+            "serving.memory.BATCH_PARTS",
+        ),
+    ),
+    Group("Queueing", "Latencies of requests that arrive by chance.", ("serving.queueing",)),
+)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """What a docstring states; `symbols` are names with what they mean."""
+
+    name: str
+    module: str
+    summary: str
+    formula: str
+    remarks: tuple[str, ...]
+    symbols: tuple[tuple[str, str], ...]
+    returns: str
+    source: str
+
+
+def equations(group: Group) -> Iterator[Equation]:
+    """Equations of the modules of a chapter, in the order of the code."""
+    for name in group.modules:
+        module = importlib.import_module(f"xe_sizer.{name}")
+        for function in functions(module):
+            yield equation(function)
+
+
+def functions(module: ModuleType) -> Iterator[Callable[..., Any]]:
+    """Public functions of a module that take or return arrays, and any other that states its source."""
+    for name, value in vars(module).items():
+        own = inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        if own and name not in NO_EQUATION and (has_arrays(value) or "    Source: " in (value.__doc__ or "")):
+            yield value
+
+
+def has_arrays(function: Callable[..., Any]) -> bool:
+    """Whether arrays, or dataclasses of arrays, stand in the annotations."""
+    return any(_holds(str(kind), function.__globals__) for kind in function.__annotations__.values())
+
+
+def _holds(annotation: str, names: dict[str, Any]) -> bool:
+    words = set(re.findall(r"\w+", annotation))
+    return bool(words & ARRAYS) or any(_is_struct(names[word]) for word in words if word in names)
+
+
+@cache
+def _is_struct(kind: object) -> bool:
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return False
+    return any(set(re.findall(r"\w+", str(field.type))) & ARRAYS for field in fields(kind))
+
+
+def equation(function: Callable[..., Any]) -> Equation:
+    """Reads a docstring: summary, indented formula, remarks, numpy-style sections, source."""
+    preface, sections = _sections(inspect.getdoc(function) or "")
+    formula = [block for block in preface[1:] if block.startswith("    ")]
+    symbols = tuple((name.strip(), text) for name, _, text in (e.partition(" : ") for e in sections["Parameters"]))
+    return Equation(
+        name=function.__name__,
+        module=function.__module__,
+        summary=_joined(preface[0]),
+        formula="\n".join(inspect.cleandoc(f"\n{block}") for block in formula),
+        remarks=tuple(_joined(block) for block in preface[1:] if not block.startswith("    ")),
+        symbols=symbols,
+        returns=" ".join(sections["Returns"]),
+        source=" ".join(sections["Source"]),
+    )
+
+
+def _sections(text: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Paragraphs before the first section, and the entries of each section."""
+    sections: dict[str, list[str]] = {"Parameters": [], "Returns": [], "Raises": [], "Source": []}
+    preface = []
+    for block in re.split(r"\n\s*\n", text):
+        first, *rest = block.split("\n")
+        if rest and set(rest[0]) == {"-"}:
+            sections[first] = _entries(rest[1:])
+        elif first.startswith("Source: "):
+            sections["Source"] = [_joined(block.removeprefix("Source: "))]
+        else:
+            preface.append(block)
+    return preface, sections
+
+
+def _entries(lines: list[str]) -> list[str]:
+    """Lines with those that continue them."""
+    entries: list[str] = []
+    for line in lines:
+        if entries and (line.startswith(" ") or " : " not in line):
+            entries[-1] += f" {line.strip()}"
+        else:
+            entries.append(line)
+    return entries
+
+
+def _joined(block: str) -> str:
+    return " ".join(line.strip() for line in block.split("\n"))
+
+
+def missing(function: Callable[..., Any]) -> list[str]:
+    """What the docstring of an equation does not state."""
+    stated, names = equation(function), function.__globals__
+    explained = {name: text for names, text in stated.symbols for name in names.split(", ")}
+    annotations = {name: str(kind) for name, kind in function.__annotations__.items() if name != "return"}
+    problems = [f"the symbol {name}" for name in annotations if name not in explained]
+    problems += [
+        f"the unit of {name}"
+        for name, kind in annotations.items()
+        if set(re.findall(r"\w+", kind)) & NUMBERS and name in explained and not UNIT.search(explained[name])
+    ]
+    checks = (
+        ("a formula", " = " in stated.formula),
+        ("a source", bool(stated.source)),
+        ("the unit of the result", bool(UNIT.search(stated.returns)) or not _numeric(function)),
+        ("the shape of the result", bool(SHAPE.search(stated.returns)) or not _holds(_result(function), names)),
+    )
+    return problems + [what for what, stands in checks if not stands]
+
+
+def _result(function: Callable[..., Any]) -> str:
+    return str(function.__annotations__["return"])
+
+
+def _numeric(function: Callable[..., Any]) -> bool:
+    """Whether the result is a number or holds arrays."""
+    kind = _result(function)
+    return bool(set(re.findall(r"\w+", kind)) & NUMBERS) or _holds(kind, function.__globals__)
+
+
+def parts(path: str) -> tuple[Part[Any], ...]:
+    """The tuple of parts at a dotted path below `xe_sizer`."""
+    module, name = f"xe_sizer.{path}".rsplit(".", 1)
+    registered: tuple[Part[Any], ...] = getattr(importlib.import_module(module), name)
+    return registered
+
+
+def page() -> str:
+    """The whole page."""
+    chapters = [(group, tuple(equations(group))) for group in GROUPS]
+    lines = [
+        "# Physics",
+        "",
+        HEADER,
+        "",
+        "Shapes name their axes: (layout,) has one entry for each layout that is computed at once, (rank shape,) one",
+        "for each distinct piece of work that ranks of these layouts do, (stage, layout) for pipeline stages too.",
+        "[-] means dimensionless. Names and symbols stand in the [nomenclature](nomenclature.md).",
+        "",
+        "## Index",
+        "",
+    ]
+    for group, stated in chapters:
+        lines.append(f"- [{group.title}](#{group.title.lower()})")
+        for module, members in groupby(stated, key=lambda each: each.module):
+            links = ", ".join(f"[{each.name}](#{each.name})" for each in members)
+            lines.append(f"  - `{module}`: {links}")
+    for group, stated in chapters:
+        lines += ["", f"## {group.title}", "", group.about]
+        for path in group.parts:
+            lines += ["", *_table_of_parts(path)]
+        for each in stated:
+            lines += ["", *_section(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _table_of_parts(path: str) -> Iterator[str]:
+    yield f"Parts of `xe_sizer.{path}`, in the order of an answer; `--explain` prints the same:"
+    yield ""
+    yield "| part | formula | source |"
+    yield "|---|---|---|"
+    for part in parts(path):
+        yield f"| {part.name} | {part.formula} | {part.source} |"
+
+
+def _section(stated: Equation) -> Iterator[str]:
+    yield f"### {stated.name}"
+    yield ""
+    yield f"`{stated.module}`. {stated.summary}"
+    yield ""
+    yield f"```\n{stated.formula}\n```"
+    for remark in stated.remarks:
+        yield ""
+        yield remark
+    yield ""
+    yield "| symbol | meaning |"
+    yield "|---|---|"
+    for names, text in stated.symbols:
+        yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {text} |"
+    yield f"| returns | {stated.returns} |"
+    yield ""
+    yield f"Source: {stated.source}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

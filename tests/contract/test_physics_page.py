@@ -1,0 +1,81 @@
+"""docs/physics.md is what the docstrings of the equations say, and every equation says all of it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xe_sizer.graph.operators import Array
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts"))
+physics = importlib.import_module("physics")
+
+WRITE = "docs/physics.md is not what the docstrings say. Write it anew: python scripts/physics.py"
+PACKAGES = ("laws", "graph")
+# Modules of the wings that hold no equation: they read, choose, sum up or put in words.
+EQUATIONS = {
+    "training": (
+        "lengths", "padding", "sharding", "activations", "gradients", "memory_parts", "memory", "unique_rows", "flops",
+        "stage_time", "pipeline", "step",
+    ),
+    "serving": ("weights", "kv_cache", "memory", "step", "steady", "static", "queueing"),
+}  # fmt: skip
+
+
+def modules() -> list[str]:
+    names = [f"{wing}.{name}" for wing, known in EQUATIONS.items() for name in known]
+    for package in PACKAGES:
+        names += [f"{package}.{path.stem}" for path in (ROOT / "xe_sizer" / package).glob("*.py")]
+    return [f"xe_sizer.{name}".removesuffix(".__init__") for name in names]
+
+
+FUNCTIONS = [function for name in modules() for function in physics.functions(importlib.import_module(name))]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__name__}")
+def test_an_equation_states_formula_symbols_shape_and_source(function: Callable[..., Any]) -> None:
+    assert physics.missing(function) == []
+
+
+def test_every_equation_stands_on_the_page() -> None:
+    shown = [(each.module, each.name) for group in physics.GROUPS for each in physics.equations(group)]
+    assert sorted(shown) == sorted((function.__module__, function.__name__) for function in FUNCTIONS)
+    assert len({name for _, name in shown}) == len(shown), "links of the index go to names"
+    assert {"matmul_time_s", "collective_time_s", "memory_ledger", "timeline", "step_time", "latencies"} <= {
+        name for _, name in shown
+    }
+
+
+def test_the_page_is_what_the_docstrings_say() -> None:
+    assert (ROOT / "docs" / "physics.md").read_text(encoding="utf-8") == physics.page(), WRITE
+
+
+def test_what_is_missing_is_found() -> None:
+    def area_m2(width: Array, height: float) -> Array:
+        """Area of a rectangle.
+
+        Parameters
+        ----------
+        width : horizontal
+
+        Returns
+        -------
+        ndarray of float
+        """
+        return np.asarray(width * height)
+
+    assert physics.missing(area_m2) == [
+        "the symbol height",
+        "the unit of width",
+        "a formula",
+        "a source",
+        "the unit of the result",
+        "the shape of the result",
+    ]
