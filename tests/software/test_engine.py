@@ -66,7 +66,7 @@ def test_an_engine_serves_a_batch(name: str) -> None:
     point = found.point
     assert found.fits
     assert found.minimum == 1
-    assert found.holds >= 4
+    assert found.choice.holds >= 4
     assert 0 < point.tpot_s < point.ttft_s < point.request_s < 100
     assert point.requests_per_s == pytest.approx(4 / point.request_s, rel=1e-9)
 
@@ -82,9 +82,9 @@ def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, o
     point = found.point
     assert found.fits
     assert found.minimum == 1
-    assert found.holds > 10
+    assert found.choice.holds > 10
     assert 0 < point.tpot_s < point.ttft_s < point.request_s < 100
-    assert 0 < point.requests_per_s <= found.top_rate
+    assert 0 < point.requests_per_s <= found.choice.top_rate
 
 
 @pytest.mark.parametrize("load", ["concurrency", "request_rate"])
