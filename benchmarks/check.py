@@ -13,9 +13,9 @@ import argparse
 import itertools
 import sys
 import tempfile
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from xml.etree import ElementTree
 
 import yaml
 from yardstick import bare_imports_s, run
@@ -83,7 +83,7 @@ def measure(folder: Path, runs: int) -> tuple[float, float, int]:
         if gate.code:
             raise RuntimeError(f"exit code {gate.code}: not every scenario could be answered")
         pairs.append((bare_s, gate.cpu_s))
-    suites = ElementTree.fromstring(gate.output)
+    suites = ET.fromstring(gate.output)
     failed = sum(int(suite.attrib["failures"]) > 0 for suite in suites)
     return min(bare for bare, _ in pairs), min(gate_s for _, gate_s in pairs), failed
 

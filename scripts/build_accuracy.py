@@ -79,8 +79,8 @@ def trained(records: list[Record]) -> list[str]:
     everything = ("all", WEIGHTED)
     return [
         "## Training",
-        f"{_counted(records)} No efficiency was fitted to these runs: stacks state what their software does. Without "
-        f"their own source {left_out_coverage(runs_of(records)):.0%} of the runs lie inside their range.",
+        (f"{_counted(records)} No efficiency was fitted to these runs: stacks state what their software does. Without "
+        f"their own source {left_out_coverage(runs_of(records)):.0%} of the runs lie inside their range."),
         "### Time of a step", errors(accuracy, "step_time", (*everything, "stack", "job")),
         "### Time of a step by accelerator", errors(accuracy, "step_time", ("gpu",)),
         "### Peak memory", "By what the publication measured (`metric`), by stack and by job.",
@@ -100,9 +100,9 @@ def served(records: list[Record]) -> list[str]:
     kinds = ("all", WEIGHTED, "stack", "gpu")
     return [
         "## Inference",
-        f"{_counted(records)} Engines are data, and part of what they state was read off these runs; "
+        (f"{_counted(records)} Engines are data, and part of what they state was read off these runs; "
         "`scripts/leave_source_out.py` predicts each publication without what it gave. Without their own source "
-        f"{left_out_coverage(serving_runs_of(records)):.0%} of the figures lie inside their range.",
+        f"{left_out_coverage(serving_runs_of(records)):.0%} of the figures lie inside their range."),
         "### Time to the first token", errors(accuracy, "ttft", (*kinds, "source")),
         "### Time per output token", errors(accuracy, "tpot", (*kinds, "source")),
         "### Throughput", errors(accuracy, "throughput", (*kinds, "source")),
@@ -126,10 +126,12 @@ def reasons(accuracy: Accuracy) -> str:
 def page(records: list[Record]) -> str:
     sections = [
         "# Accuracy",
-        "Written by `scripts/build_accuracy.py`. Every record is priced as a user's scenario would be; gaps are "
-        "filled from the defaults of its stack or engine and said. The error is predicted / measured - 1, "
-        "its median the bias. Ranges are taken from the residuals, and in range counts a run's own source with them; "
-        "80 % is the aim where it has no part.",
+        (
+            "Written by `scripts/build_accuracy.py`. Every record is priced as a user's scenario would be; gaps are "
+            "filled from the defaults of its stack or engine and said. The error is predicted / measured - 1, "
+            "its median the bias. Ranges are taken from the residuals, and in range counts a run's own source with "
+            "them; 80 % is the aim where it has no part."
+        ),
         *trained([record for record in records if not record.serves]),
         *served([record for record in records if record.serves]),
     ]

@@ -131,7 +131,7 @@ def main(facts: Path) -> None:
 
 
 def _rows(path: Path) -> list[Row]:
-    with open(path, encoding="utf-8", newline="") as stream:
+    with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 

@@ -121,7 +121,7 @@ def test_every_problem_of_a_call_names_its_keyword() -> None:
 @pytest.mark.parametrize(
     ("ask", "place"),
     [
-        (lambda: xe_sizer.estimate(), "estimate()"),
+        (xe_sizer.estimate, "estimate()"),
         (lambda: xe_sizer.serve(model="gpt2", among=["l41"]), "serve(among)"),
         (lambda: xe_sizer.sensitivity(model="gpt2", profiles=["nowhere"]), "sensitivity(profiles)"),
         (lambda: xe_sizer.compare({"gpus": 8}), "compare()"),

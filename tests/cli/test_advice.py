@@ -90,14 +90,18 @@ MISSES = {
 # Jobs that one lever mends, the flags of that lever, and whether it is what a user would rather do first.
 LEVERS = {
     "chunked loss": (
-        f"--model llama-3.2-1b {H100} --gpus 1 --stack hf-trainer --recompute full --micro-batch 6 --global-batch 48 "
-        "--seq-len 8192",
+        (
+            f"--model llama-3.2-1b {H100} --gpus 1 --stack hf-trainer --recompute full --micro-batch 6 "
+            "--global-batch 48 --seq-len 8192"
+        ),
         "--loss fused",
         True,
     ),
     "earlier reduction": (
-        f"--model opt-13b {H100} --gpus 8 --stack hf-trainer --zero 3 --micro-batch 4 --global-batch 256 "
-        "--seq-len 1536 --padding packed --recompute none --attention sdpa --loss fused",
+        (
+            f"--model opt-13b {H100} --gpus 8 --stack hf-trainer --zero 3 --micro-batch 4 --global-batch 256 "
+            "--seq-len 1536 --padding packed --recompute none --attention sdpa --loss fused"
+        ),
         "--reduce-every-micro-batch",
         True,
     ),
@@ -107,8 +111,10 @@ LEVERS = {
         True,
     ),
     "recomputation": (
-        f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 2 "
-        "--seq-len 8192 --loss fused",
+        (
+            f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 2 "
+            "--seq-len 8192 --loss fused"
+        ),
         "--recompute full",
         True,
     ),
@@ -118,14 +124,18 @@ LEVERS = {
         True,
     ),
     "tensor parallel": (
-        f"--model llama-2-13b {SERVER} --gpus 8 --stack megatron-lm --tp 1 --pp 1 --dp 8 --recompute full "
-        "--micro-batch 1",
+        (
+            f"--model llama-2-13b {SERVER} --gpus 8 --stack megatron-lm --tp 1 --pp 1 --dp 8 --recompute full "
+            "--micro-batch 1"
+        ),
         "--tp 2 --dp 4",
         True,
     ),
     "pipeline stages": (
-        "--model gpt3-175b --gpu a100-sxm-80gb --gpus 64 --job pretrain --stack megatron-lm --tp 8 --pp 1 "
-        "--tokens 3e11 --global-batch 1536 --seq-len 2048",
+        (
+            "--model gpt3-175b --gpu a100-sxm-80gb --gpus 64 --job pretrain --stack megatron-lm --tp 8 --pp 1 "
+            "--tokens 3e11 --global-batch 1536 --seq-len 2048"
+        ),
         "--pp 4",
         False,
     ),

@@ -159,7 +159,7 @@ def test_scenario_file(cli: Cli, bad: Bad) -> None:
     Path("job.yaml").write_bytes(data)
     ran = cli("estimate", "job.yaml", "-o", "answer.json", "-f", "json")
     refused(ran, f"job.yaml:{bad.at}", bad.says, hint=bad.hint)
-    assert os.listdir() == ["job.yaml"]
+    assert [path.name for path in Path().iterdir()] == ["job.yaml"]
 
 
 def test_a_file_that_is_none(cli: Cli) -> None:
@@ -195,7 +195,7 @@ FLAGS = {
 def test_flag(cli: Cli, arguments: list[str], place: str, says: str, hint: str | None) -> None:
     Path("job.yaml").write_text(BASE)
     refused(cli("estimate", "job.yaml", "-o", "out.txt", *arguments), place, says, hint=hint)
-    assert os.listdir() == ["job.yaml"]
+    assert [path.name for path in Path().iterdir()] == ["job.yaml"]
 
 
 VARIABLES = {
@@ -237,8 +237,10 @@ ALL_AT_ONCE = {
         ["2:9 unknown server", "3:21 'max_hours' must be greater", "4:14 pp 5 does not divide"],
     ),
     "a batch, a precision, a stack's ways and a target": (
-        "job: lora\nlora: {targets: [qvk]}\nmodel: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n"
-        "stack: hf-trainer\nlayout: {tp: 2}\ntrain: {micro_batch: none}\n",
+        (
+            "job: lora\nlora: {targets: [qvk]}\nmodel: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n"
+            "stack: hf-trainer\nlayout: {tp: 2}\ntrain: {micro_batch: none}\n"
+        ),
         ["2:17 'qvk' is not", "5:12 a100-sxm-80gb has no fp8", "7:14 hf-trainer has no tp", "8:22 'micro_batch'"],
     ),
     "a key that may name the hardware": (
@@ -314,7 +316,7 @@ def test_a_hostile_file_costs_a_process_little(tmp_path: Path, text: str, place:
         check=False,
     )
     refused(Ran(ran.returncode, ran.stdout, ran.stderr), place)
-    assert os.listdir(tmp_path) == ["job.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -362,4 +364,4 @@ def test_render_refuses_what_is_no_result(cli: Cli) -> None:
     ran = cli("render", "x.json", "-o", "out.html", "-f", "html")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("x.json")
-    assert os.listdir() == ["x.json"]
+    assert [path.name for path in Path().iterdir()] == ["x.json"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +158,7 @@ def test_profile_named_by_its_path(cli: Cli, name: str, scenario: str, text: str
         assert ran.err.startswith(f"{name}:{slip.at}")
     else:
         refused(ran, f"{name}:{slip.at}" if slip.at else name, slip.says, hint=slip.hint)
-    assert sorted(os.listdir()) == sorted([name, "job.yaml"])
+    assert {path.name for path in Path().iterdir()} == {name, "job.yaml"}
 
 
 def test_a_profile_of_a_users_folder_may_be_bad_too(cli: Cli) -> None:

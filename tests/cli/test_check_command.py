@@ -1,3 +1,5 @@
+"""`xe-sizer check`: many scenarios as a gate."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""`xe-sizer estimate` on the command line, with a saved answer for the estimator."""
+
 import json
 import os
 import stat

@@ -1,3 +1,5 @@
+"""`xe-sizer profiles`: list, show, validate and schema."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""`xe-sizer render`: a saved result in another format."""
+
 import io
 import json
 import sys

@@ -79,7 +79,7 @@ def _words(parts: Mapping[str, Any], section: Mapping[str, Any], prefix: str) ->
 WORDS = tuple(words())
 ENGINES = tuple(("serve.engine", name) for name in BUILT_IN.names("engine"))
 SERVED = tuple(pair for pair in (*WORDS, *ENGINES) if pair[0].startswith("serve."))
-TRAINED = tuple(pair for pair in WORDS if pair not in SERVED and pair not in (("job", "inference"),))
+TRAINED = tuple(pair for pair in WORDS if pair not in SERVED and pair != ("job", "inference"))
 STACKS = tuple(("stack", name) for name in BUILT_IN.names("stack"))
 
 

@@ -35,7 +35,7 @@ def test_a_scan_grows_with_the_tokens_and_attention_with_their_square(name: str)
     model = REGISTRY.model(name)
     short, long = (layer_operators(graph(model, ALL, sequence=s)) for s in (4096, 8192))
 
-    def flops(operators: tuple[object, ...], kind: type[Scan] | type[Attention]) -> float:
+    def flops(operators: tuple[object, ...], kind: type[Scan | Attention]) -> float:
         return sum(float((op.layers * op.forward_flops).sum()) for op in operators if isinstance(op, kind))
 
     assert flops(long, Scan) == pytest.approx(2 * flops(short, Scan), rel=1e-12)

@@ -158,8 +158,10 @@ def test_eager_attention_keeps_the_scores() -> None:
 
 
 def test_frozen_weights_keep_no_inputs() -> None:
-    """What autograd keeps for weight gradients alone is dropped: the inputs of QKV and MLP, 4 sbh, and of the
-    second MLP product, 8 sbh."""
+    """What autograd keeps for weight gradients alone is dropped.
+
+    The inputs of QKV and MLP, 4 sbh, and of the second MLP product, 8 sbh.
+    """
     sizes = {"batch": B, "sequence": S}
     difference = saved_per_layer(graph(GPT, ALL, **sizes)) - saved_per_layer(graph(GPT, FROZEN, **sizes))
     assert difference == 12 * S * B * H
@@ -174,8 +176,11 @@ def sent(operators: list[Collective], kind: str, side: str) -> float:
 
 
 def test_tensor_parallel_messages_of_a_layer() -> None:
-    """Megatron-LM (arXiv:1909.08053): two all-reduces of b s h forward, two backward. With sequence parallelism
-    (arXiv:2205.05198) each is a gather and a scatter, and the backward gathers the sharded inputs once more."""
+    """Megatron-LM (arXiv:1909.08053): two all-reduces of b s h forward, two backward.
+
+    With sequence parallelism (arXiv:2205.05198) each is a gather and a scatter, and the backward gathers the sharded
+    inputs once more.
+    """
     tensor = B * S * H * 2
     whole = messages(graph(GPT, ALL, batch=B, sequence=S, tp=4), "tp")
     assert [sent(whole, "all_reduce", side) for side in ("forward", "backward")] == [2 * tensor, 2 * tensor]

@@ -1,3 +1,5 @@
+"""Saved results that the reports show."""
+
 from pathlib import Path
 
 import msgspec

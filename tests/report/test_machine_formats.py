@@ -1,3 +1,5 @@
+"""Formats for machines: JSON, CSV, JUnit, GitHub annotations, and HTML."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""Numbers as reports print them."""
+
 import math
 
 import pytest

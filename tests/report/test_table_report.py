@@ -1,3 +1,5 @@
+"""The table, as a terminal shows it."""
+
 import re
 
 import msgspec

@@ -100,8 +100,8 @@ BAD_LINES = [
      "'global_batch' (7) is not a multiple of 'micro_batch' (2)", 23,
      "the nearest are 6 and 8"),
     ("{train: 1", "this line has no ':' after its key", 1, "write 'key: value'"),
-    ("train: {padding: longest}", "'padding' must be one of packed, longest-in-micro-batch, "
-     "longest-in-global-batch, to-seq-len, grouped-by-length, none, not 'longest'", 18,
+    ("train: {padding: longest}", ("'padding' must be one of packed, longest-in-micro-batch, "
+     "longest-in-global-batch, to-seq-len, grouped-by-length, none, not 'longest'"), 18,
      "did you mean 'longest-in-micro-batch' or 'longest-in-global-batch'?"),
     ("lora: {rank: 0}", "'rank' must be at least 1, not 0", 14, None),
     ("lora: {targets: qkv}", "'targets' must be a list, not 'qkv'", 17, None),

@@ -61,8 +61,8 @@ def answer(folder: Path, table: str, index: int) -> ServingEstimate:
         gpu = engine_file(folder, GPU, "a100-of-llm-analysis")
     return served(
         MODELS[index], gpu=gpu, gpus=ranks[index], layout__tp=ranks[index], serve__engine=engine_file(folder, ENGINE),
-        serve__scheme=table.split()[0], serve__batch=1, serve__input_tokens=TOKENS, serve__output_tokens=OUTPUTS,
-        efficiency__flops=flops, efficiency__memory=memory,
+        serve__scheme=table.split(maxsplit=1)[0], serve__batch=1, serve__input_tokens=TOKENS,
+        serve__output_tokens=OUTPUTS, efficiency__flops=flops, efficiency__memory=memory,
     )  # fmt: skip
 
 

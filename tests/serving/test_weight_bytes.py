@@ -107,8 +107,11 @@ def test_a_tied_table_is_stored_once(name: str, table: int) -> None:
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1"])
 def test_deepseek_as_published(name: str) -> None:
-    """688,586,727,753 bytes of published files: 671 B weights, most of them in blocks of fp8, and a module of 14 B that
-    predicts further tokens, with a table and a head of its own (README_WEIGHTS.md)."""
+    """688,586,727,753 bytes of published files (README_WEIGHTS.md).
+
+    671 B weights, most of them in blocks of fp8, and a module of 14 B that predicts further tokens, with a table and a
+    head of its own.
+    """
     scheme = Scheme(FORMATS["fp8-block"], FORMATS["fp8-block"], FORMATS["bf16"], "fp8")
     found = weight_bytes(REGISTRY.model(name), scheme)
     mtp = REGISTRY.model(name).mtp_parameters + 2 * 2 * 129280 * 7168
@@ -144,8 +147,10 @@ def test_what_every_rank_holds_is_the_only_excess() -> None:
 
 
 def test_expert_parallel_ranks_share_the_experts() -> None:
-    """Split over tensor ranks or given out whole, a rank holds the same bytes of experts; attention ranks of their own
-    hold all else."""
+    """Split over tensor ranks or given out whole, a rank holds the same bytes of experts.
+
+    Attention ranks of their own hold all else.
+    """
     split, whole, apart = (
         rank_bytes("mixtral-8x7b", **sizes) for sizes in ({"tp": 8}, {"tp": 8, "ep": 8}, {"dp": 8, "ep": 8})
     )
@@ -168,8 +173,11 @@ def test_the_fullest_stage_has_the_larger_end() -> None:
 
 @pytest.mark.parametrize(("stages", "layers"), [(4, 16), (16, 4)])
 def test_a_stage_of_large_layers_is_the_fullest(stages: int, layers: int) -> None:
-    """The first three of 61 layers of DeepSeek-V3 are dense and small: a stage behind them has experts in all of its
-    layers. vLLM gives what the division leaves over to the stages before the last (get_pp_indices)."""
+    """The first three of 61 layers of DeepSeek-V3 are dense and small.
+
+    A stage behind them has experts in all of its layers. vLLM gives what the division leaves over to the stages before
+    the last (get_pp_indices).
+    """
     count = count_parameters(REGISTRY.model("deepseek-v3"))
     assert rank_bytes("deepseek-v3", pp=stages) >= 2 * layers * count.layer_moe
 

@@ -78,8 +78,11 @@ def test_an_unknown_format_gets_a_hint(name: str, meant: str) -> None:
     [("nvfp4", 4.5), ("mxfp4", 4.25), ("nf4-single", 4.5), ("nf4", 4.127), ("int4", 4.15625), ("fp8-block", 8.002)],
 )
 def test_scales_count_as_bits_of_the_weights(name: str, bits: float) -> None:
-    """16 elements share an 8-bit scale (NVFP4), 32 one (MX), 64 a float32 (NF4) or an 8-bit one with a float32 per 256
-    scales (QLoRA, section 3: 0.127 bits), 128 a 16-bit scale and a 4-bit zero (GPTQ), 128 x 128 a float32."""
+    """Elements that share a scale add its bits.
+
+    16 share an 8-bit one (NVFP4), 32 one (MX), 64 a float32 (NF4) or an 8-bit one with a float32 per 256 scales (QLoRA,
+    section 3: 0.127 bits), 128 a 16-bit scale and a 4-bit zero (GPTQ), 128 x 128 a float32.
+    """
     assert 8 * FORMATS[name].element_bytes == pytest.approx(bits, abs=6e-4)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.nn.functional as functional
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -44,7 +44,12 @@ def recomputation() -> tuple[AbstractContextManager[None], AbstractContextManage
     return nullcontext(), CudaCasts()
 
 
-def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+def _dropout(
+    input: torch.Tensor,  # noqa: A002  torch's name, which modules call it by
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> torch.Tensor:
     """CUDA has one kernel with a mask of one byte an element; the CPU path keeps a mask in the input's type."""
     if p == 0 or not training:
         return input

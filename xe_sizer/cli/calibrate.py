@@ -65,8 +65,10 @@ def _remarks(found: Calibration) -> list[str]:
     unseen = "" if found.left_out is None else f", {found.left_out:.1%} on records that a fit had not seen"
     factors = "; ".join(f"{factor.name} x {factor.value:.2f} (+-{factor.error:.0%})" for factor in found.factors)
     remarks = [
-        f"Fitted to {len(found.used)} measured times. Median error: {found.before:.1%} with {found.parent}, "
-        f"{found.after:.1%} with these factors{unseen}.",
+        (
+            f"Fitted to {len(found.used)} measured times. Median error: {found.before:.1%} with {found.parent}, "
+            f"{found.after:.1%} with these factors{unseen}."
+        ),
         f"Factors on {found.parent}: {factors}. More of an efficiency is faster, more of launches is slower.",
     ]
     if found.skipped:

@@ -35,7 +35,7 @@ def exit_code_of(command: Callable[[], Any], line: CommandLine) -> int:
     except BrokenPipeError:
         silence_stdout()
         return EXIT_OK
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  what nobody foresaw is said as such, with exit code 3
         if _is_usage_error(error):
             error.show()  # type: ignore[attr-defined]
             return EXIT_BAD_INPUT

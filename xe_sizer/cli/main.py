@@ -70,7 +70,7 @@ def _print_version(wanted: bool) -> None:
         from xe_sizer import __version__
 
         print(f"xe-sizer {__version__}")
-        raise typer.Exit()
+        raise typer.Exit
 
 
 @app.callback()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import Self
 
 QUIET_S = 1.0  # what takes less says nothing
 OFTEN_S = 0.5
@@ -35,7 +36,7 @@ class Progress:
             self._due, self._shown = now + OFTEN_S, True
             print(f"{WIPE}{text}", end="", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

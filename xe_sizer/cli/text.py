@@ -30,8 +30,10 @@ def as_text(parameter: Any) -> Any:
 
 
 def _value_word(parameter: Any) -> str | None:
-    """What help shows beside an option: the word for its value; nothing for switches, and for arguments, whose
-    name is that word. Typer would show Python's types there."""
+    """What help shows beside an option: the word for its value, where typer would show Python's types.
+
+    Nothing for switches, and for arguments, whose name is that word.
+    """
     if getattr(parameter, "is_flag", False) or parameter.param_type_name == "argument":
         return None
     return str(parameter.metavar or "VALUE")

@@ -277,8 +277,11 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
 
 
 def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:
-    """Flash and sdpa keep Q, K, V, output and the float32 log-sum-exp. Eager keeps Q, K, V, output and the
-    probabilities, in float32 from the softmax and in the compute type as the next product's operand."""
+    """Flash and sdpa keep Q, K, V, output and the float32 log-sum-exp.
+
+    Eager keeps Q, K, V, output and the probabilities, in float32 from the softmax and in the compute type as the next
+    product's operand.
+    """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
     query = rank.sequence / rank.cp

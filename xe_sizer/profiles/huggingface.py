@@ -57,8 +57,10 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
 
 
 def _name(path: Path, config: Config) -> str:
-    """The file's name; that of its folder for `config.json`; in a download cache, whose folders are named by
-    hashes, the last part of the name that the model was saved under."""
+    """The file's name; that of its folder for `config.json`.
+
+    In a download cache, whose folders are named by hashes, the last part of the name that the model was saved under.
+    """
     if path.name != "config.json":
         return path.stem
     folder, saved = path.parent.resolve().name, config.data.get("_name_or_path")

@@ -257,7 +257,7 @@ def read_text(path: Path) -> str:
     """
     where = Location(str(path))
     try:
-        with open(path, "rb") as stream:
+        with path.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise InputError(Problem("no such file", where)) from None
@@ -315,9 +315,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, name: str) -> Problem:
         if jargon in reason:
             if jargon == "expected ':'":
                 mark = start or mark  # the parser complains on a later line; the key stands where it started
-            if hint is None and start:
-                hint = f"it opens at line {start.line + 1}, column {start.column + 1}"
-            return Problem(message, _mark_place(mark, name), hint)
+            opened = f"it opens at line {start.line + 1}, column {start.column + 1}" if start else None
+            return Problem(message, _mark_place(mark, name), hint or opened)
     return Problem(f"not valid YAML: {reason}", _mark_place(mark, name))
 
 

@@ -72,7 +72,7 @@ def _hardware(result: Sized) -> Facts:
 
 
 def _is_hardware(label: str) -> bool:
-    return label in _HARDWARE_KEYS or label.split(".")[0] in _HARDWARE_SECTIONS
+    return label in _HARDWARE_KEYS or label.split(".", maxsplit=1)[0] in _HARDWARE_SECTIONS
 
 
 def _scenario_facts(scenario: Mapping[str, Any]) -> Iterator[Fact]:

@@ -33,8 +33,10 @@ class ReplicaLayout(Struct, frozen=True):
 
 
 class ServeMemory(Ledger, frozen=True):
-    """Memory of a GPU that serves. `error_share` is how far the parts beside weights and cache may be off, of the
-    usable memory."""
+    """Memory of a GPU that serves.
+
+    error_share : how far the parts beside weights and cache may be off, of the usable memory
+    """
 
     error_share: float = 0.0
 

@@ -94,8 +94,10 @@ class Time(Struct, frozen=True):
 
 
 class Data(Struct, frozen=True):
-    """Samples and tokens of the whole job; `sequence_tokens` is what one sequence costs, `longest_tokens` the
-    longest that memory must hold."""
+    """Samples and tokens of the whole job.
+
+    sequence_tokens : what one sequence costs; longest_tokens : the longest that memory must hold
+    """
 
     samples: int
     real_tokens: float

@@ -101,8 +101,10 @@ def less_load(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Cha
 
 
 def _keeps(sized: ServingEstimate, amount: float) -> bool:
-    """Whether the service answers yes to so much of its load, with replicas that are not full where no limit says how
-    long a request may wait."""
+    """Whether the service answers yes to so much of its load.
+
+    Where no limit says how long a request may wait, its replicas must not be full either.
+    """
     found = size(replace(sized.resolved, amount=amount))
     waits = sized.resolved.load == "request_rate" and sized.resolved.given.values.limits.max_ttft_s is None
     return found.ok and (not waits or found.utilisation <= UNHURRIED)

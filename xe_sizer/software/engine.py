@@ -28,9 +28,9 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class EngineKernels(_Part, frozen=True):
-    """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache:
-    split over the keys, or per-head: the same, reading keys and values for every query head.
+    """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache.
 
+    `decode` split over the keys, or per-head: the same, reading keys and values for every query head.
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
     `windows` where layers with a sliding window keep no more than it.
     `expert_tile`: rows that a grouped product rounds each expert's share up to.
@@ -100,8 +100,11 @@ class EngineFactors(_Part, frozen=True):
 
 
 class EngineExchanges(_Part, frozen=True):
-    """`all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; graphed: NCCL's
-    kernel in a CUDA graph, which starts so too; nccl: as the library's own benchmark."""
+    """How an engine's ranks exchange.
+
+    `all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; graphed: NCCL's kernel
+    in a CUDA graph, which starts so too; nccl: as the library's own benchmark.
+    """
 
     all_reduce: Literal["custom", "graphed", "nccl"]
     floor_us: Duration

@@ -126,8 +126,11 @@ class TypicalCautiousShare(_Part, frozen=True):
 
 
 class MemoryAround(_Part, frozen=True):
-    """Memory beside the tensors. `slack_share` is what the allocator reserves beyond the live tensors;
-    `error_share` how far the tensors themselves may be off."""
+    """Memory beside the tensors.
+
+    `slack_share` is what the allocator reserves beyond the live tensors; `error_share` how far the tensors themselves
+    may be off.
+    """
 
     context_gib: TypicalCautious
     communicator_gib: TypicalCautious

@@ -149,7 +149,7 @@ def _sizes(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
 
 def _kin(name: str, own: str) -> bool:
     """Names of one family: everything before the first size or version."""
-    return name.split("-")[0] == own.split("-")[0]
+    return name.split("-", maxsplit=1)[0] == own.split("-", maxsplit=1)[0]
 
 
 def _methods(base: TrainingEstimate) -> Iterator[_Step]:

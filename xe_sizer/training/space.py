@@ -199,8 +199,10 @@ class _Blocks:
 
 
 def _repeated(options: tuple[int, ...], inner: int, size: int) -> IntArray:
-    """Options, each repeated for all combinations of the fields after it, over and over for those before; one alone
-    where there is no choice."""
+    """Options, each repeated for all combinations of the fields after it, over and over for those before.
+
+    One alone where there is no choice.
+    """
     values = np.array(options, dtype=np.int64)
     if len(options) == 1:
         return values

@@ -52,7 +52,7 @@ def summarise(sized: TrainingEstimate) -> Result:
         verdict=Verdict(
             fits=sized.fits,
             meets_limits=all(limit.ok for limit in limits),
-            reasons=_reasons(sized, memory, limits),
+            reasons=_reasons(memory, limits),
             limits=limits,
             margin=sized.margin,
         ),
@@ -230,7 +230,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
 
 
-def _reasons(sized: TrainingEstimate, memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
+def _reasons(memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
     reasons = []
     if memory.headroom_bytes < 0:
         message = (
