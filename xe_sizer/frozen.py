@@ -1,0 +1,83 @@
+"""Frozen dataclasses that cost next to nothing to define.
+
+`dataclasses` writes source for every method of every class and compiles it, which for all classes of an estimate takes
+as long as importing numpy. Here all classes share the same few methods. `fields`, `replace` and `asdict` of
+`dataclasses` work as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform, overload
+
+T = TypeVar("T", bound=type)
+
+
+@overload
+def frozen(cls: T, /) -> T: ...
+@overload
+def frozen(*, eq: bool) -> Callable[[T], T]: ...
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def frozen(cls: Any = None, /, *, eq: bool = False) -> Any:
+    """Make `cls` a frozen dataclass, compared by identity unless `eq` is true: then by type and values."""
+    if cls is None:
+        return lambda decorated: _made(decorated, eq)
+    return _made(cls, eq)
+
+
+def _made(cls: Any, eq: bool) -> Any:
+    made: Any = dataclass(init=False, repr=False, eq=False)(cls)
+    names = tuple(each.name for each in fields(made))
+    methods: dict[str, Callable[..., Any]] = {"__setattr__": _refused, "__delattr__": _refused}
+    methods["__repr__"] = lambda self: f"{made.__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
+    if eq:
+        methods |= _comparison(names)
+    made.__init__ = _initialiser(made)
+    for name, method in methods.items():
+        if name not in vars(made):  # a class may say itself how it reads
+            setattr(made, name, method)
+    return made
+
+
+def _initialiser(cls: Any) -> Callable[..., None]:
+    """What `__init__` of a dataclass does: values by place or by name, defaults, then `__post_init__`."""
+    names = tuple(each.name for each in fields(cls))
+    known = frozenset(names)
+    defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
+    factories = {each.name: each.default_factory for each in fields(cls) if each.default_factory is not MISSING}
+    after = getattr(cls, "__post_init__", None)
+
+    def initialise(self: Any, /, *values: Any, **named: Any) -> None:
+        given = dict(zip(names, values, strict=False))
+        if len(values) > len(names) or not named.keys() <= known - given.keys():
+            raise TypeError(f"{cls.__name__}() takes {', '.join(names)}, each once")
+        found = {**defaults, **given, **named}
+        if len(found) < len(names):
+            found.update({name: make() for name, make in factories.items() if name not in found})
+            missing = known - found.keys()
+            if missing:
+                raise TypeError(f"{cls.__name__}() lacks {', '.join(sorted(missing))}")
+        self.__dict__.update(found)
+        if after is not None:
+            after(self)
+
+    return initialise
+
+
+def _comparison(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """Equality and hash by values, of instances of one class."""
+
+    def values(self: Any) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in names])
+
+    def equal(self: Any, other: object) -> Any:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return {"__eq__": equal, "__hash__": lambda self: hash(values(self))}
+
+
+def _refused(self: Any, name: str, *_: object) -> None:
+    raise FrozenInstanceError(f"'{name}' of a {type(self).__name__} cannot be changed")
