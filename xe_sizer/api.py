@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.scenario.caller import PythonCall
@@ -32,7 +32,7 @@ Profiles = Sequence[AnyPath]
 """Folders of the user's own profiles; they win over the built-in ones."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Scenario:
     """A scenario file, read but not yet answered; keyword arguments of a question win over its keys."""
 
@@ -194,7 +194,7 @@ def validate(*sources: AnyPath | Mapping[str, object], only: str | None = None) 
     return answer((*read.records, *own.records), QUANTITIES if only is None else (only,))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Asked:
     """One call: what its messages name, and where it finds profiles."""
 

@@ -7,7 +7,8 @@ Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from xe_sizer.frozen import frozen
 
 EXIT_OK = 0
 EXIT_DOES_NOT_FIT = 1
@@ -17,7 +18,7 @@ EXIT_INTERRUPTED = 130  # as shells do: 128 + SIGINT
 SHORTEST_PART = 3  # letters from which on a part of a name counts as an abbreviation
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Location:
     """A place in a file (line and column count from 1), or the name of a flag or environment variable."""
 
@@ -30,7 +31,7 @@ class Location:
         return ":".join(parts)
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Problem:
     """One thing that is wrong with the input."""
 

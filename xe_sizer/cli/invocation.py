@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import Output, check_choice, output_from
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.options import EXPLAINABLE
@@ -49,7 +50,7 @@ SHARED = {
 """Options of commands that answer: declaration and default."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Invocation:
     """How a command is asked to answer, checked before anything is priced. Raises InputError."""
 

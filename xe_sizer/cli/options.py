@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -16,6 +15,7 @@ import typer
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.cli.text import HELP_ON_FORMATS
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import fields_of, names_of
 from xe_sizer.scenario.read import OPTIONS, SERVE_OPTIONS, TWO_WAY, ScenarioFile
 
@@ -72,7 +72,7 @@ ProfilesOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class CommandKind:
     """A kind of question: its options with their keys, and what to say where none of them is given."""
 
@@ -96,7 +96,7 @@ SERVING = CommandKind(
 )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ScenarioOption:
     """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.frozen import frozen
 from xe_sizer.report.options import Options
 from xe_sizer.report.registry import DEFAULT, Format, format_of_ending, known_format, render
 from xe_sizer.result.common import Answer
@@ -16,7 +16,7 @@ from xe_sizer.result.common import Answer
 COLORS = ("auto", "always", "never")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Output:
     """What the options --format, -o and --color ask for."""
 

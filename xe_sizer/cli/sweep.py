@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from xe_sizer.cli.invocation import Invocation
 from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.progress import Progress
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import OBJECTIVES, SweepResult
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xe_sizer.studies.sweep import Cell
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Many:
     """What the options of a sweep say."""
 

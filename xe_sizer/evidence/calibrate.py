@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.validate import PredictedRecord, price_records, step_time
+from xe_sizer.frozen import frozen
 from xe_sizer.result.accuracy import Skipped
 from xe_sizer.software.stack import Stack, load_stack
 from xe_sizer.training.device import device_of
@@ -44,7 +45,7 @@ FOLDS = 5
 FREEDOM = 4.0  # degrees of freedom of the noise: one record in ten may be off by far
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Factor:
     """How much faster (efficiencies) or costlier (launches) than the parent's, and its relative standard error."""
 
@@ -53,7 +54,7 @@ class Factor:
     error: float
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Calibration:
     """A fitted stack, what it was fitted to, and median absolute errors [-].
 
@@ -77,7 +78,7 @@ class Calibration:
         return {section: {key: getattr(part, key) for key in keys} for section, part, keys in parts}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Measured:
     """A priced record: log of measured over predicted time at the parent's factors, and its source."""
 
@@ -159,7 +160,7 @@ def _with_factors(stack: Stack, log_factors: Vector) -> Stack:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Fit:
     """The linear model around the fitted factors, and the fit.
 

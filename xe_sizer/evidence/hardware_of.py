@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import look_up, names
 from xe_sizer.evidence.records import Record
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu_schema import Source
 from xe_sizer.profiles.registry import Registry
@@ -36,7 +37,7 @@ CUBE_MESH_QUAD = 4
 RACK_ACCELERATORS = 72  # GB200 and GB300: one NVLink domain a rack
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Hardware:
     """A node of a record's, and what was assumed about it. `key` tells nodes apart."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
@@ -13,6 +12,7 @@ from xe_sizer.evidence.measured import measured_peak_bytes
 from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import RecordRegistry
+from xe_sizer.frozen import frozen
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.memory import static_peak
@@ -22,7 +22,7 @@ from xe_sizer.serving.sizing import size
 from xe_sizer.units import MILLI
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ServedRecord:
     """A record with the answer for it and what was assumed; `guessed`: lengths that the record leaves out."""
 
@@ -32,7 +32,7 @@ class ServedRecord:
     guessed: bool
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Figure:
     """One quantity of a record: measured and predicted in the same unit."""
 
@@ -103,7 +103,7 @@ def _throughputs(found: ServedRecord) -> Iterator[Figure]:
         yield Figure("throughput", tokens / measured.request_latency_s, tokens / served.point.request_s, note)
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Peak:
     """Peak memory of one GPU, measured and predicted in the same metric [bytes]."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.frozen import frozen
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 
 METRICS = ("allocated", "reserved", "nvidia-smi")
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Step:
     """The priced step that a rate refers to.
 
@@ -25,7 +24,7 @@ class Step:
     lengths_stated: bool
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Conversion:
     """A measured figure in SI units, and how it was derived where the source does not state it as such."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import names, plain
 from xe_sizer.evidence.records import Record, Shape
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.registry import Registry
@@ -32,7 +33,7 @@ HEAD_DIM = 128
 THOUSAND = 1000
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Model:
     """A shape under the name that the scenario asks for, and what was assumed."""
 

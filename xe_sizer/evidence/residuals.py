@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.evidence.validate import PredictedRecord, answered, timed
+from xe_sizer.frozen import frozen
 from xe_sizer.result.accuracy import Prediction
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Group, Residuals, Table, blended
@@ -24,7 +24,7 @@ FARTHEST = math.log(3.0)
 LEAST_RUNS = 4  # fewer say nothing about quantiles
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Run:
     """A measured run: the stack that prices it, its kind of job, its source, and log(measured / predicted)."""
 

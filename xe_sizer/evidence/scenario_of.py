@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.evidence.records import Record
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
@@ -60,7 +60,7 @@ class RecordRegistry(Registry):
         return self.built_servers.get(name) or super().server(name, where)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from xe_sizer.errors import InputError
@@ -18,6 +18,7 @@ from xe_sizer.evidence.measured import (
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
 from xe_sizer.evidence.statistics import summaries
+from xe_sizer.frozen import frozen
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
 from xe_sizer.scenario.read import OPTIONS, read_scenario
 from xe_sizer.serving.uncertainty import span as serving_span
@@ -40,7 +41,7 @@ KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
 REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class PredictedRecord:
     """A record with its price, whether it fits, and what was assumed for it."""
 

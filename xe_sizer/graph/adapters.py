@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, adapted_weights, layer_weights
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Adapter:
     """x A^T B^T beside x W^T: A has `rank` rows, B as many columns. W are the `members`, which share their input."""
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, Kernels, RankShape
 from xe_sizer.graph.parameters import Weight, adapted_weights
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Learning:
     """What learns: all base weights (`base`), or adapters of a rank on named weights.
 
@@ -38,7 +39,7 @@ class Learning:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class GraphInputs:
     """All that shapes a rank's operators.
 
@@ -108,7 +109,7 @@ class GraphInputs:
         return np.zeros_like(self.rank.tokens)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Block:
     """One kind of layer: how many layers of the model are of it, and which weights it has."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from xe_sizer.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Loss:
     """One cross-entropy kernel; bytes are per logit.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
+
+from xe_sizer.frozen import frozen
 
 GATED_ACTIVATIONS = frozenset({"swiglu", "geglu", "gegelu"})
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries, compressed KV cache."""
 
@@ -20,7 +21,7 @@ class LatentAttention:
     v_head_dim: int
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class SparseIndexer:
     """Scorer of DeepSeek sparse attention (V3.2): a query attends to the `top_k` tokens it ranks highest."""
 
@@ -29,7 +30,7 @@ class SparseIndexer:
     top_k: int
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Experts:
     """Mixture of experts: `per_token` of `count` experts of size `ffn`; all shared ones: `shared_ffn`."""
 
@@ -45,7 +46,7 @@ class Experts:
     latent: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class StateSpace:
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
@@ -78,7 +79,7 @@ class StateSpace:
         return self.inner + 2 * self.key_heads * self.key_head_dim
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class LayerKind:
     """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both."""
 
@@ -95,7 +96,7 @@ SINGLE_BLOCKS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class ModelShape:
     """One model. Sizes are counts of elements [-]; biases and norms say which vectors exist.
 

@@ -6,13 +6,14 @@ Every size is a numpy array that broadcasts over layouts, so that one graph desc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.losses import VOCABULARY_PARALLEL, Loss
 
 Array = NDArray[np.float64]
@@ -51,7 +52,7 @@ def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | Non
     return np.asarray(q * w - unmasked_prefix * (unmasked_prefix - 1.0) / 2.0)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class RankShape:
     """What one rank sees of one micro-batch.
 
@@ -91,7 +92,7 @@ class RankShape:
         return self.tokens / np.where(self.sequence_parallel > 0, self.tp, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Kernels:
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
 
@@ -145,7 +146,7 @@ RECOMPUTED: dict[str, dict[str, float]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Operator:
     """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward."""
 
@@ -155,7 +156,7 @@ class Operator:
     saved_bytes: Array
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Matmul(Operator):
     """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
 
@@ -183,7 +184,7 @@ class Matmul(Operator):
         return self.forward_flops * (float(self.input_gradient) + float(self.learns))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Attention(Operator):
     """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence.
 
@@ -231,7 +232,7 @@ class Attention(Operator):
         return self.query_elements * element_bytes + self.key_value_elements * cached
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Scan(Operator):
     """Chunked scan of a state-space mixer: small products of activations (m, n, k, copies), and states that pass on.
 
@@ -246,7 +247,7 @@ class Scan(Operator):
         return np.asarray(sum(2.0 * m * n * k * copies for m, n, k, copies in self.products))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class MemoryBound(Operator):
     """Kernels that only move memory; `temporary_bytes` live only while its backward runs."""
 
@@ -257,7 +258,7 @@ class MemoryBound(Operator):
     temporary_bytes: Array
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Collective(Operator):
     """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `laws.collectives`."""
 

@@ -7,11 +7,12 @@ The names are the tensors that the reference implementations train, kept apart w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
 from xe_sizer.graph.operators import Array
 
@@ -28,7 +29,7 @@ LAYER_NORMS = {
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Weight:
     """One weight tensor of one layer, or of the whole model.
 
@@ -99,7 +100,7 @@ class Weight:
         return (matrix + bias) * np.ones_like(tp)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ParameterCount:
     """Parameters of a model [-]. `active`: those that work on one token, embeddings included.
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.matmul import smooth_maximum
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class AttentionLaw:
     """Law of one attention kernel family on one accelerator.
 
@@ -30,7 +29,7 @@ class AttentionLaw:
     sharpness: float = 1.0
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class DecodeLaw:
     """Law of attention of a few queries over a long cache on one accelerator, split over the keys."""
 

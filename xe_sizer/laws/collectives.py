@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from xe_sizer.frozen import frozen
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT = (
     "all_reduce",
@@ -17,7 +18,7 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT = (
 )
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class CollectiveLaw:
     """Law of one collective inside one node, by the number of ranks.
 
@@ -34,7 +35,7 @@ class CollectiveLaw:
     source: str = ""
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Network:
     """What a job's ranks talk over.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.matmul import MatmulLaw, grouped_law
@@ -24,7 +25,7 @@ from xe_sizer.laws.precision import (
 OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Efficiency:
     """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
 

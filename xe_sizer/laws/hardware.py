@@ -6,9 +6,10 @@ Profiles (YAML) are turned into these once, by `xe_sizer.profiles`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.laws.matmul import MatmulLaw
@@ -22,7 +23,7 @@ Topology = Literal["single", "host", "pairs", "mesh", "groups", "switch"]
 to each other one; by links that lead to groups of 2, 4 and 8; through switches, or as if."""
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class BusShares:
     """What 2, 4 and 8 ranks reach on a host's bus: shares of its one-way rate [-], and latencies [s]."""
 
@@ -32,7 +33,7 @@ class BusShares:
     send_latency_s: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class NodeFabric:
     """What joins the accelerators of a node.
 
@@ -54,7 +55,7 @@ class NodeFabric:
     custom_all_reduce: bool = False
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class LinkShares:
     """What ranks reach over an accelerator's own link: shares of its one-way rate [-], latencies at 2, 4 and 8 [s].
 
@@ -67,7 +68,7 @@ class LinkShares:
     latency_s: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class UsualNode:
     """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s]."""
 
@@ -76,7 +77,7 @@ class UsualNode:
     nic_gbit_per_s: float
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Link:
     """The accelerator's own scale-up link; one direction, all lanes of one accelerator together."""
 
@@ -84,7 +85,7 @@ class Link:
     one_way_bytes_per_s: float
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Laws:
     """Operator laws of one accelerator; `assumed` names the accelerator they were borrowed from."""
 
@@ -97,7 +98,7 @@ class Laws:
     assumed: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Accelerator:
     """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says."""
 
@@ -118,7 +119,7 @@ class Accelerator:
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Server:
     """One node: accelerators, how they are joined, and what leads out of the node.
 

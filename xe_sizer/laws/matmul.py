@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen(eq=True)
 class MatmulLaw:
     """Smooth roofline of one accelerator and precision.
 

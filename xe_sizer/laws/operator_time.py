@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import (
     Array,
     Attention,
@@ -39,7 +39,7 @@ ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as 
 SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once more
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Device:
     """One accelerator at one precision, as a stack drives it.
 
@@ -66,7 +66,7 @@ class Device:
     wide_modules: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class OperatorTime:
     """Seconds of one operator in all layers that contain it; collectives are priced elsewhere.
 

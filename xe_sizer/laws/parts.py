@@ -7,15 +7,15 @@ that none of the four can go with another. The parts of one answer stand in one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
 
 Inputs = TypeVar("Inputs")
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Part(Generic[Inputs]):
     """One part: `function` turns the inputs that all parts of the answer share into seconds [s] or bytes [bytes]."""
 

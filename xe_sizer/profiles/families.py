@@ -8,8 +8,10 @@ transformers, or of the models' own repositories for the families that ship thei
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
+
+from xe_sizer.frozen import frozen
 
 Flag = bool | tuple[str, bool]
 """Fixed, or the key that decides it and what the class assumes without the key."""
@@ -17,7 +19,7 @@ Flag = bool | tuple[str, bool]
 ATTENTION_BIAS = ("attention_bias", False)
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Moe:
     """Keys of a mixture of experts. `shared` holds the shared width, `shared_count` a number of experts."""
 
@@ -32,7 +34,7 @@ class Moe:
     biased: bool = False
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Family:
     """One model_type. `window`: the layers that look back a window, when the config has no `layer_types`."""
 

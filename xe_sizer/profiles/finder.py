@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.source import PATH_HINT, load_yaml
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ FEW = 20  # names that a hint can list
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Kind:
     """One kind of profile.
 

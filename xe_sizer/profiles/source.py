@@ -17,6 +17,7 @@ from typing import Any, cast
 import yaml
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import KeyPath, Locate, convert, shorten, show
 
 __all__ = [
@@ -78,7 +79,7 @@ _SYNTAX = (  # words of the parser's message, what is wrong, what to do
 )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Document:
     """A YAML file: its text, and its plain data (dict, list, str, int, float, bool, None).
 

@@ -5,13 +5,15 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from xe_sizer.frozen import frozen
 
 Tone = Literal["yes", "caution", "no"]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Fact:
     """One resolved value; `origin` says where it came from (flag, env, file, stack, default) or is empty."""
 
@@ -20,13 +22,13 @@ class Fact:
     origin: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Facts:
     title: str
     rows: tuple[Fact, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class FactsPair:
     """Two lists of facts that stand side by side where there is room."""
 
@@ -34,7 +36,7 @@ class FactsPair:
     right: Facts
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Column:
     """`spare` columns are left out where a terminal is too narrow for all, the highest first."""
 
@@ -43,7 +45,7 @@ class Column:
     spare: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Table:
     """Rows of text; `shares` (0 to 1 a row, None for none) become bars; the last `totals` rows are sums.
 
@@ -73,13 +75,13 @@ class Table:
         return max([1.0, *(share for share in self.shares if share is not None)]) if self.mark else 1.0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Notes:
     title: str
     items: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Step:
     """One numbered piece of advice; `command` can be copied into a shell as it stands."""
 
@@ -88,13 +90,13 @@ class Step:
     command: str
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Steps:
     title: str
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Figure:
     """A drawing of characters, whose lines are kept as they are."""
 
@@ -106,7 +108,7 @@ class Figure:
 Block = Facts | FactsPair | Table | Notes | Steps | Figure
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Document:
     """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no.
 

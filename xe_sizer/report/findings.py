@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+from xe_sizer.frozen import frozen
 from xe_sizer.report.verdict import (
     caution,
     headline,
@@ -24,7 +24,7 @@ Level = Literal["notice", "warning", "error"]
 TOOL = "xe-sizer"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Case:
     """One question that has a yes or a no.
 
@@ -40,7 +40,7 @@ class Case:
     output: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Remark:
     """What a reviewer should see, with the place in a file that it is about."""
 
@@ -52,7 +52,7 @@ class Remark:
     column: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Finding:
     """Verdicts on one thing: a scenario file, an alternative, a plan."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from xe_sizer.frozen import frozen
 
 EXPLAINABLE = ("memory", "time", "data", "sources")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Options:
     """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
 

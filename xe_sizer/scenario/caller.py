@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from xe_sizer.frozen import frozen
 
 
 class Caller(Protocol):
@@ -26,7 +27,7 @@ class Caller(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class CommandLine:
     """`xe-sizer estimate job.yaml --gpus 16`.
 
@@ -55,7 +56,7 @@ class CommandLine:
         return shlex.join(words)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class PythonCall:
     """`xe_sizer.estimate(xe_sizer.load('job.yaml'), gpus=16, layout={'tp': 2})`."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from xe_sizer.frozen import frozen
 from xe_sizer.scenario.read import REPLACES, Given, with_flags
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Change:
     """Scenario keys to set and how to say so; `effort` orders what a user would rather do first."""
 

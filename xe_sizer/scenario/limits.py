@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
 from xe_sizer.result.common import Limit, Reason
 from xe_sizer.scenario.schema import LimitsSection
@@ -44,7 +44,7 @@ class Estimate(Protocol):
     def shortfall(self) -> float: ...
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class LimitRule:
     """One row of the table, as `schema.judged` describes it."""
 

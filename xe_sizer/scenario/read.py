@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_order
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
 from xe_sizer.scenario.caller import Caller, CommandLine
@@ -160,7 +160,7 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Given:
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
@@ -243,7 +243,7 @@ def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
     return _merge(_Layers(given.document, variables, flags, given.caller), given.environment, problems)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Layers:
     """What is merged, from below: the file, the variables and the flags by dotted key; and who gave the flags."""
 
@@ -290,7 +290,7 @@ def variable_name(option: str) -> str:
     return _PREFIX + option.upper().replace("-", "_")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Places:
     """Locations after the merge: the flag or variable that set a key, else its place in the file."""
 

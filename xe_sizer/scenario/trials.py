@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from xe_sizer.errors import InputError
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import Advice
 from xe_sizer.scenario.change import Change, changed, command, together
@@ -22,7 +23,7 @@ MOST_ADVICE = 5
 MOST_TRIALS = 60  # estimates spent on one piece of advice: a bound on the time to answer
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Option(Generic[E]):
     """A change that was estimated, with what it comes to."""
 
@@ -30,7 +31,7 @@ class Option(Generic[E]):
     after: E
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Lever(Generic[E]):
     """Changes of one kind, the mildest first; none of them asks less effort of the user than `effort` says."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import ServingMemory, max_sequences, request_bytes, serving_memory, static_peak
@@ -24,7 +23,7 @@ FULL = 0.98  # share of its top rate at which a replica is run where nobody stat
 TARGET_LOAD = 0.85  # the same where a request rate comes without a limit on latency that says how full is too full
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Point:
     """One replica at work; seconds and rates of it.
 
@@ -44,7 +43,7 @@ class Point:
     answer_s: float
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Choice:
     """The placement of a replica with its memory, and the replicas at work.
 
@@ -65,7 +64,7 @@ class Choice:
     point: Point
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Cases:
     """ReplicaLayouts to choose from with their memory; arrays of shape (placements,).
 

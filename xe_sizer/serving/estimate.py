@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
+from xe_sizer.frozen import frozen
 from xe_sizer.result.common import Limit
 from xe_sizer.scenario.limits import judge, shares
 from xe_sizer.serving.choose import Choice, Point
@@ -32,7 +32,7 @@ MILLION = 1e6
 CACHE, RESERVED = cache.name, left_free.name
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ServingEstimate:
     """A resolved service with the placement of a replica and the number of replicas chosen.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.laws.collectives import ALL_REDUCE, Network
@@ -28,7 +29,7 @@ BLOCKED_SHARPNESS = 1.01
 TILED_SHARPNESS = 1.5
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ServingJob:
     """What serves: `device` prices one accelerator, `network` what joins them."""
 

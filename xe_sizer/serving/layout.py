@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import IntArray
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ReplicaLayouts:
     """ReplicaLayouts of one replica, arrays of one shape (placements,).
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.serving.job import ServingJob
@@ -20,7 +19,7 @@ HIDDEN_TENSORS = 3.0
 SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ServingMemory:
     """Bytes of the fullest GPU; arrays of shape (placements,).
 
@@ -42,7 +41,7 @@ class ServingMemory:
         return np.asarray(sum(self.fixed[part.name] for part in BESIDE))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Holding:
     """What the parts beside the cache are computed from: the placements, and the tokens of a step.
 
@@ -106,7 +105,7 @@ def workspaces(held: Holding) -> Array:
     return held.everywhere(held.job.engine.memory.workspace_gib)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Cached:
     """Sequences on one GPU with so many tokens each, and how often the engine holds their cache."""
 
@@ -127,7 +126,7 @@ def cache(cached: Cached) -> Array:
     return np.asarray(cached.copies * (as_array(cached.sequences) * each))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Card:
     """One card, and what an engine that keeps a pool has on it beside the pool; graphs are captured last."""
 

@@ -6,13 +6,14 @@ before it, then for its own prefill; afterwards it gets a token in every step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
@@ -26,7 +27,7 @@ HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Curve:
     """A replica from one request inside to as many as fit; arrays of shape (states, placements).
 
@@ -74,7 +75,7 @@ def _interpolated(x: Array, known: Array, values: tuple[Array, ...]) -> tuple[Ar
     return tuple(np.asarray(low + share * (one[above, columns] - low)) for low, one in zip(lows, values, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Latencies:
     """Seconds at a percentile or in the mean, of the shape of the rates asked for."""
 

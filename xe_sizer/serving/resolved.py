@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from xe_sizer.frozen import frozen
 from xe_sizer.scenario.read import Given
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.traffic import Traffic
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ResolvedService:
     """What is asked, resolved but for the placement and the number of replicas.
 

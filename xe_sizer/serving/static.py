@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
@@ -17,7 +16,7 @@ from xe_sizer.serving.traffic import Traffic
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class StaticBatch:
     """Latencies of a batch that starts together; arrays of shape (points,), seconds [s].
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
@@ -16,7 +15,7 @@ from xe_sizer.serving.traffic import Traffic
 LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill makes
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Steady:
     """A replica in a steady state with so many requests inside; arrays of shape (points,).
 
@@ -38,7 +37,7 @@ class Steady:
     requests_per_s: Array
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Chunks:
     """How prompts become pieces of steps: pieces of a prompt, their new tokens and what is cached before them."""
 

@@ -7,12 +7,13 @@ itself. A pure prefill or a pure decode is a step of which the other part is emp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import Array, Attention, Kernels, Matmul, Operator, RankShape, Scan, as_array
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
@@ -31,7 +32,7 @@ HEAD, PRODUCTS, MIXING, MOVING = "head", "products", "mixing", "moving"
 NOTHING_LEARNS = Learning(base=False)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Work:
     """What one step of a replica processes; arrays that broadcast with the placements.
 
@@ -47,7 +48,7 @@ class Work:
     decode_tokens: ArrayLike = 1.0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class StepTime:
     """Seconds of a step, arrays of shape (points,): by part (they sum to the step) and by module of the model."""
 
@@ -59,7 +60,7 @@ class StepTime:
         return np.asarray(sum(self.parts.values()))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class EngineStep:
     """What the parts of a step are computed from: the operators of one rank, tokens, sequences, decodes.
 
@@ -172,7 +173,7 @@ def pipeline(step: EngineStep) -> Array:
     return np.asarray((as_array(placements.pp) - 1.0) * once)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Waiting:
     """A step, and the seconds that the accelerator has something to do in it."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from xe_sizer.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen(eq=True)
 class Traffic:
     """What requests look like: means, and how they spread around them (log-normal).
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 SCHEME = re.compile(r"^w(\d+)(?:a(\d+))?(?:k(\d+))?$")
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Format:
     """One number format.
 
@@ -88,7 +88,7 @@ def narrow_formats(peaks: Container[str]) -> tuple[Format, Format]:
     return eight, (plain_format(FP4) if FP4 in peaks else None) or GPTQ
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Scheme:
     """Formats of a served model. `compute` is the precision of the peak that linear layers run at."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from xe_sizer.frozen import frozen
 from xe_sizer.result.common import Range
 
 TABLES = Path(__file__).parent / "residuals"
@@ -22,7 +22,7 @@ HALF_TRUST = 3.0
 BORROWED = 1.15  # assumed: wider by this factor where the accelerator's laws are those of another one
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Residuals:
     """A group's runs, their sources, and the low and high quantiles of log(measured / predicted)."""
 
@@ -36,7 +36,7 @@ Group = tuple[str, str, bool]  # stack, kind of job, whether lengths or batch ha
 Table = dict[Group, Residuals]
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Uncertainty:
     """Factors on an expected time, what they rest on, and whether that is measurements."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import LeftOut
 from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
@@ -26,7 +26,7 @@ from xe_sizer.serving.summary import throughput_of
 MOST_POINTS = 24  # of a Pareto front
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Fleet:
     """Answers on every kind of hardware, the best first, and what was left out."""
 

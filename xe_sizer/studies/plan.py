@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ from msgspec.structs import replace as replaced
 
 from xe_sizer import __version__
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Range, Reason, Verdict
@@ -38,7 +39,7 @@ CHUNK = 1 << 16  # layouts priced together: few enough for the memory, many enou
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Candidates:
     """One kind of hardware with its priced candidates."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from xe_sizer.errors import InputError
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.hardware import Accelerator
@@ -34,7 +35,7 @@ HALF, DOUBLE = 0.5, 2.0
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Step:
     """One step of a factor in words: scenario keys that change, or the hardware in place.
 

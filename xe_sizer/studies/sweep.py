@@ -7,7 +7,6 @@ import itertools
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from xe_sizer import __version__
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.studies import INTERRUPTED, SweepRow
 from xe_sizer.scenario.read import Given, read_scenario
@@ -25,7 +25,7 @@ ENDINGS = (".yaml", ".json")
 Told = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
+@frozen(eq=True)
 class Cell:
     """One question of a sweep, with all that another process needs to ask it."""
 

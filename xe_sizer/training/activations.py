@@ -8,18 +8,18 @@ the real Hugging Face modules (docs/development/trace.md).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, Scan, as_array
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_kinds, logits_per_rank
 from xe_sizer.training.job import RankShapes
 from xe_sizer.training.layout import RECOMPUTE, SCHEDULES, Layouts
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Activations:
     """Bytes of one micro-batch on one rank, shape (layout,).
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
@@ -23,7 +23,7 @@ FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
 KeepsLimits = Callable[[IntArray, Array], NDArray[np.bool_]]  # of numbers of GPUs and times of a step [s]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Choice:
     """The best of many layouts with its memory; `fits` with the headroom asked for. Time is computed when asked for."""
 
@@ -40,7 +40,7 @@ class Choice:
         return self.known_timeline or timeline(self.job, self.layouts)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Candidate:
     """The best layout of one chunk: lowest rank, then lowest value (seconds, or bytes where nothing fits)."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.result.common import Limit
 from xe_sizer.scenario.limits import judge, kept, shares
@@ -22,7 +22,7 @@ from xe_sizer.units import GIB, HOUR_S
 WING = "training"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class TrainingEstimate:
     """A resolved scenario with its layout chosen.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.choose import TIE, KeepsLimits, spare_bytes
 from xe_sizer.training.job import Job
@@ -19,7 +19,7 @@ OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Frontier:
     """One layout for every number of GPUs on which some layout fits, ascending.
 
@@ -36,7 +36,7 @@ class Frontier:
     complete: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Kept:
     """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for."""
 

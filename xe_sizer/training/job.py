@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, RankShape, as_array
 from xe_sizer.graph.transformer import GraphInputs, Learning
@@ -22,7 +23,7 @@ from xe_sizer.training.unique_rows import UniqueRows, unique_rows
 from xe_sizer.units import FLOAT32
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class RankShapes:
     """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
 
@@ -33,7 +34,7 @@ class RankShapes:
         return self.rows.spread(per_shape)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Job:
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set."""
 

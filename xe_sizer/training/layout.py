@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import IntArray
 
 RECOMPUTE = ("none", "selective", "full")
@@ -18,7 +19,7 @@ SCHEDULES = ("1f1b", "zb-h1", "zb-v")
 WORDS: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD, "schedule": SCHEDULES}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Layouts:
     """Sizes of the parallel groups and what goes with them; arrays of one shape.
 

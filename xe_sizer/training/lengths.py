@@ -6,7 +6,6 @@ Symbols: n draws, F cumulative distribution of the lengths x_1 to x_k.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.frozen import frozen
 
 SUPPORT_POINTS: Final = 320  # 3 % apart over four decades: the longest of 128 is off by 0.1 %
 ASSUMED_SIGMA: Final = 0.8  # spread of log-length where no maximum is known
@@ -21,7 +21,7 @@ ASSUMED_SAMPLES: Final = 10_000.0  # where the size of the data set is not known
 SMALLEST_SAMPLE: Final = 2.0  # one sample has no spread; two keep a stated maximum above the mean
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class TokenLengths:
     """Distribution of tokens per sample.
 

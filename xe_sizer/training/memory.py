@@ -7,12 +7,12 @@ and the last, moments those of MOMENTS. The verdict takes the worst of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.training.job import Job
@@ -36,7 +36,7 @@ NOT_RESERVED = (cuda_context.name, nccl_buffers.name)
 NOT_TENSORS = (*NOT_RESERVED, allocator_slack.name)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Ledger:
     """Memory of one GPU under each layout.
 

@@ -5,12 +5,12 @@ Stages are the first and the last, moments those of MOMENTS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import Part, part
@@ -35,7 +35,7 @@ from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Tensors:
     """What the parts that PyTorch allocates are computed from, each of these once."""
 
@@ -267,7 +267,7 @@ def buckets(tensors: Tensors) -> Array:
     return spread(bucket) * (tensors.layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Around:
     """What sits on the card beside the tensors is computed from these; `level` is one of the stack's."""
 

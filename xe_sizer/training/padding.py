@@ -10,13 +10,14 @@ steps.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.training.lengths import ASSUMED_SAMPLES, TokenLengths
 
 PACKED: Final = "packed"
@@ -28,7 +29,7 @@ GROUPED: Final = "grouped-by-length"
 POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN, GROUPED, UNPADDED)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Sequences:
     """What a policy makes of the lengths, per layout; every array has the layouts' common shape."""
 
@@ -39,7 +40,7 @@ class Sequences:
     real_tokens: NDArray[np.float64]  # tokens of an average sample that are trained on, after truncation
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Batches:
     """Micro-batch b, data-parallel ranks d and accumulation g [-], and whether ranks meet in every micro-batch."""
 

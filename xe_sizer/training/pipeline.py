@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.training.job import Job, RankShapes
@@ -15,7 +14,7 @@ from xe_sizer.training.layout import SCHEDULES, Layouts
 DEFERRED = np.array([0.0, 2.0, 3.0])
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Pipeline:
     """Seconds of one optimizer step, shape (layout,): idle time and transfers that are not hidden."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import IntArray
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.scenario.read import Given
@@ -13,7 +14,7 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.space import Rules
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class ResolvedTraining:
     """What is asked, resolved but for the layout.
 

@@ -6,11 +6,12 @@ Arrays have shape (2, layouts): the first pipeline stage and the last; with one 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
@@ -23,7 +24,7 @@ Adapters = tuple[tuple[str, int], ...]
 """Adapted weights with the rank of their adapters."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Census:
     """Elements on one rank [-].
 
@@ -76,7 +77,7 @@ def layers_per_stage(model: ModelShape, layouts: Layouts) -> Array:
     return np.ceil(model.layers / as_array(layouts.pp))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Groups:
     """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group."""
 
@@ -161,7 +162,7 @@ def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Shards:
     """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from itertools import product
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import IntArray
 from xe_sizer.software.stack import Stack
@@ -19,7 +20,7 @@ LARGEST_LIST = 1 << 24
 FIELDS = tuple(field.name for field in fields(Layouts))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Rules:
     """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
 

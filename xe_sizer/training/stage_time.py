@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray, Operator, as_array, recomputed_share
 from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
@@ -18,7 +19,7 @@ from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
 from xe_sizer.training.sharding import layers_per_stage
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class StageTime:
     """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
 
@@ -39,7 +40,7 @@ class StageTime:
         return np.asarray(sum(self.parts.values()))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Stages:
     """How much of layers, embedding and head each stage runs, shape (stage, layout)."""
 
@@ -81,7 +82,7 @@ def _operators(inputs: GraphInputs) -> tuple[tuple[Operator, ...], ...]:
     return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class MicroBatch:
     """What the parts of a micro-batch are computed from; seconds have shape (stage, layout).
 

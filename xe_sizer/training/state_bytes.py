@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from xe_sizer.frozen import frozen
 from xe_sizer.training.job import Job
 from xe_sizer.units import FLOAT32
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class StateBytes:
     """Storage per element at the job's precision; `gather` and `reduce` are what data parallelism sends [bytes]."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
@@ -28,7 +29,7 @@ MULTI_TENSOR_FACTOR = 2.0
 CPU_ADAM_BYTES = 28.0  # float32: gradient read, master and two moments read and written
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Timeline:
     """One optimizer step under each layout, shape (layout,).
 
@@ -84,7 +85,7 @@ class Timeline:
         return Timeline(self.job, self.layouts[chosen], parts, self.slowest[chosen])
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Groups:
     """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
 
@@ -198,7 +199,7 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     return np.asarray((dense + experts).max(axis=0))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Step:
     """What the parts of a step are computed from; each of these once."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray
 
 LARGEST_KEY = 2**62
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class UniqueRows:
     """`first`: an index of each distinct row; `where`: which of them every row is."""
 

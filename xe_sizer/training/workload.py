@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.scenario.provenance import relative
@@ -15,7 +14,7 @@ DEFAULT_SEQ_LEN = 4096
 DEFAULT_STEPS = 1000
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Workload:
     """Lengths of the samples, samples in the data set, and what the user fixed or left open, in words."""
 

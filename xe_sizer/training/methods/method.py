@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.graph.transformer import Learning
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class MethodOptions:
     """What a user may choose about a method; None or empty means the stack's default or the method's own."""
 
@@ -23,7 +23,7 @@ class MethodOptions:
     frozen_gradients: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Method:
     """A method applied to a model.
 
@@ -70,7 +70,7 @@ class Method:
 Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class MethodKind:
     """A method whatever the model: its names, and what it is like beside other methods.
 
