@@ -1,6 +1,6 @@
 """Sizes GPU infrastructure for large language models; the functions here are described in docs/api.md.
 
-What they need is imported when the first of them is used, so that `import xe_sizer` itself costs nothing.
+What they need is imported when the first of them is used, so that `import xe_sizer` itself takes no time.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ SHARED = {
 
 @frozen
 class Invocation:
-    """How a command is asked to answer, checked before anything is priced. Raises InputError."""
+    """How a command is asked to answer, checked before anything is computed. Raises InputError."""
 
     target: Output
     topics: tuple[str, ...]

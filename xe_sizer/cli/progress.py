@@ -22,7 +22,7 @@ class Progress:
         self._total = self._before = 0
 
     def layouts(self, considered: int) -> None:
-        """`considered`: layouts that the search of one kind of GPU has priced; the next kind begins again at zero."""
+        """`considered`: layouts that the search of one kind of GPU has seen; the next kind begins again at zero."""
         self._total += considered - self._before if considered >= self._before else considered
         self._before = considered
         self._say(f"{self._total:,} layouts priced")

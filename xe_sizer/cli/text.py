@@ -1,7 +1,7 @@
 """Options as the text they were given.
 
 The scenario layer turns text into values and reports all problems at once. Typer's own conversion would stop
-at the first, and imports pydantic for it (even to find that --help was not asked for), which costs more than
+at the first, and imports pydantic for it (even to find that --help was not asked for), which takes longer than
 all the rest of the start-up.
 """
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.validate import PredictedRecord, price_records, step_time
+from xe_sizer.evidence.validate import PredictedRecord, predict_records, step_time
 from xe_sizer.frozen import frozen
 from xe_sizer.result.accuracy import Skipped
 from xe_sizer.software.stack import Stack, load_stack
@@ -80,7 +80,7 @@ class Calibration:
 
 @frozen
 class _Measured:
-    """A priced record: log of measured over predicted time at the parent's factors, and its source."""
+    """A predicted record: log of measured over predicted time at the parent's factors, and its source."""
 
     found: PredictedRecord
     measured_s: float
@@ -100,7 +100,7 @@ def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
 
     Parameters
     ----------
-    parent : name of a shipped stack, which all records are priced under
+    parent : name of a shipped stack, which all records are predicted under
     name : of the new stack
 
     Raises
@@ -133,7 +133,7 @@ def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
 
 def _measured(records: Iterable[Record], parent: str) -> tuple[list[_Measured], tuple[tuple[str, str], ...]]:
     rows, skipped = [], []
-    for found in price_records(msgspec.structs.replace(record, stack=parent) for record in records):
+    for found in predict_records(msgspec.structs.replace(record, stack=parent) for record in records):
         if isinstance(found, Skipped):
             skipped.append((found.id, found.reason))
             continue

@@ -65,7 +65,7 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
 
     Raises
     ------
-    InputError : what makes the record impossible to price
+    InputError : what makes the record impossible to size
     """
     flags = Flags()
     named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""))

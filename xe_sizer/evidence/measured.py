@@ -11,7 +11,7 @@ METRICS = ("allocated", "reserved", "nvidia-smi")
 
 @frozen(eq=True)
 class Step:
-    """The priced step that a rate refers to.
+    """The estimated step that a rate refers to.
 
     samples : sequences of one optimizer step; micro_batches : per replica and step
     tokens : tokens of a sequence as the source would count them; `lengths_stated` unless they are assumed

@@ -47,7 +47,7 @@ def model_of(record: Record, registry: Registry) -> Model:
 
     Raises
     ------
-    InputError : a model that cannot be priced, or of which neither name, shape nor size says enough
+    InputError : a model that cannot be sized, or of which neither name, shape nor size says enough
     """
     stated = stated_shape(record)
     try:

@@ -53,7 +53,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of `stack`, with all words of `framework` in their framework, are priced as the first usable of `use`.
+    """Records of `stack`, with all words of `framework` in their framework, are predicted as the first usable of `use`.
 
     `conditions` are words that must occur in the framework or the notes. `fused` rules are for records that state
     fused kernels, `compiled` ones for those that say that torch.compile was or was not used, `weights` for those that
@@ -96,7 +96,7 @@ class StackNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChosenStack(msgspec.Struct, frozen=True):
-    """The stack that prices a record; `assumed` says why where the record does not name it."""
+    """The stack that a record is predicted with; `assumed` says why where the record does not name it."""
 
     name: str
     optimizers: tuple[str, ...]

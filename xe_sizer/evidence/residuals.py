@@ -26,7 +26,7 @@ LEAST_RUNS = 4  # fewer say nothing about quantiles
 
 @frozen
 class Run:
-    """A measured run: the stack that prices it, its kind of job, its source, and log(measured / predicted)."""
+    """A measured run: the stack that predicts it, its kind of job, its source, and log(measured / predicted)."""
 
     stack: str
     kind: str
@@ -36,7 +36,7 @@ class Run:
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
-    """All records that have a time and a price."""
+    """All records that have a time and a prediction."""
     return [_run(found, prediction) for found, prediction in timed(records)]
 
 

@@ -1,4 +1,4 @@
-"""A record as the scenario that a user would have written: the same keys, the same path to a price.
+"""A record as the scenario that a user would have written: the same keys, the same path to an estimate.
 
 Nothing here looks at what was measured, at the id or at the source.
 """
@@ -105,7 +105,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
 
     Raises
     ------
-    InputError : what makes the record impossible to price, in words that fit after "skipped:"
+    InputError : what makes the record impossible to size, in words that fit after "skipped:"
     """
     flags = Flags()
     job = METHODS[_job(record, flags)]

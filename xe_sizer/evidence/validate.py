@@ -1,4 +1,4 @@
-"""Predictions for measurement records: each record is priced as a user's scenario would be, then compared."""
+"""Predictions for measurement records: each record is sized as a user's scenario would be, then compared."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lo
 
 @frozen
 class PredictedRecord:
-    """A record with its price, whether it fits, and what was assumed for it."""
+    """A record with its prediction, whether it fits, and what was assumed for it."""
 
     record: Record
     asked: Asked
@@ -56,7 +56,7 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
     """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason."""
     predictions: list[Prediction] = []
     skipped: list[Skipped] = []
-    for sized in price_records(records):
+    for sized in predict_records(records):
         if isinstance(sized, Skipped):
             skipped.append(sized)
             continue
@@ -69,20 +69,20 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
 
 def answered(records: Iterable[Record]) -> Iterator[tuple[ServedRecord, Prediction]]:
     """Records of inference that have an answer, with the prediction of each latency and rate."""
-    for found in price_records(records):
+    for found in predict_records(records):
         if isinstance(found, ServedRecord):
             yield from ((found, prediction) for prediction in _rates(found))
 
 
 def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord, Prediction]]:
-    """Records that have a price and a time, with the prediction of that time."""
-    for found in price_records(records):
+    """Records that have a prediction and a time, with the prediction of that time."""
+    for found in predict_records(records):
         if isinstance(found, PredictedRecord):
             yield from ((found, prediction) for prediction in step_time(found))
 
 
-def price_records(records: Iterable[Record]) -> Iterator[PredictedRecord | ServedRecord | Skipped]:
-    """Every record with its price, or the reason why it has none."""
+def predict_records(records: Iterable[Record]) -> Iterator[PredictedRecord | ServedRecord | Skipped]:
+    """Every record with its prediction, or the reason why it has none."""
     registry = RecordRegistry()
     for record in records:
         try:
@@ -92,11 +92,11 @@ def price_records(records: Iterable[Record]) -> Iterator[PredictedRecord | Serve
 
 
 def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
-    """Price a record by the path of a scenario; a layout that cannot be is given up key by key.
+    """Size a record by the path of a scenario; a layout that cannot be is given up key by key.
 
     Raises
     ------
-    InputError : why it cannot be priced
+    InputError : why it cannot be sized
     """
     asked = scenario_of(record, registry)
     for _ in range(len(asked.flags)):
@@ -117,7 +117,7 @@ def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
 def _fits_recomputed(resolved: ResolvedTraining) -> bool:
     """Whether a run whose recipe recomputes what it must fits with any recomputation.
 
-    Its time stays that of the usual setting: recipes recompute single modules, which costs little, where the search
+    Its time stays that of the usual setting: recipes recompute single modules, which takes little, where the search
     has only whole layers.
     """
     left = replace(resolved, fixed={name: value for name, value in resolved.fixed.items() if name != "recompute"})

@@ -1,4 +1,4 @@
-"""An accelerator's profile and a stack's habits, joined into the device that prices operators."""
+"""An accelerator's profile and a stack's habits, joined into the device that operators are timed on."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Efficiency:
     """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
 
     `flops` alone is what simple estimators mean by an efficiency: it stands for all that a step loses, so memory
-    traffic, exchanges and the host cost nothing beside it. With `memory` too, every operator is a sharp roofline and
-    exchanges are priced. `ideal` is the speed of light: both 1, and every exchange hidden.
+    traffic, exchanges and the host take no time beside it. With `memory` too, every operator is a sharp roofline and
+    exchanges are timed. `ideal` is the speed of light: both 1, and every exchange hidden.
     """
 
     flops: float | None = None

@@ -108,7 +108,7 @@ def matmul_time_s(
 
     Parameters
     ----------
-    m, n, k : array_like, matrix sizes [-], broadcast together; a zero size costs nothing
+    m, n, k : array_like, matrix sizes [-], broadcast together; a zero size takes no time
     law : t0 [s], e_f, e_b, p and c, the bytes that an fp8 cast of the activation moves per element
     peak_flops_per_s : dense peak of the precision [FLOP/s]
     bandwidth_bytes_per_s : memory bandwidth [bytes/s]

@@ -43,7 +43,7 @@ SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once mor
 class Device:
     """One accelerator at one precision, as a stack drives it.
 
-    `expert_matmul` prices grouped products of experts; `adapter_*` those of adapters, which may run in another
+    `expert_matmul` is the law of grouped products of experts, `adapter_*` that of adapters, which may run in another
     precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
     `wide_modules`, which keep and multiply 16 bit.
@@ -68,7 +68,7 @@ class Device:
 
 @frozen
 class OperatorTime:
-    """Seconds of one operator in all layers that contain it; collectives are priced elsewhere.
+    """Seconds of one operator in all layers that contain it; collectives are timed elsewhere.
 
     `weight_s` is the part of `backward_s` that makes weight gradients, which nothing waits for before the optimizer.
     """

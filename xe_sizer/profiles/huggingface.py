@@ -38,7 +38,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     Raises
     ------
     InputError    malformed JSON; every missing, mistyped or contradictory key; a model type that cannot be
-                  priced yet
+                  sized yet
     """
     data, text = load_json(path)
     config, kind = _text_model(Config(path, data, text))

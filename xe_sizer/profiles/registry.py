@@ -18,7 +18,7 @@ from xe_sizer.profiles.source import load_yaml, read_text
 
 
 class Registry(Finder):
-    """Profiles by name or path, each read once, as what the cost functions are given."""
+    """Profiles by name or path, each read once, as what the laws are given."""
 
     def __init__(self, extra: Sequence[Path] = ()) -> None:
         super().__init__(extra)

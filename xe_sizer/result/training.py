@@ -96,7 +96,7 @@ class Time(Struct, frozen=True):
 class Data(Struct, frozen=True):
     """Samples and tokens of the whole job.
 
-    sequence_tokens : what one sequence costs; longest_tokens : the longest that memory must hold
+    sequence_tokens : what one sequence takes in time; longest_tokens : the longest that memory must hold
     """
 
     samples: int

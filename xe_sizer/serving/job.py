@@ -31,7 +31,7 @@ TILED_SHARPNESS = 1.5
 
 @frozen
 class ServingJob:
-    """What serves: `device` prices one accelerator, `network` what joins them."""
+    """What serves: `device` is one accelerator, `network` what joins them."""
 
     model: ModelShape
     engine: Engine
@@ -52,7 +52,7 @@ class ServingJob:
 
     @property
     def request_s(self) -> float:
-        """Time that the host takes to take in a request; fixed efficiencies price the accelerator alone [s]."""
+        """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s]."""
         return 0.0 if self.efficiency.fixed else self.engine.request_s
 
 

@@ -21,7 +21,7 @@ from xe_sizer.serving.memory import ServingMemory, held_tokens, max_sequences
 from xe_sizer.serving.steady import Steady, steady
 from xe_sizer.serving.traffic import Traffic
 
-GRID = 20  # states of a replica that are priced between one request and as many as fit
+GRID = 20  # states of a replica that are evaluated between one request and as many as fit
 HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
 # What a steady state is told by, beside the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")

@@ -12,7 +12,7 @@ from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.step import StepTime, Work, step_time
 from xe_sizer.serving.traffic import Traffic
 
-# Decode steps are priced at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
+# Decode steps are timed at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
 
 

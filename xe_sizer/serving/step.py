@@ -285,7 +285,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
 
 
 def _own_kind(operator: Operator) -> bool:
-    """Operators whose cost depends on whose tokens they are: attention, scans, and the cache."""
+    """Operators whose time depends on whose tokens they are: attention, scans, and the cache."""
     return isinstance(operator, Attention | Scan) or operator.name in ("cache write", "scan")
 
 

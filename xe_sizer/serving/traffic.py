@@ -15,7 +15,7 @@ class Traffic:
     input_spread, output_spread : standard deviation over mean; 0: all alike
     prefix_hit_share : share of prompt tokens whose keys and values are cached already
     draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
-    if those before it were; a proposal costs this share of a step
+    if those before it were; a proposal takes this share of a step
     """
 
     inputs: float

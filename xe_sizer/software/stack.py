@@ -80,7 +80,7 @@ class States(_Part, frozen=True):
 
 
 class Host(_Part, frozen=True):
-    """`sharded_adapter_us`: what an adapter factor costs a pass where FSDP wraps each in a unit of its own."""
+    """`sharded_adapter_us`: what an adapter factor adds to a pass where FSDP wraps each in a unit of its own."""
 
     forward_launch_us: Duration
     backward_launch_us: Duration

@@ -35,13 +35,13 @@ from xe_sizer.training.uncertainty import uncertainty
 
 OBJECTIVE = OBJECTIVES[0]
 LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it
-CHUNK = 1 << 16  # layouts priced together: few enough for the memory, many enough to share their ranks' shapes
+CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
 @frozen
 class Candidates:
-    """One kind of hardware with its priced candidates."""
+    """One kind of hardware with its estimated candidates."""
 
     resolved: ResolvedTraining
     sized: tuple[TrainingEstimate, ...]
@@ -137,7 +137,7 @@ def _name(keys: Mapping[str, object]) -> str:
 
 
 def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
-    """The best layout on every number of GPUs, priced; `every_way` as in `Rules`."""
+    """The best layout on every number of GPUs, estimated; `every_way` as in `Rules`."""
     rules = replace(resolved.rules, every_way=every_way)
     chunks = layout_chunks(rules, gpu_numbers(resolved), CHUNK)
     keeps = partial(keeps_limits, resolved)
@@ -154,7 +154,7 @@ def searched(resolved: ResolvedTraining, every_way: bool = True) -> tuple[Traini
 
 
 def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstimate]:
-    """The layouts of a frontier as estimates, each priced alone: sums of many round otherwise in the last digit."""
+    """The layouts of a frontier as estimates, each computed alone: sums of many round otherwise in the last digit."""
     job = resolved.job
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]

@@ -152,7 +152,7 @@ def _value(name: str, code: int) -> object:
 
 
 def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
-    """Memory and time that the change leads to, with the price in time against the job as it was asked."""
+    """Memory and time that the change leads to, with the time that it adds to the job as it was asked."""
     words = f"{after.peak_bytes / GIB:.1f} of {after.usable_bytes / GIB:.1f} GiB per GPU"
     words += " (tight)" if after.margin == "tight" else ""
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes

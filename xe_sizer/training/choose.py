@@ -1,4 +1,4 @@
-"""Prices layouts with the equations of the estimate: memory first, time for what fits."""
+"""Evaluates layouts with the equations of the estimate: memory first, time for what fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.step import Timeline, timeline
 
-CHUNK = 1 << 14  # layouts priced together: arrays stay in the cache and memory stays bounded
+CHUNK = 1 << 14  # layouts evaluated together: arrays stay in the cache and memory stays bounded
 # Where the layout is open, the search leaves this share of the card free: a layout that fits by a hair is no plan.
 SPARE_SHARE = 0.05
 TIE = 0.02  # step times nearer than the model can tell apart; the layout with more headroom wins

@@ -69,11 +69,11 @@ def frontier(
     progress: Progress | None = None,
     keeps_limits: KeepsLimits | None = None,
 ) -> Frontier:
-    """Price every layout and keep, for each number of GPUs on which some layout fits, the fastest.
+    """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the fastest.
 
     Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the
     one with the most headroom, of those that are in time where some are. Layouts with something to spare go before
-    those that fit by a hair, as in `choose`. An interrupt ends the search with what has been found. Memory is priced
+    those that fit by a hair, as in `choose`. An interrupt ends the search with what has been found. Memory is computed
     first and time for what fits; nothing that fits is left out.
 
     progress : called with the number of layouts considered after each chunk

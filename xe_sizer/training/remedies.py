@@ -137,8 +137,8 @@ def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Lighter methods; none does what training a model from the start does."""
     kind = sized.resolved.job.method.kind
     if kind.fine_tunes:
-        for cost, lighter in enumerate(kind.lighter_ones(), start=7):
-            yield Change(f"{lighter.words} instead of {kind.words}", {"job": lighter.name}, cost)
+        for effort, lighter in enumerate(kind.lighter_ones(), start=7):
+            yield Change(f"{lighter.words} instead of {kind.words}", {"job": lighter.name}, effort)
 
 
 def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

@@ -184,7 +184,7 @@ def _record(given: Given, provenance: Provenance, work: Workload) -> None:
 
 
 def at_the_speed_of_light(job: Job) -> Job:
-    """The same job with every peak reached and every exchange hidden, as `--ideal` prices it."""
+    """The same job with every peak reached and every exchange hidden, as `--ideal` times it."""
     ideal = Efficiency(ideal=True)
     stack = _without_losses(job.stack, ideal)
     device = device_of(job.server.accelerator, stack, job.precision, ideal)

@@ -14,7 +14,7 @@ from xe_sizer.training.space import gpu_counts, layout_chunks, legal_layouts
 
 LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 # Combinations that a search over ascending numbers of GPUs looks at first, and how much further it goes each time:
-# most jobs fit on few, and what is looked at in vain costs time.
+# most jobs fit on few, and what is looked at in vain takes time.
 FIRST_TO_FIT, FIRST_TO_MEET, GROWTH = 64, 512, 4
 
 

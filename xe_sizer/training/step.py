@@ -156,7 +156,7 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
     """Exposed gathers and reductions of ZeRO-3 and FSDP [s].
 
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered. A layer
-    costs the larger of compute and exchange; the first gather of each direction has nothing to hide behind.
+    takes the larger of compute and exchange; the first gather of each direction has nothing to hide behind.
     """
     sizes, base = StateBytes.of(job), float(job.method.learning.base)
     layers = layers_per_stage(job.model, layouts)

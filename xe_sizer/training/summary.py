@@ -1,4 +1,4 @@
-"""A priced question as the result that users read: the JSON contract filled in, in SI units."""
+"""An estimate as the result that users read: the JSON contract filled in, in SI units."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
 def summarise(sized: TrainingEstimate) -> Result:
-    """Everything about a priced question but the advice."""
+    """Everything about an estimate but the advice."""
     resolved, job = sized.resolved, sized.resolved.job
     memory, time = _memory(sized), _time(sized)
     cost = _cost(sized, time)
@@ -182,7 +182,7 @@ def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[L
 
 
 def bound_of(seconds: Mapping[str, float]) -> str:
-    """The part of the step that costs most, forward, backward and recomputation taken together as compute."""
+    """The part of the step that takes longest, forward, backward and recomputation taken together as compute."""
     compute = sum(seconds[name] for name in COMPUTE)
     others = {name: value for name, value in seconds.items() if name not in COMPUTE}
     name, value = max(others.items(), key=lambda item: item[1])

@@ -1,4 +1,4 @@
-"""Rows that differ: many layouts share what their ranks compute, so that is priced once and handed out."""
+"""Rows that differ: many layouts share what their ranks compute, so that is computed once and handed out."""
 
 from __future__ import annotations
 

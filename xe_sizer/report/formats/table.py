@@ -10,6 +10,6 @@ ENDINGS = (".txt",)
 
 
 def render(content: Document, options: Options) -> str:
-    from xe_sizer.report import terminal  # rich is what costs most at the start, and only this format needs it
+    from xe_sizer.report import terminal  # rich is what takes longest at the start, and only this format needs it
 
     return terminal.render(content, options)
