@@ -113,7 +113,7 @@ STACK_SLIPS = {
     "memory in bytes": Slip(
         "defaults: {pad_to_multiple: 8}", "memory: {bucket_gib: 536870912}", "5:22", "must be at most 100000"
     ),
-    "optimizer": Slip("pad_to_multiple: 8", "optimizer: adma", "5:23", "has no 'moment_bytes'", "'adamw'"),
+    "optimizer": Slip("pad_to_multiple: 8", "optimizer: adma", "5:23", "is not among those", "'adamw'"),
     "ZeRO": Slip("defaults: {pad_to_multiple: 8}", "supports: {zero: [0, 1]}", "1:1", "ZeRO stage 3"),
 }
 CONFIG = """\

@@ -40,12 +40,12 @@ def test_parents_lead_to_the_root(name: str) -> None:
 def test_defaults_are_among_what_it_supports(name: str) -> None:
     stack = load_stack(name)
     assert set(stack.defaults.zero) <= set(stack.supports.zero)
-    assert stack.defaults.optimizer in stack.states.moment_bytes
+    assert stack.defaults.optimizer in stack.supports.optimizers
     assert stack.defaults.padding in POLICIES
     assert "none" in stack.supports.offload
     assert stack.defaults.sequence_parallel <= stack.supports.tensor_parallel
     wide = stack.states.trained_weight_bytes + stack.states.master_bytes >= 4
-    pure = stack.states.trained_weight_bytes == stack.states.gradient_bytes == stack.states.moment_bytes["adamw"] / 2
+    pure = stack.states.trained_weight_bytes == stack.states.gradient_bytes == stack.states.moment_bytes
     assert wide or pure, "neither a float32 copy of the weights nor everything in 16 bit"
 
 

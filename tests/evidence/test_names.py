@@ -9,6 +9,7 @@ from xe_sizer.evidence.records import LayoutStated, Record
 from xe_sizer.profiles.convert import names_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario import schema
+from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.methods import METHODS
 
@@ -26,11 +27,14 @@ def test_words_stand_for_what_scenarios_know() -> None:
         (table.offload, schema.Offload),
         (table.recompute, schema.Recompute),
         (table.attention, schema.Attention),
-        (table.optimizers, schema.Optimizer),
         (table.padding, schema.Padding),
     ):
         known = names_of(getattr(choices, "__metadata__", ())) or get_args(choices)
         assert set(words.values()) <= set(known)
+
+
+def test_optimizers_are_known() -> None:
+    assert {*names().optimizers.values(), *names().optimizers_in_words.values()} <= set(optimizer_names())
 
 
 def test_hardware_and_families_exist() -> None:

@@ -8,14 +8,16 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
 from xe_sizer.software.engine import load_engine
+from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 
 FILES = {
     "stack": ("my-stack", "parent: hf-trainer\ndescribes: ours\nsource: ours\nuncertainty: 0.9\n"),
+    "optimizer": ("my-optimizer", "parent: sgd\nlabel: ours\ndescribes: ours\nsource: ours\nhost_bytes: 24\n"),
     "engine": ("my-engine", "parent: vllm\ndescribes: ours\nsource: ours\nuncertainty: 0.9\n"),
     "dataset": ("my-data", "samples: 10\nmean_tokens: 20\nsource: {title: counted}\n"),
 }
-LOADERS = {"stack": load_stack, "engine": load_engine, "dataset": load_dataset}
+LOADERS = {"stack": load_stack, "optimizer": load_optimizer, "engine": load_engine, "dataset": load_dataset}
 
 
 def write(folder: Path, kind: str, flat: bool) -> str:

@@ -16,8 +16,8 @@ describes: A fork with a fused norm.
 source: its repository
 kernels:
   norm: fused
-states:
-  moment_bytes: {lion: 4}
+supports:
+  optimizers: [adamw, muon]
 """
 
 
@@ -31,7 +31,8 @@ def test_a_users_stack_overrides_what_it_names(tmp_path: Path) -> None:
     mine, parent = load_stack(write(tmp_path, TEXT)), load_stack("hf-trainer")
     assert (mine.kernels.norm, parent.kernels.norm) == ("fused", "eager")
     assert mine.kernels.rotary == parent.kernels.rotary == "eager"
-    assert mine.states.moment_bytes == {**parent.states.moment_bytes, "lion": 4}
+    assert mine.supports.optimizers == ("adamw", "muon")
+    assert mine.supports.zero == parent.supports.zero
     assert mine.overlap == parent.overlap
 
 
@@ -74,6 +75,8 @@ def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     [
         (TEXT.replace("norm: fused", "norm: quick"), "norm"),
         (TEXT + "uncertainty: 0\n", "uncertainty"),
+        (TEXT.replace("muon", "moun"), "did you mean 'muon'"),
+        (TEXT.replace("[adamw, muon]", "[muon]"), "the default optimizer 'adamw'"),
         (TEXT + "overlap: {tensor_parallel: 1.5}\n", "tensor_parallel"),
         (TEXT + "speed: 3\n", "speed"),
         (TEXT.replace("  norm: fused", "  norms: fused"), "norms"),

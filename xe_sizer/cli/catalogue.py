@@ -19,6 +19,7 @@ from xe_sizer.report.format import clean, given
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.profiles import Profiles
 from xe_sizer.software.engine import load_engine
+from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 
 _FIGURES: dict[str, tuple[str, ...]] = {
@@ -36,6 +37,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "fabric": ("describes", "link.ring_share", "node.topology", "network.rate_share"),
     "dataset": ("samples", "mean_tokens", "max_tokens"),
     "stack": ("parent", "describes"),
+    "optimizer": ("parent", "describes"),
     "engine": ("parent", "describes"),
 }
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
@@ -170,5 +172,6 @@ _LOADERS: dict[str, Callable[[str, Registry], object]] = {
     "model": lambda path, registry: registry.model(path),
     "dataset": lambda path, registry: load_dataset(path, None, registry),
     "stack": lambda path, registry: load_stack(path, None, registry),
+    "optimizer": lambda path, registry: load_optimizer(path, None, registry),
     "engine": lambda path, registry: load_engine(path, None, registry),
 }

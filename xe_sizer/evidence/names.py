@@ -195,7 +195,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
     elif lacks:
         name = next((stack for stack in known if not _lacks(record, _stack(stack))), "generic")
         assumed.append(f"priced as {name}, since {known[0]} has no {', '.join(lacks)}")
-    optimizers = tuple(_stack(name).states.moment_bytes)
+    optimizers = _stack(name).supports.optimizers
     return ChosenStack(_known()[name], optimizers, tuple(assumed), counts_micro_batches)
 
 

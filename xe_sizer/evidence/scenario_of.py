@@ -23,6 +23,7 @@ from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
 from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.methods import METHODS, MethodKind
 from xe_sizer.training.methods.lora import resolve_targets
 
@@ -325,9 +326,11 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     words, text = names().optimizers_in_words, conditions(record)
     named = next((words[word] for word in words if word in text), record.optimizer)
     flags.word("optimizer", names().optimizers, named)
-    chosen = str(flags.values.get("optimizer", ""))
-    if chosen not in known and chosen.removeprefix("paged-") in known:
-        flags.values["optimizer"] = chosen.removeprefix("paged-")
+    chosen = flags.values.get("optimizer")
+    if chosen is not None and chosen not in known:
+        optimizer = load_optimizer(str(chosen))
+        if optimizer.paged and optimizer.parent in known:
+            flags.values["optimizer"] = optimizer.parent
 
 
 def _attention_of_its_time(record: Record, flags: Flags) -> None:

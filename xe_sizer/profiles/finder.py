@@ -55,6 +55,10 @@ _ALL = (
         frozenset({"states", "overlap", "defaults", "supports", "expert_imbalance", "calibrated_on"}), "stack",
     ),
     Kind(
+        "optimizer", "optimizer", "optimizers", "software",
+        frozenset({"state", "host_bytes", "in_one_kernel", "paged", "newton_schulz_iterations"}), "optimizer",
+    ),
+    Kind(
         "engine", "engine", "engines", "software",
         frozenset({"batching", "exchanges", "narrow", "pipelined", "measured_as", "vendors"}), "serve.engine",
     ),

@@ -13,7 +13,6 @@ from xe_sizer.software.number_formats import cache_format_names, format_names
 
 Job = Annotated[str, named(job_names)]
 Precision = Annotated[str, named(trained_in)]
-Optimizer = Literal["adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "sgd"]
 Attention = Literal["flash", "sdpa", "eager"]
 Loss = Annotated[str, named(loss_names)]
 Padding = Literal[
@@ -222,7 +221,9 @@ class ScenarioFile(Section, frozen=True):
     job: Annotated[Job | None, Meta(description="Training method")] = None
     stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
-    optimizer: Annotated[Optimizer | None, Meta(description="Optimizer")] = None
+    optimizer: Annotated[Name | None, Meta(description="Optimizer, e.g. adamw, or the path of an optimizer file")] = (
+        None
+    )
     attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None
     loss: Annotated[Loss | None, Meta(description="Cross-entropy kernel; fused never holds float32 logits")] = None
     objective: Annotated[Objective | None, Meta(description="What plan calls the best")] = None

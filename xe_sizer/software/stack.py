@@ -18,6 +18,7 @@ from xe_sizer.profiles.convert import convert, named
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
 from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.units import MICRO, MILLI
 
 # The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
@@ -54,7 +55,7 @@ class KernelChoice(_Part, frozen=True):
 
 
 class States(_Part, frozen=True):
-    """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of each optimizer's moments.
+    """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of one of an optimizer's moments.
 
     `quantised_upcast` where embedding, norms and head of a quantised model become float32, and the logits with them.
     `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
@@ -67,7 +68,7 @@ class States(_Part, frozen=True):
     trained_weight_bytes: SomeBytes
     gradient_bytes: SomeBytes
     master_bytes: Bytes
-    moment_bytes: dict[str, Bytes]
+    moment_bytes: SomeBytes
     frozen_bytes: SomeBytes
     adapter_weight_bytes: SomeBytes
     autocast: bool
@@ -157,12 +158,15 @@ class Defaults(_Part, frozen=True):
 
 
 class Supports(_Part, frozen=True):
+    """What the stack can do; `optimizers` are those that it has."""
+
     tensor_parallel: bool
     pipeline_parallel: bool
     context_parallel: bool
     expert_parallel: bool
     zero: ZeroStages
     offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
+    optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
 class Stack(_Part, frozen=True):
@@ -241,19 +245,23 @@ def _shipped(path: Path) -> Stack:
 def _load(path: Path, finder: Finder) -> Stack:
     document = load_yaml(path)
     stack = convert(read_inherited(document, "stack", finder), Stack, document.locate)
-    problems = list(_contradictions(stack, document))
+    problems = list(_contradictions(stack, document, finder))
     if problems:
         raise InputError(problems)
     return stack
 
 
-def _contradictions(stack: Stack, document: Document) -> Iterator[Problem]:
-    """Defaults that the stack itself cannot do."""
-    known, wanted = stack.states.moment_bytes, stack.defaults.optimizer
+def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
+    """Optimizers that nobody knows, and defaults that the stack itself cannot do."""
+    for index, name in enumerate(stack.supports.optimizers):
+        if name not in optimizer_names(finder):
+            where = document.locate(("supports", "optimizers", index))
+            yield Problem(f"unknown optimizer '{name}'", where, finder.suggestion("optimizer", name))
+    known, wanted = stack.supports.optimizers, stack.defaults.optimizer
     if wanted not in known:
         hint = did_you_mean(wanted, known) or f"it has {', '.join(known)}"
         where = document.locate(("defaults", "optimizer"))
-        yield Problem(f"the default optimizer '{wanted}' has no 'moment_bytes'", where, hint)
+        yield Problem(f"the default optimizer '{wanted}' is not among those that it supports", where, hint)
     for stage in stack.defaults.zero:
         if stage not in stack.supports.zero:
             where = document.locate(("defaults", "zero"))

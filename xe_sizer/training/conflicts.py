@@ -9,6 +9,7 @@ from xe_sizer.errors import Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.hardware import Server
+from xe_sizer.profiles.finder import is_path
 from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.schema import LayoutSection
 from xe_sizer.software.stack import Stack, stacks_with
@@ -73,8 +74,8 @@ def _support(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
     """What the stack does not have: an optimizer, ways of spreading the model."""
     layout, supports = given.values.layout, stack.supports
     optimizer = given.values.optimizer or stack.defaults.optimizer
-    if optimizer not in stack.states.moment_bytes:
-        hint = did_you_mean(optimizer, stack.states.moment_bytes)
+    if optimizer not in supports.optimizers and not is_path(optimizer):
+        hint = did_you_mean(optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
         yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)
     for key, way in PARALLEL_WAYS.items():
         if (getattr(layout, key) or 1) > 1 and not getattr(supports, way):

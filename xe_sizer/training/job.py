@@ -14,6 +14,7 @@ from xe_sizer.laws.collectives import Network
 from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.laws.precision import activation_bytes
+from xe_sizer.software.optimizer import Optimizer
 from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.lengths import TokenLengths
@@ -45,7 +46,7 @@ class Job:
     network: Network
     device: Device
     precision: str
-    optimizer: str
+    optimizer: Optimizer
     attention: str
     lengths: TokenLengths
     padding: str
@@ -65,11 +66,6 @@ class Job:
         states = self.stack.states
         kept_bytes = states.trained_weight_bytes if self.method.learning.base else states.frozen_bytes
         return states.autocast and kept_bytes == FLOAT32 and self.element_bytes < FLOAT32 and not self.method.quantised
-
-    @property
-    def paged_optimizer(self) -> bool:
-        """Whether the moments live in unified memory, which the driver moves to the host when the card is full."""
-        return self.optimizer.startswith("paged-")
 
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""

@@ -105,11 +105,11 @@ def _sum(parts: Iterable[Array]) -> Array:
 def _host_bytes(tensors: Tensors) -> Array:
     """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients go with the optimizer."""
     job, layouts, held, shards = tensors.job, tensors.layouts, tensors.held, tensors.shards
-    states, (dense, experts) = job.stack.states, tensors.learning
+    dense, experts = tensors.learning
     learning = sharded_elements(dense + held.adapters, experts, shards.optimizer, shards)
-    moments = states.moment_bytes[job.optimizer]
-    optimizer = learning * (states.master_bytes + moments + FLOAT32)
-    paged = learning * moments * float(job.paged_optimizer)
+    moments, master_bytes = tensors.sizes.moments, job.stack.states.master_bytes
+    optimizer = learning * (master_bytes + moments + FLOAT32) + tensors.further_state_bytes
+    paged = (learning * moments + tensors.further_state_bytes) * float(job.optimizer.paged)
     weights = sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * tensors.sizes.gather
     weights = weights + tensors.frozen_copies_bytes
     offload = layouts.offload

@@ -76,6 +76,13 @@ class Tensors:
         return (self.held.linear + self.held.other) * self.base, self.held.experts * self.base
 
     @cached_property
+    def further_state_bytes(self) -> Array:
+        """Moments of vectors and tables beyond what as many elements of matrices have, on a rank [bytes]."""
+        held, sizes = self.held, self.sizes
+        whole = held.vectors * sizes.vector_more + held.tables * sizes.embedding_more
+        return self.base * whole / self.shards.optimizer
+
+    @cached_property
     def frozen_copies_bytes(self) -> Array:
         """Frozen copies of the model on a rank, shape (stage, layout) [bytes]."""
         held, sizes = self.held, self.sizes
@@ -202,10 +209,10 @@ def gradients(tensors: Tensors) -> Array:
 )
 def optimizer_states(tensors: Tensors) -> Array:
     sizes, shards = tensors.sizes, tensors.shards
-    on_card = np.where(tensors.offloaded, 0.0, float(not tensors.job.paged_optimizer))
+    on_card = np.where(tensors.offloaded, 0.0, float(not tensors.job.optimizer.paged))
     states = sharded_elements(*tensors.learning, shards.optimizer, shards) * sizes.optimizer
     states = states + tensors.held.adapters * sizes.adapter_optimizer / shards.optimizer
-    return spread(states * on_card)
+    return spread((states + tensors.further_state_bytes) * on_card)
 
 
 @part(
@@ -252,9 +259,8 @@ def optimizer_workspace(tensors: Tensors) -> Array:
     job, held, layouts = tensors.job, tensors.held, tensors.layouts
     learning = held.base * tensors.base + held.adapters
     multi_tensor = float(job.stack.memory.optimizer_transient == "multi-tensor")
-    # bitsandbytes updates a weight in one kernel, and so does an optimizer that runs in the backward.
-    in_one = "8bit" in job.optimizer or job.paged_optimizer
-    without = in_one | tensors.offloaded | updates_at_once(job, layouts)
+    # An optimizer that runs in the backward updates a weight in one kernel too.
+    without = job.optimizer.in_one_kernel | tensors.offloaded | updates_at_once(job, layouts)
     workspace = np.where(without, 0.0, learning / tensors.shards.optimizer * multi_tensor * tensors.sizes.weight)
     return spread(workspace) * OPTIMIZER
 

@@ -12,6 +12,7 @@ from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Lever
+from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
@@ -83,8 +84,9 @@ def _fewer_replicas(sized: TrainingEstimate, times: int) -> dict[str, object]:
 def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
     job, on_card = sized.resolved.job, int(sized.layouts.offload[0]) == OFFLOAD.index("none")
-    if on_card and job.optimizer == "adamw" and "adamw-8bit" in job.stack.states.moment_bytes:
-        yield Change("8-bit AdamW", {"optimizer": "adamw-8bit"}, 3)
+    smaller = job.optimizer.smaller
+    if on_card and smaller in job.stack.supports.optimizers:
+        yield Change(load_optimizer(smaller).label, {"optimizer": smaller}, 3)
 
 
 def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

@@ -29,6 +29,7 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import SERVE_LIMITS, Given, serves
+from xe_sizer.software.optimizer import Optimizer, load_optimizer
 from xe_sizer.software.stack import Overlap, Stack, load_stack
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of
@@ -52,6 +53,12 @@ def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | 
     if "stack" in given.unread:
         return None
     return load_stack(relative(given, "stack", name), given.locate(("stack",)), registry)
+
+
+def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
+    """The optimizer asked for, which the stack has or a file of the user's describes, or the stack's own."""
+    name = given.values.optimizer or stack.defaults.optimizer
+    return load_optimizer(relative(given, "optimizer", name), given.locate(("optimizer",)), registry)
 
 
 def resolve(given: Given, registry: Registry) -> ResolvedTraining:
@@ -110,20 +117,22 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     padding = provenance.settle("train.padding", default_padding, "stack")
     per_sample = method.sequences_per_sample
     work = collect(problems, workload, given, seq_len, global_batch, padding, registry, per_sample)
-    if work is None:
+    optimizer = collect(problems, _optimizer, given, registry, stack)
+    if work is None or optimizer is None:
         return None
-    return _assembled(given, provenance, model, server, stack, method, precision, gpus, global_batch, padding, work)
+    return _assembled(given, provenance, model, server, stack, method, optimizer, precision, gpus, work)
 
 
 def _assembled(
     given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
-    precision: str, gpus: int | None, global_batch: int, padding: str, work: Workload,
+    optimizer: Optimizer, precision: str, gpus: int | None, work: Workload,
 ) -> ResolvedTraining:  # fmt: skip
     values, chosen = given.values, given.values.efficiency
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
     stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
     stack_used = _without_losses(stack_used, efficiency)
+    provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     job = Job(
         model=model,
         method=method,
@@ -132,13 +141,13 @@ def _assembled(
         network=network(server),
         device=device_of(server.accelerator, stack_used, precision, efficiency),
         precision=precision,
-        optimizer=provenance.settle("optimizer", stack.defaults.optimizer, "stack"),
+        optimizer=optimizer,
         attention=provenance.settle("attention", stack.kernels.attention, "stack"),
         lengths=work.lengths,
-        padding=padding,
+        padding=work.padding,
         seq_len=work.seq_len,
         samples=work.samples,
-        global_batch=global_batch,
+        global_batch=work.global_batch,
         steps=work.steps,
     )
     _record(given, provenance, work)

@@ -33,7 +33,8 @@ class Census:
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
     gathers; mean_layer, mean_experts : of an average layer; root : embedding and head, which it gathers for the
     whole micro-batch
-    embedding, head : of that, the tables on the first stage, and the weights of the head on the last (with the
+    vectors, tables : norms and biases anywhere, and the matrices of embedding and head
+    embedding, head : of the root, the tables on the first stage, and the weights of the head on the last (with the
     table of a tied one)
     """
 
@@ -46,6 +47,8 @@ class Census:
     mean_layer: Array
     mean_experts: Array
     root: Array
+    vectors: Array
+    tables: Array
     embedding: Array
     head: Array
 
@@ -93,6 +96,12 @@ class _Groups:
         """Elements of a weight on one rank [-]; row-parallel biases and replicated weights are whole on each."""
         return weight.on_rank(weight.matrix_elements, weight.bias_elements, self.tp, self.experts)
 
+    def vectors(self, weights: Iterable[Weight]) -> Array:
+        """Elements of biases, and of weights that are vectors, on one rank [-]."""
+        whole = [(weight, weight.matrix_elements * float(weight.kind == "vector")) for weight in weights]
+        held = [weight.on_rank(elements, weight.bias_elements, self.tp, self.experts) for weight, elements in whole]
+        return np.asarray(np.sum([np.zeros(self.tp.shape), *held], axis=0))
+
     def total(self, weights: Iterable[Weight]) -> Array:
         return np.asarray(np.sum([np.zeros(self.tp.shape), *map(self.elements, weights)], axis=0))
 
@@ -131,7 +140,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
 @lru_cache(maxsize=256)
 def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes: tuple[bytes, ...]) -> Census:
     groups = _Groups.of(sizes)
-    linear = other = experts = layer = layer_experts = np.zeros(groups.tp.shape)
+    linear = other = experts = layer = layer_experts = vectors = np.zeros(groups.tp.shape)
     for kind, layers in model.layer_kinds:
         share, weights = layers / model.layers, layer_weights(model, kind)
         parts = [
@@ -140,11 +149,19 @@ def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes:
             groups.total(w for w in weights if w.split == "expert"),
         ]
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
+        vectors = vectors + share * groups.vectors(weights)
         layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
     stage_layers, several = np.ceil(model.layers / groups.pp), groups.pp > 1
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
-    tied = embedding * float(model.tied_embeddings)
-    ends = np.stack([embedding + np.where(several, 0.0, head), head + np.where(several, tied, embedding)])
+    tied_share = float(model.tied_embeddings)
+    tied = embedding * tied_share
+
+    def at_ends(first: Array, last: Array) -> Array:
+        """On the first and the last stage; the last has a copy of a tied table."""
+        return np.stack([first + np.where(several, 0.0, last), last + np.where(several, first * tied_share, first)])
+
+    ends = at_ends(embedding, head)
+    ends_vectors = at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)))
     adapted = sum(layers * adapter.on_rank(groups.tp) for layers, adapter in model_adapters(model, dict(adapters)))
     in_layers = adapted * stage_layers / model.layers
     return Census(
@@ -157,6 +174,8 @@ def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes:
         mean_layer=np.stack([linear + other] * 2),
         mean_experts=np.stack([experts] * 2),
         root=ends,
+        vectors=vectors * stage_layers + ends_vectors,
+        tables=ends - ends_vectors,
         embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
         head=np.stack([np.where(several, 0.0, head + tied), head + tied]),
     )

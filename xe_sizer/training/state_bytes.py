@@ -9,11 +9,19 @@ from xe_sizer.units import FLOAT32
 
 @frozen
 class StateBytes:
-    """Storage per element at the job's precision; `gather` and `reduce` are what data parallelism sends [bytes]."""
+    """Storage per element at the job's precision [bytes].
+
+    moments, optimizer : of a matrix, without and with the master copy
+    vector_more, embedding_more : how much more moments of these take than those of a matrix
+    gather, reduce : what data parallelism sends
+    """
 
     weight: float
     gradient: float
+    moments: float
     optimizer: float
+    vector_more: float
+    embedding_more: float
     frozen: float
     frozen_linear: float
     adapter_gradient: float
@@ -24,13 +32,29 @@ class StateBytes:
     @classmethod
     def of(cls, job: Job) -> StateBytes:
         states = job.stack.states
-        moments = states.moment_bytes[job.optimizer]
+        kept = job.optimizer.state
+        moments, vector, embedding = (
+            kind.bytes(states.moment_bytes) for kind in (kept.matrix, kept.vector, kept.embedding)
+        )
         wide = job.element_bytes == FLOAT32
         upcast = job.method.quantised and states.quantised_upcast
         frozen = FLOAT32 if wide or upcast else states.frozen_bytes
         linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
+        more = {"vector_more": vector - moments, "embedding_more": embedding - moments}
         if wide:
-            return cls(FLOAT32, FLOAT32, moments, frozen, linear, FLOAT32, moments, FLOAT32, FLOAT32)
+            return cls(
+                weight=FLOAT32,
+                gradient=FLOAT32,
+                moments=moments,
+                optimizer=moments,
+                frozen=frozen,
+                frozen_linear=linear,
+                adapter_gradient=FLOAT32,
+                adapter_optimizer=moments,
+                gather=FLOAT32,
+                reduce=FLOAT32,
+                **more,
+            )
         # Moments have the type of what they belong to, unless master copies make them float32.
         adapter, weight = states.adapter_weight_bytes, states.trained_weight_bytes
         adapter_moments = moments if states.master_bytes else moments * adapter / weight
@@ -38,6 +62,7 @@ class StateBytes:
         return cls(
             weight=weight,
             gradient=states.gradient_bytes,
+            moments=moments,
             optimizer=states.master_bytes + moments,
             frozen=frozen,
             frozen_linear=linear,
@@ -45,4 +70,5 @@ class StateBytes:
             adapter_optimizer=adapter_master + adapter_moments,
             gather=states.gather_bytes,
             reduce=states.reduce_bytes,
+            **more,
         )

@@ -16,8 +16,9 @@ from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
 from xe_sizer.training.pipeline import Pipeline, pipeline
-from xe_sizer.training.sharding import Census, adapter_factors, census, layers_per_stage
+from xe_sizer.training.sharding import Census, Shards, adapter_factors, census, layers_per_stage
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, MicroBatch, StageTime, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -26,7 +27,6 @@ from xe_sizer.training.state_bytes import StateBytes
 # move about twice as much (torch.optim foreach implementation).
 CLIP_BYTES = 12.0
 MULTI_TENSOR_FACTOR = 2.0
-CPU_ADAM_BYTES = 28.0  # float32: gradient read, master and two moments read and written
 
 
 @frozen
@@ -192,11 +192,14 @@ def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTim
 
 
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
-    """Learning elements that a rank updates [-]; experts are sharded over the ranks that hold the same ones."""
+    """Learning elements that a rank updates, shape (stage, layout) [-].
+
+    Experts are sharded over the ranks that hold the same ones.
+    """
     base, sharded = float(job.method.learning.base), layouts.zero >= 1
     dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
     experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
-    return np.asarray((dense + experts).max(axis=0))
+    return np.asarray(dense + experts)
 
 
 @frozen
@@ -228,9 +231,25 @@ class Step:
         return np.asarray(np.argmax(self.stage.total_s, axis=0))
 
     @cached_property
-    def updated(self) -> Array:
-        """Learning elements that a rank updates, shape (layout,) [-]."""
+    def sizes(self) -> StateBytes:
+        return StateBytes.of(self.job)
+
+    @cached_property
+    def updated_on_stages(self) -> Array:
+        """Learning elements that a rank updates, shape (stage, layout) [-]."""
         return _learning_per_rank(self.job, self.layouts, self.held)
+
+    @cached_property
+    def updated(self) -> Array:
+        """The same on the stage that has most of them, shape (layout,) [-]."""
+        return np.asarray(self.updated_on_stages.max(axis=0))
+
+    @cached_property
+    def further_state_bytes(self) -> Array:
+        """Moments of vectors and tables beyond those of matrices, shape (stage, layout) [bytes]."""
+        held, base = self.held, float(self.job.method.learning.base)
+        whole = held.vectors * self.sizes.vector_more + held.tables * self.sizes.embedding_more
+        return base * whole / Shards.of(self.layouts).optimizer
 
     @cached_property
     def offloaded(self) -> NDArray[np.bool_]:
@@ -287,20 +306,30 @@ def data_parallel(step: Step) -> Array:
     "stack; accelerator profile",
 )
 def optimizer(step: Step) -> Array:
-    sizes, device = StateBytes.of(step.job), step.job.device
-    moved = sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES
-    if step.job.stack.memory.optimizer_transient == "multi-tensor":
-        moved *= MULTI_TENSOR_FACTOR
-    on_card_s = step.updated * moved / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
+    sizes, device = step.sizes, step.job.device
+    passes = MULTI_TENSOR_FACTOR if step.job.stack.memory.optimizer_transient == "multi-tensor" else 1.0
+    moved = passes * (sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES)
+    moved_bytes = step.updated_on_stages * moved + passes * 2.0 * step.further_state_bytes
+    on_card_s = moved_bytes.max(axis=0) / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
     return np.where(step.offloaded, 0.0, on_card_s)
 
 
-@part("offload", "copies over PCIe and the CPU's Adam", "ZeRO-Offload, arXiv:2101.06840")
+@part(
+    "orthogonalisation",
+    "Newton-Schulz iterations of 3 products for each matrix of the layers, whole ones gathered",
+    "optimizer; operator and collective laws",
+)
+def orthogonalisation(step: Step) -> Array:
+    return orthogonalisation_time_s(step.job, step.layouts)
+
+
+@part("offload", "copies over PCIe and the CPU's optimizer", "ZeRO-Offload, arXiv:2101.06840")
 def offload(step: Step) -> Array:
-    sizes, server = StateBytes.of(step.job), step.job.server
+    sizes, server = step.sizes, step.job.server
     copies_s = copy_time_s(step.updated * (sizes.gather + sizes.reduce), server.pcie_bytes_per_s)
     ranks = np.minimum(step.layouts.gpus, server.accelerators)
-    cpu_s = step.updated * ranks * CPU_ADAM_BYTES / (step.job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
+    host_bytes = step.updated * ranks * step.job.optimizer.host_bytes
+    cpu_s = host_bytes / (step.job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
     return np.where(step.offloaded, copies_s + cpu_s, 0.0)
 
 
@@ -315,6 +344,7 @@ STEP_PARTS = (
     transfers,
     data_parallel,
     optimizer,
+    orthogonalisation,
     offload,
     overhead,
 )

@@ -16,11 +16,16 @@ DEFAULT_STEPS = 1000
 
 @frozen
 class Workload:
-    """Lengths of the samples, samples in the data set, and what the user fixed or left open, in words."""
+    """Lengths of the samples, samples in the data set, batches and steps; what was assumed, and what it gives to say.
+
+    source : of the data set's statistics
+    """
 
     lengths: TokenLengths
     samples: float
     seq_len: int
+    padding: str
+    global_batch: int
     steps: int
     defaults: dict[str, object]
     warnings: tuple[str, ...]
@@ -100,4 +105,14 @@ def workload(
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
     if lengths.longest > seq_len and padding != "packed" and known:
         warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
-    return Workload(lengths, samples or float(steps * global_batch), seq_len, steps, defaults, tuple(warnings), source)
+    return Workload(
+        lengths=lengths,
+        samples=samples or float(steps * global_batch),
+        seq_len=seq_len,
+        padding=padding,
+        global_batch=global_batch,
+        steps=steps,
+        defaults=defaults,
+        warnings=tuple(warnings),
+        source=source,
+    )

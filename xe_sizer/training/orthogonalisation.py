@@ -1,0 +1,110 @@
+"""Newton-Schulz iterations that make a matrix's momentum orthogonal, as Muon does once a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from xe_sizer.graph.adapters import adapters_on
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.parameters import Weight, layer_weights
+from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
+from xe_sizer.laws.matmul import matmul_time_s
+from xe_sizer.laws.operator_time import Device
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Layouts
+from xe_sizer.training.sharding import layers_per_stage
+from xe_sizer.units import SIXTEEN_BIT
+
+
+@dataclass(frozen=True, eq=False)
+class _Matrices:
+    """Matrices of one size that learn: rows and columns [-], how many a stage holds, of experts or dense ones."""
+
+    rows: int
+    columns: int
+    count: Array
+    experts: bool
+    split: bool
+
+    @property
+    def elements(self) -> Array:
+        return self.count * float(self.rows * self.columns)
+
+
+def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Device) -> float:
+    """Time to make one matrix orthogonal on one accelerator, in 16 bit.
+
+        X <- a X + (b G + c G G) X,  G = X X^T, with m rows and n columns, m <= n (else X^T is taken)
+
+    An iteration is three products: G of 2 m^2 n FLOP, its square of 2 m^3, and the last of 2 m^2 n.
+
+    Parameters
+    ----------
+    rows, columns : of the matrix [-]
+    iterations : usually 5 [-]
+
+    Returns
+    -------
+    float    seconds [s]
+
+    Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; products by the accelerator's law.
+    """
+    m, n = sorted((rows, columns))
+    law, peak = device.scan_matmul, device.attention_peak_flops_per_s
+    wide, inner = np.array([m, m, n]), np.array([n, m, m])  # columns of the three, and what they sum over
+    seconds = matmul_time_s(m, wide, inner, law, peak, device.bandwidth_bytes_per_s, SIXTEEN_BIT)
+    return iterations * float(seconds.sum())
+
+
+def orthogonalisation_time_s(job: Job, layouts: Layouts) -> Array:
+    """Time to make the matrices of the fullest stage orthogonal, once a step, shape (layout,) [s].
+
+    Whole matrices are gathered in 16 bit: over the tensor-parallel ranks, each of which then does the products, and
+    over the ranks that share the optimizer's states, which divide the matrices among themselves.
+
+    Source: Distributed Muon of Liu et al. 2025 (arXiv:2502.16982); TensorParallelMuon of Megatron-Core, duplicated.
+    """
+    iterations = job.optimizer.newton_schulz_iterations
+    total = np.zeros(len(layouts))
+    if not iterations:
+        return total
+    sharded = layouts.zero >= 1
+    for matrices in _learning_matrices(job, layouts):
+        group = as_array(layouts.expert_zero_ranks if matrices.experts else layouts.zero_ranks)
+        share = np.where(sharded, group, 1.0)
+        once = newton_schulz_time_s(matrices.rows, matrices.columns, iterations, job.device)
+        total = total + matrices.count / share * once + _gathering_s(job, layouts, matrices, share)
+    return total
+
+
+def _gathering_s(job: Job, layouts: Layouts, matrices: _Matrices, share: Array) -> Array:
+    """Gathering whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
+    tp = as_array(layouts.expert_tp if matrices.experts else layouts.tp) if matrices.split else np.ones(len(layouts))
+    node = job.network.node_ranks
+    held_bytes = matrices.elements * SIXTEEN_BIT
+    over_states = collective_time_s(ALL_GATHER, held_bytes / tp, share, np.clip(node // tp, 1, share), job.network)
+    over_tensors = collective_time_s(ALL_GATHER, held_bytes / share, tp, np.minimum(tp, node), job.network)
+    return np.asarray((over_states + over_tensors) / job.stack.efficiency.collectives)
+
+
+def _learning_matrices(job: Job, layouts: Layouts) -> Iterator[_Matrices]:
+    """Every kind of matrix in the layers that learns; embedding and head are not among them."""
+    stage_share = layers_per_stage(job.model, layouts) / job.model.layers
+    learning = job.method.learning
+    for kind, layers in job.model.layer_kinds:
+        weights, count = layer_weights(job.model, kind), layers * stage_share
+        if learning.base:
+            yield from (_of_weight(weight, count, layouts) for weight in weights if weight.kind == "linear")
+        for adapter in adapters_on(weights, learning.adapters):
+            outputs = sum(weight.outputs for weight in adapter.members)
+            for size in (adapter.members[0].inputs, outputs):
+                yield _Matrices(adapter.rank, size, count, experts=False, split=False)
+
+
+def _of_weight(weight: Weight, layers: Array, layouts: Layouts) -> _Matrices:
+    experts = weight.split == "expert"
+    count = layers * (weight.copies / as_array(layouts.ep) if experts else weight.copies)
+    return _Matrices(weight.inputs, weight.outputs, count, experts, weight.split != "replicated")
