@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.scenario.read import OPTIONS
+from xe_sizer.scenario.options import OPTIONS
 
 from .conftest import Estimator, Ran
 

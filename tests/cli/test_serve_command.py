@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from xe_sizer.scenario.read import SERVE_OPTIONS
+from xe_sizer.scenario.options import SERVE_OPTIONS
 
 from .conftest import Ran
 

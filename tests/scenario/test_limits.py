@@ -12,7 +12,7 @@ import pytest
 
 from xe_sizer.result.common import Limit
 from xe_sizer.scenario.limits import LIMITS, judge, kept, missed, shares
-from xe_sizer.scenario.read import OPTION_OF
+from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.schema import LimitsSection
 
 QUANTITIES = {rule.of: 4.0 for rule in LIMITS}

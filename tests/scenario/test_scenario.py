@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.graph.losses import LOSSES
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.scenario.read import (
-    OPTIONS,
-    ScenarioFile,
-    read_scenario,
-    scenario_json_schema,
-    serves,
-    variable_name,
-)
+from xe_sizer.scenario.options import OPTIONS, variable_name
+from xe_sizer.scenario.read import ScenarioFile, read_scenario, scenario_json_schema, serves
 
 FULL = """\
 model: llama-2-70b

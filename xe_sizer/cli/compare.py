@@ -15,7 +15,7 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.read import OPTIONS
+from xe_sizer.scenario.options import OPTIONS
 
 app = typer.Typer(add_completion=False)
 SCENARIO_ENDINGS = (".yaml", ".yml")

@@ -30,14 +30,8 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.options import EXPLAINABLE
 from xe_sizer.result.common import Answer
-from xe_sizer.scenario.read import (
-    OPTION_OF,
-    BadScenarioError,
-    Given,
-    read_scenario,
-    serves,
-    variable_name,
-)
+from xe_sizer.scenario.options import OPTION_OF, variable_name
+from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serves
 
 SHARED = {
     "profiles": (ProfilesOption, None),

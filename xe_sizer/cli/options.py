@@ -17,7 +17,8 @@ import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenario
 from xe_sizer.cli.text import HELP_ON_FORMATS
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import fields_of, names_of
-from xe_sizer.scenario.read import OPTIONS, SERVE_OPTIONS, TWO_WAY, ScenarioFile
+from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
+from xe_sizer.scenario.read import ScenarioFile
 
 _PANELS = {
     "serve": "Load",

@@ -18,7 +18,8 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import OBJECTIVES, SweepResult
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.read import OPTIONS, Given
+from xe_sizer.scenario.options import OPTIONS
+from xe_sizer.scenario.read import Given
 
 if TYPE_CHECKING:
     from xe_sizer.studies.sweep import Cell

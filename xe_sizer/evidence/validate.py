@@ -20,7 +20,8 @@ from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.frozen import frozen
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
-from xe_sizer.scenario.read import OPTIONS, read_scenario
+from xe_sizer.scenario.options import OPTIONS
+from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.uncertainty import span as serving_span
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS

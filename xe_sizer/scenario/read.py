@@ -13,18 +13,15 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_order
 from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
-from xe_sizer.scenario.caller import Caller, CommandLine
+from xe_sizer.scenario.caller import Caller
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
-from xe_sizer.scenario.limits import LIMITS
+from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, OTHER_VARIABLES, PREFIX, variable_name, variables
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 
 __all__ = [
     "INFERENCE",
-    "OPTIONS",
-    "OPTION_OF",
     "REPLACES",
-    "SERVE_OPTIONS",
     "BadScenarioError",
     "Given",
     "ScenarioFile",
@@ -32,109 +29,8 @@ __all__ = [
     "scenario_json_schema",
     "scenario_of_call",
     "serves",
-    "variable_name",
 ]
 
-
-def _limit_options(wing: str | None) -> dict[str, str]:
-    """Options of the limits that both wings judge (None), or one of them alone."""
-    return {rule.option: rule.key for rule in LIMITS if rule.wing == wing}
-
-
-OPTIONS: Mapping[str, str] = MappingProxyType({
-    "model": "model",
-    "gpu": "gpu",
-    "server": "server",
-    "gpus": "gpus",
-    "nodes": "nodes",
-    "job": "job",
-    "stack": "stack",
-    "precision": "precision",
-    "tp": "layout.tp",
-    "pp": "layout.pp",
-    "vpp": "layout.vpp",
-    "cp": "layout.cp",
-    "ep": "layout.ep",
-    "dp": "layout.dp",
-    "zero": "layout.zero",
-    "zero-group": "layout.zero_group",
-    "sequence-parallel": "layout.sequence_parallel",
-    "schedule": "layout.schedule",
-    "uneven-stages": "layout.uneven_stages",
-    "micro-batch": "train.micro_batch",
-    "global-batch": "train.global_batch",
-    "seq-len": "train.seq_len",
-    "dataset": "data.profile",
-    "samples": "data.samples",
-    "mean-tokens": "data.mean_tokens",
-    "min-tokens": "data.min_tokens",
-    "max-tokens": "data.max_tokens",
-    "tokens": "data.tokens",
-    "epochs": "train.epochs",
-    "steps": "train.steps",
-    "padding": "train.padding",
-    "reduce-every-micro-batch": "train.reduce_every_micro_batch",
-    "recompute": "layout.recompute",
-    "offload": "layout.offload",
-    "optimizer": "optimizer",
-    "attention": "attention",
-    "loss": "loss",
-    "lora-rank": "lora.rank",
-    "lora-targets": "lora.targets",
-    "flops-efficiency": "efficiency.flops",
-    "memory-efficiency": "efficiency.memory",
-    "ideal": "efficiency.ideal",
-    **_limit_options("training"),
-    **_limit_options(None),
-    "price-per-gpu-hour": "cost.price_per_gpu_hour",
-})  # fmt: skip
-"""Option name (without dashes in front) to scenario key, for the command line and the environment."""
-
-_ONLY_SERVE = {
-    "request-rate": "serve.request_rate",
-    "concurrency": "serve.concurrency",
-    "batch": "serve.batch",
-    "input-tokens": "serve.input_tokens",
-    "output-tokens": "serve.output_tokens",
-    "input-spread": "serve.input_spread",
-    "output-spread": "serve.output_spread",
-    "prefix-hit-share": "serve.prefix_hit_share",
-    "weights": "serve.weights",
-    "activations": "serve.activations",
-    "kv-cache": "serve.kv_cache",
-    "scheme": "serve.scheme",
-    "engine": "serve.engine",
-    "gpu-memory-utilization": "serve.gpu_memory_utilization",
-    "max-sequences": "serve.max_sequences",
-    "max-step-tokens": "serve.max_step_tokens",
-    "draft-tokens": "serve.draft_tokens",
-    "acceptance-rate": "serve.acceptance_rate",
-    "draft-cost": "serve.draft_cost",
-    **_limit_options("serving"),
-    "percentile": "serve.percentile",
-    "spare-replicas": "serve.spare_replicas",
-}
-_SHARED = (
-    "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", *_limit_options(None),
-    "price-per-gpu-hour",
-)  # fmt: skip
-SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {name: OPTIONS[name] for name in ("model", "gpu", "server", "gpus", "nodes")}
-    | _ONLY_SERVE
-    | {name: OPTIONS[name] for name in _SHARED}
-)
-"""The same of the command that sizes inference."""
-
-SERVE_LIMITS = frozenset(_limit_options("serving").values())
-_ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
-OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in _ALL_OPTIONS.items()})
-"""The option of every key that has one."""
-TWO_WAY = frozenset({"layout.sequence_parallel"})
-"""Switches that can also be put off: --no-..."""
-COMMAND_LINE = CommandLine(OPTION_OF, TWO_WAY)
-
-_PREFIX = "XE_SIZER_"
-_OTHER_VARIABLES = frozenset({"XE_SIZER_PROFILES"})
 
 # A key from a flag or variable takes the place of the keys that say the same in another way.
 _STATISTICS = ("samples", "mean_tokens", "min_tokens", "max_tokens", "tokens", "histogram")
@@ -285,11 +181,6 @@ def _at(values: object, key: str) -> object:
     return values
 
 
-def variable_name(option: str) -> str:
-    """The environment variable of an option: micro-batch is XE_SIZER_MICRO_BATCH."""
-    return _PREFIX + option.upper().replace("-", "_")
-
-
 @frozen
 class _Places:
     """Locations after the merge: the flag or variable that set a key, else its place in the file."""
@@ -308,22 +199,16 @@ class _Places:
         return self.document.locate(key_path, key=key) if self.document else Location(self.caller.name)
 
 
-@cache
-def _variables() -> Mapping[str, str]:
-    """Environment variable -> scenario key."""
-    return {variable_name(option): key for option, key in _ALL_OPTIONS.items()}
-
-
 def _read_variables(environment: Mapping[str, str], problems: list[Problem]) -> dict[str, object]:
     """Values by dotted key; unknown names and bad scalars are added to the problems."""
-    known = _variables()
+    known = variables()
     found: dict[str, object] = {}
-    for name in sorted(name for name in environment if name.startswith(_PREFIX)):
+    for name in sorted(name for name in environment if name.startswith(PREFIX)):
         text = environment[name].strip()
-        if name in _OTHER_VARIABLES or (name in known and not text):
+        if name in OTHER_VARIABLES or (name in known and not text):
             continue
         if name not in known:
-            hint = did_you_mean(name, [*known, *_OTHER_VARIABLES])
+            hint = did_you_mean(name, [*known, *OTHER_VARIABLES])
             problems.append(Problem("unknown environment variable", Location(name), hint))
             continue
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.provenance import whole_servers
-from xe_sizer.scenario.read import INFERENCE, SERVE_OPTIONS, Given
+from xe_sizer.scenario.read import INFERENCE, Given
 from xe_sizer.serving.choose import FULL
 from xe_sizer.serving.estimate import ServingEstimate
 

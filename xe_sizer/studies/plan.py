@@ -19,7 +19,8 @@ from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Range, Reason, Verdi
 from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Rule, Search
 from xe_sizer.scenario.change import changed, command
 from xe_sizer.scenario.limits import missed
-from xe_sizer.scenario.read import OPTION_OF, Given
+from xe_sizer.scenario.options import OPTION_OF
+from xe_sizer.scenario.read import Given
 from xe_sizer.training.choose import Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
 from xe_sizer.training.frontier import Frontier, Progress, frontier

@@ -6,7 +6,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import Advice
 from xe_sizer.scenario.change import Change
-from xe_sizer.scenario.read import OPTION_OF
+from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, mildest, settled
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS

@@ -17,6 +17,7 @@ from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.network import network
 from xe_sizer.laws.precision import FP16
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
     collect,
@@ -28,7 +29,7 @@ from xe_sizer.scenario.provenance import (
     server_of,
     with_further,
 )
-from xe_sizer.scenario.read import SERVE_LIMITS, Given, serves
+from xe_sizer.scenario.read import Given, serves
 from xe_sizer.software.optimizer import Optimizer, load_optimizer
 from xe_sizer.software.stack import Overlap, Stack, load_stack
 from xe_sizer.training.conflicts import conflicts

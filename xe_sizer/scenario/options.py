@@ -1,0 +1,122 @@
+"""Options of the command line and environment variables, each with the scenario key that it sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from xe_sizer.scenario.caller import CommandLine
+from xe_sizer.scenario.limits import LIMITS
+
+
+def _limit_options(wing: str | None) -> dict[str, str]:
+    """Options of the limits that both wings judge (None), or one of them alone."""
+    return {rule.option: rule.key for rule in LIMITS if rule.wing == wing}
+
+
+OPTIONS: Mapping[str, str] = MappingProxyType({
+    "model": "model",
+    "gpu": "gpu",
+    "server": "server",
+    "gpus": "gpus",
+    "nodes": "nodes",
+    "job": "job",
+    "stack": "stack",
+    "precision": "precision",
+    "tp": "layout.tp",
+    "pp": "layout.pp",
+    "vpp": "layout.vpp",
+    "cp": "layout.cp",
+    "ep": "layout.ep",
+    "dp": "layout.dp",
+    "zero": "layout.zero",
+    "zero-group": "layout.zero_group",
+    "sequence-parallel": "layout.sequence_parallel",
+    "schedule": "layout.schedule",
+    "uneven-stages": "layout.uneven_stages",
+    "micro-batch": "train.micro_batch",
+    "global-batch": "train.global_batch",
+    "seq-len": "train.seq_len",
+    "dataset": "data.profile",
+    "samples": "data.samples",
+    "mean-tokens": "data.mean_tokens",
+    "min-tokens": "data.min_tokens",
+    "max-tokens": "data.max_tokens",
+    "tokens": "data.tokens",
+    "epochs": "train.epochs",
+    "steps": "train.steps",
+    "padding": "train.padding",
+    "reduce-every-micro-batch": "train.reduce_every_micro_batch",
+    "recompute": "layout.recompute",
+    "offload": "layout.offload",
+    "optimizer": "optimizer",
+    "attention": "attention",
+    "loss": "loss",
+    "lora-rank": "lora.rank",
+    "lora-targets": "lora.targets",
+    "flops-efficiency": "efficiency.flops",
+    "memory-efficiency": "efficiency.memory",
+    "ideal": "efficiency.ideal",
+    **_limit_options("training"),
+    **_limit_options(None),
+    "price-per-gpu-hour": "cost.price_per_gpu_hour",
+})  # fmt: skip
+"""Option name (without dashes in front) to scenario key, for the command line and the environment."""
+
+_ONLY_SERVE = {
+    "request-rate": "serve.request_rate",
+    "concurrency": "serve.concurrency",
+    "batch": "serve.batch",
+    "input-tokens": "serve.input_tokens",
+    "output-tokens": "serve.output_tokens",
+    "input-spread": "serve.input_spread",
+    "output-spread": "serve.output_spread",
+    "prefix-hit-share": "serve.prefix_hit_share",
+    "weights": "serve.weights",
+    "activations": "serve.activations",
+    "kv-cache": "serve.kv_cache",
+    "scheme": "serve.scheme",
+    "engine": "serve.engine",
+    "gpu-memory-utilization": "serve.gpu_memory_utilization",
+    "max-sequences": "serve.max_sequences",
+    "max-step-tokens": "serve.max_step_tokens",
+    "draft-tokens": "serve.draft_tokens",
+    "acceptance-rate": "serve.acceptance_rate",
+    "draft-cost": "serve.draft_cost",
+    **_limit_options("serving"),
+    "percentile": "serve.percentile",
+    "spare-replicas": "serve.spare_replicas",
+}
+_SHARED = (
+    "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", *_limit_options(None),
+    "price-per-gpu-hour",
+)  # fmt: skip
+SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {name: OPTIONS[name] for name in ("model", "gpu", "server", "gpus", "nodes")}
+    | _ONLY_SERVE
+    | {name: OPTIONS[name] for name in _SHARED}
+)
+"""The same of the command that sizes inference."""
+
+SERVE_LIMITS = frozenset(_limit_options("serving").values())
+_ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
+OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in _ALL_OPTIONS.items()})
+"""The option of every key that has one."""
+TWO_WAY = frozenset({"layout.sequence_parallel"})
+"""Switches that can also be put off: --no-..."""
+COMMAND_LINE = CommandLine(OPTION_OF, TWO_WAY)
+
+PREFIX = "XE_SIZER_"
+OTHER_VARIABLES = frozenset({"XE_SIZER_PROFILES"})
+
+
+def variable_name(option: str) -> str:
+    """The environment variable of an option: micro-batch is XE_SIZER_MICRO_BATCH."""
+    return PREFIX + option.upper().replace("-", "_")
+
+
+@cache
+def variables() -> Mapping[str, str]:
+    """Environment variable -> scenario key."""
+    return {variable_name(option): key for option, key in _ALL_OPTIONS.items()}
