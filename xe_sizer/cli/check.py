@@ -50,7 +50,7 @@ def _checked(path: Path, how: Invocation) -> Checked:
     try:
         if path.is_dir():
             raise InputError(Problem("no *.yaml file below this folder", Location(str(path))))
-        return answered(str(path), answer(how.given(None, str(path), {}), how.registry))
+        return answered(str(path), answer(how.given(None, str(path), {}), how.registry, how.target.format.whole))
     except InputError as error:
         print_problems(error.problems)
         return refused(str(path), error.problems)

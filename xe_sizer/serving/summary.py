@@ -41,8 +41,11 @@ from xe_sizer.units import HOUR_S, rounded
 INFERENCE_POWER_SHARE = 0.7
 
 
-def summarise(sized: ServingEstimate) -> ServeResult:
-    """Everything about a sized service but the advice."""
+def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
+    """Everything about an estimate but the advice.
+
+    details : with what only a full report shows: the minimum of GPUs and sources
+    """
     resolved = sized.resolved
     placement, node = sized.placement, resolved.job.server.accelerators
     nodes = math.ceil(sized.gpus / node)
@@ -61,7 +64,7 @@ def summarise(sized: ServingEstimate) -> ServeResult:
             count=sized.gpus,
             nodes=nodes,
             gpus_per_node=min(sized.gpus, node),
-            minimum_that_fits=sized.minimum,
+            minimum_that_fits=sized.minimum if details else None,
         ),
         layout=ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__}),
         memory=serve_memory(sized),
@@ -72,7 +75,7 @@ def summarise(sized: ServingEstimate) -> ServeResult:
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         warnings=(*resolved.warnings, *warnings_of(sized)),
-        sources=tuple(_sources(sized)),
+        sources=tuple(_sources(sized)) if details else (),
     )
 
 

@@ -11,12 +11,15 @@ from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import Given, serves
 
 
-def answer(given: Given, registry: Registry) -> Result | ServeResult:
-    """The result of the command that the scenario is for. Raises InputError."""
+def answer(given: Given, registry: Registry, details: bool = True) -> Result | ServeResult:
+    """The result of the command that the scenario is for; its verdict alone where no details are shown.
+
+    Raises InputError.
+    """
     if serves(given):
         from xe_sizer.studies.serve import serve
 
-        return serve(given, registry)
+        return serve(given, registry, details=details)
     from xe_sizer.studies.estimate import estimate
 
-    return estimate(given, registry)
+    return estimate(given, registry, details)

@@ -6,19 +6,23 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import with_advice
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import Given
+from xe_sizer.scenario.trials import MOST_ADVICE
 from xe_sizer.training.advice import advise
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import summarise
 
 
-def estimate(given: Given, registry: Registry) -> Result:
+def estimate(given: Given, registry: Registry, details: bool = True) -> Result:
     """Size one job.
+
+    details : False for its verdict alone, with the one change that mends a no
 
     Raises
     ------
     InputError : what the user can mend, all at once
     """
     sized = size(resolve(given, registry))
-    result = summarise(sized)
-    return with_advice(result, result.verdict, advise(sized, registry))
+    result = summarise(sized, details)
+    advice = advise(sized, registry, MOST_ADVICE if details else 1) if details or not sized.ok else ()
+    return with_advice(result, result.verdict, advice)

@@ -38,10 +38,13 @@ COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
-def summarise(sized: TrainingEstimate) -> Result:
-    """Everything about an estimate but the advice."""
+def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
+    """Everything about an estimate but the advice.
+
+    details : with what only a full report shows: the minimum of GPUs, modules, losses and sources
+    """
     resolved, job = sized.resolved, sized.resolved.job
-    memory, time = _memory(sized), _time(sized)
+    memory, time = _memory(sized), _time(sized, details)
     cost = _cost(sized, time)
     limits = sized.limits
     node = job.server.accelerators
@@ -60,7 +63,7 @@ def summarise(sized: TrainingEstimate) -> Result:
             count=sized.gpus,
             nodes=math.ceil(sized.gpus / node),
             gpus_per_node=min(sized.gpus, node),
-            minimum_that_fits=sized.minimum,
+            minimum_that_fits=sized.minimum if details else None,
         ),
         layout=layout_of(sized.layouts),
         memory=memory,
@@ -68,7 +71,7 @@ def summarise(sized: TrainingEstimate) -> Result:
         data=_data(sized),
         cost=cost,
         warnings=(*resolved.warnings, *_warnings(sized)),
-        sources=_sources(resolved),
+        sources=_sources(resolved) if details else (),
     )
 
 
@@ -122,7 +125,7 @@ def _memory(sized: TrainingEstimate) -> Memory:
     )
 
 
-def _time(sized: TrainingEstimate) -> Time:
+def _time(sized: TrainingEstimate, details: bool) -> Time:
     job, line = sized.resolved.job, sized.timeline
     seconds = {name: float(value[0]) for name, value in line.components.items()}
     step_s = sum(seconds.values())
@@ -131,7 +134,7 @@ def _time(sized: TrainingEstimate) -> Time:
     samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
-    ideal = _ideal_seconds(sized)
+    ideal = _ideal_seconds(sized) if details else None
     return Time(
         step_s=span.around(step_s),
         components=tuple(
@@ -147,7 +150,7 @@ def _time(sized: TrainingEstimate) -> Time:
         ),
         modules=tuple(
             ModuleTime(name=name, forward_s=float(forward[0]), backward_s=float(backward[0]))
-            for name, (forward, backward) in line.modules.items()
+            for name, (forward, backward) in (line.modules if details else {}).items()
         ),
         steps=job.steps,
         total_s=span.around(step_s * job.steps),
