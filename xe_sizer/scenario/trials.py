@@ -45,6 +45,7 @@ class Trials(Generic[E]):
 
     size : estimates a changed scenario; raises InputError where it is not legal
     mends : whether an estimate answers what the one before does not
+    hopeless : whether a change cannot mend, for a reason that is cheaper to see than its estimate
     """
 
     before: E
@@ -52,6 +53,7 @@ class Trials(Generic[E]):
     registry: Registry
     size: Callable[[Given], E]
     mends: Callable[[E], bool]
+    hopeless: Callable[[Change], bool] = lambda _: False
     estimates: dict[str, E | None] = field(default_factory=dict)
 
     def estimate(self, change: Change) -> E | None:
@@ -69,7 +71,7 @@ class Trials(Generic[E]):
     def kept(self, changes: Iterable[Change], keeps: Callable[[E], bool] | None = None) -> Iterator[Option[E]]:
         """Those changes after which the estimate mends, or is as asked; estimated as they are taken."""
         for change in changes:
-            after = self.estimate(change)
+            after = None if keeps is None and self.hopeless(change) else self.estimate(change)
             if after is not None and (keeps or self.mends)(after):
                 yield Option(change, after)
 

@@ -13,7 +13,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
-from xe_sizer.units import GIB
+from xe_sizer.units import GIB, HOUR_S
 
 MOST_FOR_HEADROOM = 2
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
@@ -35,6 +35,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         registry,
         lambda given: size(resolve(given, registry)),
         lambda after: _mends(estimate, after),
+        lambda change: beyond_the_speed_of_light(estimate, change, registry),
     )
     options = sorted(_options(trials, most), key=_rank)[:most]
     return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option.after))
@@ -49,6 +50,27 @@ def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
         return False
     return after.ok
+
+
+def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry: Registry) -> bool:
+    """Whether other GPUs or shorter sequences would miss max_hours even at peak rates and without padding.
+
+    Such a change needs no estimate. Products grow with the tokens and attention with their square, so that a part of
+    the tokens takes at least the square of that part.
+    """
+    resolved, values = before.resolved, change.values
+    limits, job = resolved.given.values.limits, resolved.job
+    if limits.max_hours is None or not values.keys() <= {"gpus", "gpu", "train.seq_len"}:
+        return False
+    gpu = registry.accelerator(str(values["gpu"])) if "gpu" in values else job.server.accelerator
+    peak_flops_per_s = gpu.peak_flops_per_s.get(job.precision, max(gpu.peak_flops_per_s.values()))
+    gpus = values.get("gpus") or resolved.gpus or limits.max_gpus
+    if gpus is None:
+        return False
+    real = 1.0 - float(job.sequences(before.layouts).padding_share[0])
+    kept = real * min(int(str(values.get("train.seq_len", job.seq_len))) / job.seq_len, 1.0)
+    flops = float(before.timeline.flops[0]) * before.gpus * job.steps * kept**2
+    return flops / (peak_flops_per_s * int(str(gpus))) > limits.max_hours * HOUR_S
 
 
 def _options(trials: Training, most: int) -> Options:
