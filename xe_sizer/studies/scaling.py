@@ -64,7 +64,7 @@ def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
         global_batch=job.global_batch,
         layout=layout_of(sized.layouts),
         step_s=sized.step_s,
-        tokens_per_s=samples_per_s * float(job.tokens_per_sample(sized.layouts)[0]),
+        tokens_per_s=samples_per_s * sized.tokens_per_sample,
         efficiency=samples_per_s / sized.gpus / alone,
         bound=bound_of(seconds),
         lost=_mostly_lost(seconds),

@@ -67,7 +67,7 @@ def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry
     gpus = values.get("gpus") or resolved.gpus or limits.max_gpus
     if gpus is None:
         return False
-    real = 1.0 - float(job.sequences(before.layouts).padding_share[0])
+    real = 1.0 - float(before.choice.sequences.padding_share[0])
     kept = real * min(int(str(values.get("train.seq_len", job.seq_len))) / job.seq_len, 1.0)
     flops = float(before.timeline.flops[0]) * before.gpus * job.steps * kept**2
     return flops / (peak_flops_per_s * int(str(gpus))) > limits.max_hours * HOUR_S

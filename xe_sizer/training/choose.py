@@ -13,6 +13,7 @@ from xe_sizer.graph.operators import Array, IntArray
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
+from xe_sizer.training.padding import Sequences
 from xe_sizer.training.step import Timeline, timeline
 
 CHUNK = 1 << 14  # layouts evaluated together: arrays stay in the cache and memory stays bounded
@@ -38,6 +39,11 @@ class Choice:
     @cached_property
     def timeline(self) -> Timeline:
         return self.known_timeline or timeline(self.job, self.layouts)
+
+    @property
+    def sequences(self) -> Sequences:
+        """What padding makes of the data under the layout."""
+        return self.timeline.sequences
 
 
 @frozen

@@ -121,6 +121,11 @@ class TrainingEstimate:
         return self.hours * self.gpus
 
     @property
+    def tokens_per_sample(self) -> float:
+        """Tokens that are processed for a sample, padding included."""
+        return self.resolved.job.method.sequences_per_sample * float(self.choice.sequences.mean_tokens[0])
+
+    @property
     def component_s(self) -> dict[str, float]:
         """Seconds of each part of a step."""
         return {name: float(value[0]) for name, value in self.timeline.components.items()}

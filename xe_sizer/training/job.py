@@ -85,10 +85,6 @@ class Job:
             round_to=self.stack.defaults.pad_to_multiple,
         )
 
-    def tokens_per_sample(self, layouts: Layouts) -> Array:
-        """Tokens that are processed for a sample, padding included, shape (layout,)."""
-        return self.method.sequences_per_sample * as_array(self.sequences(layouts).mean_tokens)
-
     def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
         """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
         tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))

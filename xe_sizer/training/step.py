@@ -17,6 +17,7 @@ from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flop
 from xe_sizer.training.job import Job, RankShapes
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
+from xe_sizer.training.padding import Sequences
 from xe_sizer.training.pipeline import Pipeline, pipeline
 from xe_sizer.training.sharding import Census, Shards, adapter_factors, census, layers_per_stage
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, MicroBatch, StageTime, module_time, stage_time
@@ -44,6 +45,12 @@ class Timeline:
     layouts: Layouts
     components: dict[str, Array]
     slowest: IntArray
+    known_sequences: Sequences | None = None
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """What padding makes of the data under each layout."""
+        return self.known_sequences or self.job.sequences(self.layouts)
 
     @property
     def step_s(self) -> Array:
@@ -52,7 +59,7 @@ class Timeline:
     @cached_property
     def modules(self) -> dict[str, tuple[Array, Array]]:
         """Kernels of all micro-batches by module."""
-        shapes = self.job.rank_shapes(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
+        shapes = self.job.rank_shapes(self.layouts, as_array(self.sequences.critical_tokens))
         accum = as_array(self.layouts.grad_accum)
         one = module_time(self.job, self.layouts, shapes, self.slowest)
         return {name: (accum * forward, accum * backward) for name, (forward, backward) in one.items()}
@@ -60,7 +67,7 @@ class Timeline:
     @cached_property
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
-        inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).mean_tokens))
+        inputs = self.job.graph(self.layouts, as_array(self.sequences.mean_tokens))
         even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0))
         needed = needed_flops(layer_operators(even)) + needed_flops(head_operators(even))
         if passes := self.job.method.frozen_forwards:
@@ -74,7 +81,7 @@ class Timeline:
         """What runs a second time, at the lengths of the critical path."""
         if not np.any(self.layouts.recompute):
             return np.zeros(len(self.layouts))
-        inputs = self.job.graph(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
+        inputs = self.job.graph(self.layouts, as_array(self.sequences.critical_tokens))
         recomputed = recomputed_flops(layer_operators(inputs), self.layouts, inputs.kernels.selective)
         return as_array(self.layouts.grad_accum) * recomputed / self.layouts.pp
 
@@ -208,11 +215,12 @@ class Step:
 
     job: Job
     layouts: Layouts
+    sequences: Sequences
 
     @cached_property
     def shapes(self) -> RankShapes:
         """At the lengths of the critical path: ranks wait for the longest sequence among them."""
-        return self.job.rank_shapes(self.layouts, as_array(self.job.sequences(self.layouts).critical_tokens))
+        return self.job.rank_shapes(self.layouts, as_array(self.sequences.critical_tokens))
 
     @cached_property
     def stage(self) -> StageTime:
@@ -350,7 +358,7 @@ STEP_PARTS = (
 )
 
 
-def timeline(job: Job, layouts: Layouts) -> Timeline:
+def timeline(job: Job, layouts: Layouts, sequences: Sequences | None = None) -> Timeline:
     """One optimizer step under each layout.
 
         step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
@@ -361,6 +369,7 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
     Parameters
     ----------
     job, layouts : the job, and layouts of shape (layout,)
+    sequences : what padding makes of the data under each layout, where that is known already
 
     Returns
     -------
@@ -368,5 +377,6 @@ def timeline(job: Job, layouts: Layouts) -> Timeline:
 
     Source: each part of STEP_PARTS names its own.
     """
-    step = Step(job, layouts)
-    return Timeline(job, layouts, computed(STEP_PARTS, step), step.slowest)
+    lengths = sequences or job.sequences(layouts)
+    step = Step(job, layouts, lengths)
+    return Timeline(job, layouts, computed(STEP_PARTS, step), step.slowest, lengths)

@@ -154,7 +154,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         ),
         steps=job.steps,
         total_s=span.around(step_s * job.steps),
-        tokens_per_s_per_gpu=samples_per_s * float(job.tokens_per_sample(sized.layouts)[0]) / sized.gpus,
+        tokens_per_s_per_gpu=samples_per_s * sized.tokens_per_sample / sized.gpus,
         samples_per_s=samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
@@ -170,7 +170,7 @@ def _ideal_seconds(sized: TrainingEstimate) -> dict[str, float] | None:
     """The parts of a step at the speed of light; None where fixed efficiencies replace the laws."""
     if sized.resolved.efficiency.fixed:
         return None
-    line = timeline(at_the_speed_of_light(sized.resolved.job), sized.layouts)
+    line = timeline(at_the_speed_of_light(sized.resolved.job), sized.layouts, sized.choice.sequences)
     return {name: float(value[0]) for name, value in line.components.items()}
 
 
@@ -194,9 +194,9 @@ def bound_of(seconds: Mapping[str, float]) -> str:
 
 def _data(sized: TrainingEstimate) -> Data:
     job = sized.resolved.job
-    sequences = job.sequences(sized.layouts)
+    sequences = sized.choice.sequences
     trained = job.steps * job.global_batch
-    processed = trained * float(job.tokens_per_sample(sized.layouts)[0])
+    processed = trained * sized.tokens_per_sample
     padding = float(sequences.padding_share[0])
     return Data(
         samples=round(job.samples),
@@ -211,7 +211,7 @@ def _data(sized: TrainingEstimate) -> Data:
 
 def _warnings(sized: TrainingEstimate) -> Iterator[str]:
     """What the answer itself gives reason to say."""
-    padding = float(sized.resolved.job.sequences(sized.layouts).padding_share[0])
+    padding = float(sized.choice.sequences.padding_share[0])
     if padding > MOST_PADDING:
         yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
     if sized.host_unknown:
