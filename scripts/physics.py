@@ -58,6 +58,7 @@ GROUPS = (
         "Graph",
         "What one rank computes, moves and sends for one micro-batch: sizes and bytes, no seconds.",
         (
+            "graph.parameters",
             "graph.operators",
             "graph.building_blocks",
             "graph.adapters",
@@ -103,7 +104,7 @@ GROUPS = (
             "serving.memory.BATCH_PARTS",
         ),
     ),
-    Group("Queueing", "Latencies of requests that arrive by chance.", ("serving.queueing",)),
+    Group("Queueing", "Latencies of requests that arrive at random.", ("serving.queueing",)),
 )
 
 
@@ -130,11 +131,18 @@ def equations(group: Group) -> Iterator[Equation]:
 
 
 def functions(module: ModuleType) -> Iterator[Callable[..., Any]]:
-    """Public functions of a module that take or return arrays, and any other that states its source."""
+    """Public functions of a module that take or return arrays, and what else states its source, methods too."""
     for name, value in vars(module).items():
-        own = inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
-        if own and name not in NO_EQUATION and (has_arrays(value) or "    Source: " in (value.__doc__ or "")):
+        if getattr(value, "__module__", None) != module.__name__ or name.startswith("_") or name in NO_EQUATION:
+            continue
+        if inspect.isfunction(value) and (has_arrays(value) or _states_source(value)):
             yield value
+        elif inspect.isclass(value):
+            yield from (each for each in vars(value).values() if inspect.isfunction(each) and _states_source(each))
+
+
+def _states_source(function: Callable[..., Any]) -> bool:
+    return "    Source: " in (function.__doc__ or "")
 
 
 def has_arrays(function: Callable[..., Any]) -> bool:
@@ -160,7 +168,7 @@ def equation(function: Callable[..., Any]) -> Equation:
     formula = [block for block in preface[1:] if block.startswith("    ")]
     symbols = tuple((name.strip(), text) for name, _, text in (e.partition(" : ") for e in sections["Parameters"]))
     return Equation(
-        name=function.__name__,
+        name=function.__qualname__,
         module=function.__module__,
         summary=_joined(preface[0]),
         formula="\n".join(inspect.cleandoc(f"\n{block}") for block in formula),
@@ -256,7 +264,7 @@ def page() -> str:
     for group, stated in chapters:
         lines.append(f"- [{group.title}](#{group.title.lower()})")
         for module, members in groupby(stated, key=lambda each: each.module):
-            links = ", ".join(f"[{each.name}](#{each.name})" for each in members)
+            links = ", ".join(f"[{each.name}](#{anchor(each.name)})" for each in members)
             lines.append(f"  - `{module}`: {links}")
     for group, stated in chapters:
         lines += ["", f"## {group.title}", "", group.about]
@@ -265,6 +273,11 @@ def page() -> str:
         for each in stated:
             lines += ["", *_section(each)]
     return "\n".join(lines) + "\n"
+
+
+def anchor(heading: str) -> str:
+    """Where a heading is linked."""
+    return heading.lower().replace(".", "")
 
 
 def _table_of_parts(path: str) -> Iterator[str]:

@@ -39,15 +39,15 @@ def modules() -> list[str]:
 FUNCTIONS = [function for name in modules() for function in physics.functions(importlib.import_module(name))]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__name__}")
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__qualname__}")
 def test_an_equation_states_formula_symbols_shape_and_source(function: Callable[..., Any]) -> None:
     assert physics.missing(function) == []
 
 
 def test_every_equation_stands_on_the_page() -> None:
     shown = [(each.module, each.name) for group in physics.GROUPS for each in physics.equations(group)]
-    assert sorted(shown) == sorted((function.__module__, function.__name__) for function in FUNCTIONS)
-    assert len({name for _, name in shown}) == len(shown), "links of the index go to names"
+    assert sorted(shown) == sorted((function.__module__, function.__qualname__) for function in FUNCTIONS)
+    assert len({physics.anchor(name) for _, name in shown}) == len(shown), "links of the index go to names"
     assert {"matmul_time_s", "collective_time_s", "memory_ledger", "timeline", "step_time", "latencies"} <= {
         name for _, name in shown
     }

@@ -23,9 +23,20 @@ class Adapter:
         return self.rank * (self.members[0].inputs + sum(weight.outputs for weight in self.members))
 
     def on_rank(self, tp: Array) -> Array:
-        """Elements on a tensor-parallel rank [-]: the factor on the split side of a weight is split, the other whole.
+        """Elements of A and B on a tensor-parallel rank.
 
-        Source: Megatron's parallel adapters (ParallelLinearAdapter of NeMo).
+            elements = r (inputs + outputs / tp)      column-parallel: A is whole, B is split
+            elements = r (inputs / tp + outputs)      row-parallel: A is split, B is whole
+
+        Parameters
+        ----------
+        tp : tensor-parallel ranks, shape (layout,) [-]
+
+        Returns
+        -------
+        ndarray of float, shape (layout,) [-]
+
+        Source: Megatron's parallel adapters; LoRA (arXiv:2106.09685).
         """
         split = self.members[0].split
         inputs, outputs = self.members[0].inputs, sum(weight.outputs for weight in self.members)

@@ -22,7 +22,7 @@ NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
 PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
-WRITTEN_OUT_WIDENED = 3.0  # under autocast the power makes three of the four float32
+WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
 # Read both, write the sum; in the next norm's kernel the norm reads the sum already.
 RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
@@ -194,7 +194,7 @@ def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator
         )
     kind = ("autocast" if inputs.autocast else "wide") if inputs.wide_adapters else "base"
     forward, backward = (tokens * (x * k + y * n) for x, y in ADAPTER_BYTES[kind])
-    # Wide adapters make their output, its scaled copy and the sum before the cast in float32.
+    # Wide adapters compute their output, its scaled copy and the sum before the cast in float32.
     temporaries = 5.0 if kind == "wide" else 2.0
     yield MemoryBound(
         name=f"{name} adapter add",
@@ -219,7 +219,7 @@ def memory_bound(
     saved_bytes: Array | None = None,
     temporaries: float = 2.0,
 ) -> MemoryBound:
-    """Kernels that pass over a tensor some times, forward and backward.
+    """Kernels that pass over a tensor once or more, forward and backward.
 
         bytes = passes x bytes of the tensor
 
@@ -252,7 +252,7 @@ def memory_bound(
 
 
 def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = False) -> MemoryBound:
-    """One norm; in full steps where the stack's RMS norm is written out in Python.
+    """One norm: one kernel, or several where the stack's RMS norm is written out in Python.
 
         bytes = NORM_PASSES x tokens width element
         kept = tokens width element                    fused: the input

@@ -18,7 +18,7 @@ def enter_parallel(block: Block, name: str, module: str, share: Array | float = 
     block : a kind of layer
     name, module : of the exchange
     share : 0 for layouts that have no such region, shape (rank shape,) [-]
-    readers : products that are not fused; each reduces the gradient of the shared input for itself [-]
+    readers : products that are not fused; each reduces its own gradient of the shared input [-]
 
     Returns
     -------

@@ -47,7 +47,7 @@ class GraphInputs:
     weight_forward_bytes, weight_backward_bytes : memory traffic per element of a linear weight beside the product
     itself: casts of float32 weights, expansion of quantised ones, accumulation of gradients [bytes]
     residual_element_bytes : size of an element of the hidden state between blocks; under autocast with float32
-    weights the embedding makes it float32, and every linear layer casts its input for itself [bytes]
+    weights the embedding returns float32, and every linear layer casts its own input [bytes]
     autocast : products run in the compute type whatever their weights are kept in
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     """
@@ -97,7 +97,7 @@ class GraphInputs:
 
     @property
     def wide_adapters(self) -> bool:
-        """Whether adapters compute in a wider type than the model, so that each casts its input for itself (peft)."""
+        """Whether adapters compute in a wider type than the model, so that each casts its own input (peft)."""
         return self.learning.adapter_element_bytes > self.element_bytes
 
     def keeps_input(self, *names: str) -> bool:

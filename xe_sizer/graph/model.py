@@ -1,4 +1,4 @@
-"""The shape of a decoder-only transformer: everything that decides parameters, FLOPs and bytes."""
+"""The shape of a decoder-only transformer: everything that parameters, FLOPs and bytes depend on."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class StateSpace:
 
     @property
     def mixed_channels(self) -> int:
-        """Channels that pass the short convolution."""
+        """Channels that pass through the short convolution."""
         if self.kind == "mamba-1":
             return self.inner
         if self.kind == "mamba-2":

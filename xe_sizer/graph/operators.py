@@ -100,7 +100,7 @@ class Kernels:
         rotary in-attention: the attention kernel turns queries and keys itself
     residual : apart, or in-norm: the next norm's kernel adds it
     attention : flash, sdpa or eager; decode: a few queries on a long cache, one kernel split over the keys
-    cache : none; paged: one kernel writes the new keys and values to their place; in-attention: the attention kernel
+    cache : none; paged: one kernel writes the new keys and values in place; in-attention: the attention kernel
         does; concatenated: every layer copies its whole cache to make room (DynamicCache of transformers)
     loss : the cross-entropy, see `graph.losses`
     fused_qkv, fused_gate_up : one matrix product instead of three or two
@@ -108,7 +108,7 @@ class Kernels:
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
     dropout : masks are drawn where the model has dropout
     routing : eager, or fused: choosing, sorting and summing up in three kernels
-    expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is waste in the mean
+    expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
         product and all that only moves memory, but not the attention core)
@@ -236,7 +236,7 @@ class Attention(Operator):
 class Scan(Operator):
     """Chunked scan of a state-space mixer: small products of activations (m, n, k, copies), and states that pass on.
 
-    The backward makes both gradients of each product, and runs the forward once more inside its kernels.
+    The backward computes both gradients of each product, and runs the forward once more inside its kernels.
     """
 
     products: tuple[tuple[Array, Array, Array, Array], ...]

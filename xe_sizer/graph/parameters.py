@@ -78,18 +78,23 @@ class Weight:
         return tp if self.shards is None else np.minimum(tp, self.shards)
 
     def on_rank(self, matrix: float, bias: float, tp: Array, expert_ranks: Array) -> Array:
-        """What one rank holds of something that the whole matrix and its bias have so much of, elements or bytes.
+        """What one rank holds of a weight: of its elements, or of their bytes.
 
-        column, vocabulary: (matrix + bias) / tp; row: matrix / tp + bias; expert: (matrix + bias) / ranks of an expert
-        group; replicated: all of it
+            held = (matrix + bias) / min(tp, shards)      column-parallel, or over the vocabulary
+            held = matrix / tp + bias                     row-parallel: biases are added after the reduction
+            held = (matrix + bias) / expert_ranks         experts
+            held = matrix + bias                          replicated
 
         Parameters
         ----------
         matrix, bias : of all copies together [-] or [bytes]
         tp, expert_ranks : tensor-parallel ranks, and ranks among which the experts are divided, shape (layout,) [-]
 
-        Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053); biases of row-parallel layers are
-        added after the reduction, so every rank holds them whole.
+        Returns
+        -------
+        ndarray of float, shape (layout,) [-] or [bytes]
+
+        Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053).
         """
         if self.split in ("column", "vocabulary"):
             return (matrix + bias) / self.output_shards(tp)
@@ -165,10 +170,20 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
 
 
 def count_parameters(model: ModelShape) -> ParameterCount:
-    """Parameters by part [-]: sums over the weights above.
+    """Parameters by part: sums over the weights of the model.
 
-    total = embedding + head + dense layers + MoE layers - k and v of the layers that borrow a neighbour's;
-    active = total - (experts - experts per token) x parameters of one expert x MoE layers.
+        total = embedding + head + dense layers + MoE layers - k and v of the layers that borrow a neighbour's
+        active = total - (experts - experts per token) x parameters of one expert x MoE layers
+
+    Parameters
+    ----------
+    model : shape of the model
+
+    Returns
+    -------
+    ParameterCount [-]
+
+    Source: counts of the reference implementations, which the profiles of models state and the loader checks.
     """
     layers = [(kind, count, layer_weights(model, kind)) for kind, count in model.layer_kinds]
     embedding, head = _sum(embedding_weights(model)), _sum(head_weights(model))
@@ -335,7 +350,7 @@ def _mamba_1_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]
 
 
 def _mamba_2_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
-    """Reference implementation of mamba-ssm: one projection makes gate, values, input, output and step size."""
+    """Reference implementation of mamba-ssm: one projection yields gate, values, input, output and step size."""
     return (
         _mixer("in", model.hidden, space.inner + space.mixed_channels + space.heads, "column"),
         _vector("conv", space.mixed_channels * space.conv_kernel, space.mixed_channels),

@@ -53,7 +53,7 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     yield from linear(
         block, "projection in", ("in", "dt") if space.kind != "mamba-1" else ("in",), tokens, inputs.hidden_bytes
     )
-    # The fused kernels keep what the projection made, and rebuild the rest from it in the backward.
+    # The fused kernels keep what the projection returned, and rebuild the rest from it in the backward.
     kept = (inner + mixed) * e
     yield memory_bound(block, "convolution", MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)
     if space.kind == "mamba-1":

@@ -112,14 +112,14 @@ def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 
     Source: engines batch the tokens of all sequences but for attention, scans and the cache (arXiv:2309.06180).
     """
-    found: list[Operator] = []
+    operators: list[Operator] = []
     for kind, layers in inputs.model.layer_kinds:
         block = Block(inputs, {}, float(layers))
         if kind.mixer == "attention":
-            found += attention_core(block)
+            operators += attention_core(block)
         elif kind.mixer and inputs.model.state_space:
-            found.append(scan(block, inputs.model.state_space))
-    return tuple(found)
+            operators.append(scan(block, inputs.model.state_space))
+    return tuple(operators)
 
 
 def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:

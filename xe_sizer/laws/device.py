@@ -1,4 +1,4 @@
-"""An accelerator's profile and a stack's habits, joined into the device that operators are timed on."""
+"""An accelerator's profile and what software reaches of it, joined into the device that operators are timed on."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def device(
     chosen: Efficiency,
     wide_adapters: bool,
 ) -> Device:
-    """The device at one precision, as software of these habits drives it; attention runs in 16 bit, or wider."""
+    """The device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider."""
     peaks = gpu.peak_flops_per_s
     beside = precision if precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS) else sixteen_bit(peaks)
     adapters = FP32 if wide_adapters and FP32 in peaks else beside

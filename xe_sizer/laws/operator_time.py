@@ -70,7 +70,7 @@ class Device:
 class OperatorTime:
     """Seconds of one operator in all layers that contain it; collectives are timed elsewhere.
 
-    `weight_s` is the part of `backward_s` that makes weight gradients, which nothing waits for before the optimizer.
+    `weight_s` is the part of `backward_s` spent on weight gradients, which nothing needs before the optimizer.
     """
 
     operator: Operator

@@ -96,7 +96,7 @@ def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency
 
 
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:
-    """The law of grouped products whose padded rows are counted: its knee held their waste."""
+    """The law of grouped products whose padded rows are counted: its knee already contained their waste."""
     return replace(law, sharpness=max(law.sharpness, TILED_SHARPNESS)) if engine.kernels.expert_tile else law
 
 
@@ -112,7 +112,7 @@ def _narrow_share(scheme: Scheme, engine: Engine) -> NarrowKernel:
 def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:
     """The law of products in the scheme's formats: the floor of plain kernels, and casts where they are not fused.
 
-    The laws of 8 and 4 bit were fitted with the cast as kernels of its own in front.
+    The laws of 8 and 4 bit were fitted with the cast as separate kernels in front.
     """
     blocked = scheme.activations.blocked
     own_cast = scheme.activations.element_bytes < SIXTEEN_BIT and (blocked or not engine.kernels.fused_casts)

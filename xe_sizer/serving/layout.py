@@ -13,10 +13,10 @@ from xe_sizer.graph.operators import IntArray
 
 @frozen
 class ReplicaLayouts:
-    """ReplicaLayouts of one replica, arrays of one shape (placements,).
+    """Sizes of the parallel groups of one replica, arrays of one shape (placements,).
 
     tp : tensor parallel ranks; pp : pipeline stages; ep : expert parallel ranks
-    dp : ranks that each serve a share of the sequences with attention of their own, and the experts together
+    dp : groups that each compute attention for a share of the sequences, and the experts together
     """
 
     tp: IntArray

@@ -107,7 +107,7 @@ def workspaces(held: Holding) -> Array:
 
 @frozen
 class Cached:
-    """Sequences on one GPU with so many tokens each, and how often the engine holds their cache."""
+    """Sequences on one GPU, the tokens of each, and how often the engine holds their cache."""
 
     job: ServingJob
     placements: ReplicaLayouts

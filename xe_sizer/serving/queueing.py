@@ -1,4 +1,4 @@
-"""Latencies of requests that arrive by chance: mean and percentiles, and the rate that a replica can take.
+"""Latencies of requests that arrive at random: mean and percentiles, and the rate that a replica can take.
 
 Arrivals are Poisson. A request waits for a place (where the cache or the engine's limit is full), then for the prompts
 before it, then for its own prefill; afterwards it gets a token in every step.
@@ -23,7 +23,7 @@ from xe_sizer.serving.traffic import Traffic
 
 GRID = 20  # states of a replica that are evaluated between one request and as many as fit
 HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
-# What a steady state is told by, beside the parts of its steps.
+# Fields of a steady state other than the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
 
 
@@ -39,7 +39,7 @@ class Curve:
 
     @property
     def rates(self) -> Array:
-        """Requests finished per second, made to ascend (a plateau is where the step's tokens are full)."""
+        """Requests finished per second, ascending (with a plateau where the step's tokens are full)."""
         return np.asarray(np.maximum.accumulate(self.states.requests_per_s, axis=0))
 
     @property
@@ -57,7 +57,7 @@ class Curve:
         return _interpolated(as_array(rate), self.rates, values)
 
     def at_running(self, running: Array, *values: Array) -> tuple[Array, ...]:
-        """Values of the states with so many requests inside, linear between states, each of shape (..., placements)."""
+        """Values of the states at a number of requests inside, linear between states, shape (..., placements)."""
         return _interpolated(running, self.states.running, values)
 
 
@@ -189,7 +189,7 @@ def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | Non
     busy = load ** (np.sqrt(2.0 * (places + 1.0)) - 1.0)
     answer_s = places / top
     place_s = answer_s * (1.0 + traffic.output_spread**2) / 2.0 / (places * (1.0 - load))
-    # Steps that take several prompts make the line shorter only for those that come with more others.
+    # Steps that take several prompts shorten the queue only for prompts that arrive together.
     ahead_at = np.minimum(found.rates * found.states.prompt_s, HIGHEST_LOAD)
     line_at = found.states.prompt_s * (1.0 + traffic.input_spread**2) / 2.0 / (1.0 - ahead_at)
     ahead, line_s = found.at_rate(rate, *(np.maximum.accumulate(one, axis=0) for one in (ahead_at, line_at)))

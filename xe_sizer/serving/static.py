@@ -20,7 +20,7 @@ PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
 class StaticBatch:
     """Latencies of a batch that starts together; arrays of shape (points,), seconds [s].
 
-    prefill : all prompts; decode : one step, at the mean over the answer
+    prefill : all prompts; decode : one step, averaged over the answer
     """
 
     prefill: StepTime
@@ -150,6 +150,6 @@ def static_batch(
 
 
 def _waves_before(waves: Array) -> Array:
-    """Waves that a request of a batch waits for in the mean [-]: of w waves floor(w) are full, the last is not."""
+    """Waves that a request of a batch waits for on average [-]: of w waves floor(w) are full, the last is not."""
     full = np.floor(waves)
     return np.asarray((full * (full - 1.0) / 2.0 + (waves - full) * full) / waves)

@@ -12,12 +12,12 @@ from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.step import StepTime, Work, step_time
 from xe_sizer.serving.traffic import Traffic
 
-LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill makes
+LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
 
 
 @frozen
 class Steady:
-    """A replica in a steady state with so many requests inside; arrays of shape (points,).
+    """A replica in a steady state with a constant number of requests inside; arrays of shape (points,).
 
     running : requests inside; decoding : of them those that get a token in every step
     decode : the step of decodes alone; step_s : the mean time from one token of a sequence to the next, slowed by the
@@ -59,7 +59,7 @@ def _chunks(job: ServingJob, traffic: Traffic, decoding: Array) -> _Chunks:
 
 
 def _mean_past(traffic: Traffic) -> float:
-    """Tokens before the one that a decode makes, averaged over time: long answers are there longer [-]."""
+    """Tokens before the one that a decode produces, averaged over time, in which long answers weigh more [-]."""
     return traffic.inputs + traffic.outputs_in_time / 2.0
 
 

@@ -1,7 +1,7 @@
 """Time of one step of an engine: the tokens of prefills and decodes that it takes together.
 
-Linear layers, norms and exchanges see all tokens of the step at once; attention works on each kind of sequence by
-itself. A pure prefill or a pure decode is a step of which the other part is empty.
+Linear layers, norms and exchanges see all tokens of the step at once; attention works on each kind of sequence
+separately. A pure prefill or a pure decode is a step whose other part is empty.
 """
 
 from __future__ import annotations

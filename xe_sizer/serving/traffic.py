@@ -35,7 +35,7 @@ class Traffic:
 
     @property
     def outputs_in_time(self) -> float:
-        """Length of the answers that are being written at some time: long ones are there longer [tokens]."""
+        """Mean length of the answers in progress at a moment, in which long ones weigh more [tokens]."""
         return self.outputs * (1.0 + self.output_spread**2)
 
     @property
@@ -44,6 +44,6 @@ class Traffic:
         return max(self.inputs * (1.0 - self.prefix_hit_share), 1.0)
 
     def lengths_at(self, mean: float, spread: float, deviations: float) -> float:
-        """Quantile of a log-normal of this mean and spread, so many standard deviations from its median [tokens]."""
+        """Quantile of a log-normal with this mean and spread, at `deviations` from its median [tokens]."""
         sigma = float(np.sqrt(np.log1p(spread**2)))
         return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))

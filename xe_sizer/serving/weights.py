@@ -84,7 +84,7 @@ def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts
 
 
 def _runs(model: ModelShape, length: int) -> Array:
-    """Layers of each kind in every run of so many neighbours, shape (runs, kinds), each kind of run once."""
+    """Layers of each kind in every run of `length` neighbours, shape (runs, kinds), each kind of run once."""
     kinds = [kind for kind, _ in model.layer_kinds]
     ones = np.array([[kind == known for known in kinds] for kind in model.layer_sequence], dtype=float)
     sums = np.vstack([np.zeros(len(kinds)), np.cumsum(ones, axis=0)])

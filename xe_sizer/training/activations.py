@@ -73,7 +73,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     -------
     ndarray of float, shape (rank shape,) [bytes]
 
-    Source: own derivation from the order in which autograd makes and frees tensors; traced.
+    Source: own derivation from the order in which autograd allocates and frees tensors; traced.
     """
     if isinstance(op, Matmul):
         return element_bytes * op.copies * op.m * (op.n + op.k)

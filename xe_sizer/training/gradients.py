@@ -20,7 +20,7 @@ def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]
 
     Parameters
     ----------
-    job, layouts : the stack's habit, and layouts of shape (layout,)
+    job, layouts : what the stack does, and layouts of shape (layout,)
 
     Returns
     -------
@@ -39,7 +39,7 @@ def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
 
     Parameters
     ----------
-    job, layouts : the stack's habit, and layouts of shape (layout,)
+    job, layouts : what the stack does, and layouts of shape (layout,)
 
     Returns
     -------
@@ -57,7 +57,7 @@ def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
 
     Parameters
     ----------
-    job, layouts : the stack's habit, and layouts of shape (layout,)
+    job, layouts : what the stack does, and layouts of shape (layout,)
 
     Returns
     -------

@@ -60,14 +60,37 @@ class TokenLengths:
         return _merged(blocks * multiple, self.probabilities, self.assumption)
 
     def expected_maximum(self, draws: ArrayLike) -> NDArray[np.float64]:
-        """Expected longest of `draws` independent samples [tokens], in the shape of `draws` (any, >= 1).
+        """Expected longest of some independent samples; exact for the discrete distribution.
 
-        E[max] = x_k - sum_i (x_{i+1} - x_i) F(x_i)^n, exact for the discrete distribution (order statistics).
+            E[max] = x_k - sum over i of (x_(i+1) - x_i) F(x_i)^n
+
+        Parameters
+        ----------
+        draws : n, at least 1 [-]
+
+        Returns
+        -------
+        ndarray of float, shape of `draws` [tokens]
+
+        Source: order statistics.
         """
         return self.longest - self._shortfall(draws)[0]
 
     def deviation(self, draws: ArrayLike = 1.0) -> NDArray[np.float64]:
-        """Standard deviation of the longest of `draws` independent samples [tokens], shape of `draws`."""
+        """Standard deviation of the longest of some independent samples.
+
+            s = sqrt(E[y^2] - E[y]^2),  y = x_k - max,  E[y^q] = sum over i of (y_i^q - y_(i+1)^q) F(x_i)^n
+
+        Parameters
+        ----------
+        draws : n, at least 1 [-]
+
+        Returns
+        -------
+        ndarray of float, shape of `draws` [tokens]
+
+        Source: order statistics.
+        """
         first, second = self._shortfall(draws)
         return np.sqrt(np.maximum(second - first**2, 0.0))
 

@@ -25,7 +25,7 @@ class StageTime:
 
     parts : name -> seconds, those of MICRO_BATCH_PARTS; they sum to what the stage needs
     forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
-    weight_s : the part of the backward that makes weight gradients
+    weight_s : the part of the backward spent on weight gradients
     frozen_s : passes through frozen weights beside the training
     """
 

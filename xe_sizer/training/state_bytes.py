@@ -55,7 +55,7 @@ class StateBytes:
                 reduce=FLOAT32,
                 **more,
             )
-        # Moments have the type of what they belong to, unless master copies make them float32.
+        # Moments have the type of what they belong to, but float32 where there are master copies.
         adapter, weight = states.adapter_weight_bytes, states.trained_weight_bytes
         adapter_moments = moments if states.master_bytes else moments * adapter / weight
         adapter_master = states.master_bytes if adapter < FLOAT32 else 0.0

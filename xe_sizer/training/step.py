@@ -266,7 +266,7 @@ class Step:
 
 
 def _of_all_micro_batches(stage_part: Part[MicroBatch]) -> Part[Step]:
-    """The part of a step that a part of its micro-batches makes on the slowest stage."""
+    """What one part of its micro-batches adds to a step, on the slowest stage."""
 
     def of_step(step: Step) -> Array:
         columns = np.arange(len(step.layouts))

@@ -1,4 +1,4 @@
-"""Rows that differ: many layouts share what their ranks compute, so that is computed once and handed out."""
+"""Rows that differ: many layouts share what their ranks compute, so it is computed once and handed out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
 
 
 def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
-    """Non-negative integers below a bound that tell the column's values apart."""
+    """Non-negative integers below a bound, one for each distinct value of the column."""
     if np.issubdtype(column.dtype, np.integer) and column.min() >= 0:
         return column.astype(np.int64), int(column.max()) + 1
     values, code = np.unique(column, return_inverse=True)
