@@ -1,0 +1,193 @@
+"""docs/adding.md, word for word: its files are written as they stand there, and its commands run.
+
+After each file, `estimate`, `plan` and `check` (for an engine `serve` and `check`) answer a question that names the new
+thing. Files of code go into a copy of the package, which a process of its own runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from xe_sizer.cli.main import main
+from xe_sizer.profiles.finder import KINDS
+from xe_sizer.scenario.read import OPTIONS, SERVE_OPTIONS
+
+ROOT = Path(__file__).parents[2]
+HEADING = re.compile(r"^## (?P<title>[^`\n]*)(?:: `(?P<path>[^`]*)`)?$", re.MULTILINE)
+FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+KNOWN = {**OPTIONS, **SERVE_OPTIONS}
+# The option of a limit that a section adds is in no table yet.
+LIMIT_OPTION = re.compile(r"max-[a-z-]+")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with a path, the file below it (or what changes in it), and the commands."""
+
+    title: str
+    path: str
+    language: str
+    text: str
+    commands: tuple[tuple[str, ...], ...]
+
+    @property
+    def is_code(self) -> bool:
+        return self.path.startswith("xe_sizer/")
+
+    def write(self, root: Path) -> None:
+        file = root / self.path
+        if self.language == "diff":
+            file.write_text(patched(file.read_text(encoding="utf-8"), self.text), encoding="utf-8")
+        else:
+            assert not file.exists(), f"{self.path} ships: the example must be something new"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(self.text, encoding="utf-8")
+
+
+def patched(text: str, change: str) -> str:
+    """The text with the lines of a change added after those that stand before them there."""
+    lines = change.splitlines()
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    assert text.count(before) == 1
+    return text.replace(before, after)
+
+
+def commands(text: str) -> Iterator[tuple[str, ...]]:
+    for line in text.splitlines():
+        name, *words = shlex.split(line, comments=True)
+        assert name == "xe-sizer"
+        yield tuple(words)
+
+
+def sections() -> Iterator[Section]:
+    page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    headings = list(HEADING.finditer(page))
+    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+        body = page[heading.end() : following.start() if following else len(page)]
+        fences = list(FENCE.finditer(body))
+        if all(fence["language"] == "sh" for fence in fences):
+            continue  # about several files, or none
+        file, *others = fences
+        assert [fence["language"] for fence in others] == ["sh"]
+        yield Section(
+            heading["title"], heading["path"], file["language"], file["text"], tuple(commands(others[0]["text"]))
+        )
+
+
+SECTIONS = tuple(sections())
+Run = Callable[[Sequence[str]], tuple[int, str]]
+
+
+def scenario_of(words: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    """The options of a command as a scenario, and those that are none of its keys."""
+    scenario: dict[str, object] = {}
+    others: list[str] = []
+    for option, value in zip(words[1::2], words[2::2], strict=True):
+        name = option.removeprefix("--")
+        key = KNOWN.get(name) or (f"limits.{name.replace('-', '_')}" if LIMIT_OPTION.fullmatch(name) else None)
+        if key is None:
+            others += [option, value]
+            continue
+        section, _, last = key.rpartition(".")
+        holder = scenario.setdefault(section, {}) if section else scenario
+        assert isinstance(holder, dict)
+        holder[last] = yaml.safe_load(value)
+    return scenario, others
+
+
+def check_answers(section: Section, words: Sequence[str], run: Run) -> None:
+    """The command of the page, then the same question to the other commands."""
+    code, out = run(words)
+    assert code in (0, 1), out
+    name = Path(section.path).stem
+    assert section.language == "diff" or name in out or name in words
+    scenario, others = scenario_of(words)
+    serving = words[0] == "serve"
+    Path("job.yaml").write_text(yaml.safe_dump({**scenario, "job": "inference"} if serving else scenario))
+    for command in (("check",),) if serving else (("plan", "--max-gpus", "16"), ("check",)):
+        code, out = run([command[0], "job.yaml", *command[1:], *others])
+        assert code in (0, 1), out
+        assert out
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the page's files of a user's own lie in `my/`."""
+    monkeypatch.chdir(tmp_path)
+    for section in SECTIONS:
+        if not section.is_code:
+            section.write(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def in_process(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    def run(words: Sequence[str]) -> tuple[int, str]:
+        code = main(list(words))
+        captured = capfd.readouterr()
+        return code, captured.out + captured.err
+
+    return run
+
+
+@pytest.fixture
+def in_a_copy(folder: Path) -> Run:
+    """Commands of a copy of the package, which tests may change."""
+    shutil.copytree(ROOT / "xe_sizer", folder / "xe_sizer", ignore=shutil.ignore_patterns("__pycache__"))
+    for catalogue in ("gpu_profiles", "model_profiles"):
+        (folder / catalogue).symlink_to(ROOT / catalogue)
+
+    def run(words: Sequence[str]) -> tuple[int, str]:
+        environment = os.environ | {"PYTHONPATH": str(folder)}
+        call = [sys.executable, "-m", "xe_sizer", *words]
+        ran = subprocess.run(
+            call, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("section", [each for each in SECTIONS if not each.is_code], ids=lambda each: each.title)
+def test_a_file_of_data_is_all_that_it_takes(section: Section, in_process: Run) -> None:
+    code, out = in_process(["profiles", "validate", section.path, "--profiles", "my"])
+    assert (code, out) == (0, "1 profile read, 0 with problems\n")
+    for words in section.commands:
+        check_answers(section, words, in_process)
+
+
+@pytest.mark.parametrize("section", [each for each in SECTIONS if each.is_code], ids=lambda each: each.title)
+def test_a_file_of_code_is_all_that_it_takes(section: Section, in_a_copy: Run, folder: Path) -> None:
+    (words,) = section.commands
+    assert in_a_copy(words)[0] == 2  # nobody knows it yet
+    section.write(folder)
+    check_answers(section, words, in_a_copy)
+
+
+def test_the_commands_that_help_with_every_kind_run(in_process: Run) -> None:
+    page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    helping = page.partition("## Files of your own")[2].partition("\n## ")[0]
+    found = [words for fence in FENCE.finditer(helping) for words in commands(fence["text"])]
+    assert len(found) == 4
+    for words in found:
+        code, out = in_process(words)
+        assert code == 0, out
+
+
+def test_every_kind_has_its_section() -> None:
+    titles = {section.title for section in SECTIONS}
+    data = {f"{'An' if kind.title[0] in 'aeio' else 'A'} {kind.title}".replace("gpu", "GPU") for kind in KINDS.values()}
+    code = {"A training method", "A limit", "A loss kernel", "A number format", "A report format"}
+    assert titles == data | code
