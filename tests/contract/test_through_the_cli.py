@@ -20,7 +20,7 @@ import pytest
 
 from xe_sizer.cli.main import main
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.report.registry import batch_format_names, format_names
+from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.limits import LIMITS, LimitRule
 
 Scenario = Mapping[str, object]
@@ -80,7 +80,7 @@ WORDS = tuple(words())
 ENGINES = tuple(("serve.engine", name) for name in BUILT_IN.names("engine"))
 SERVED = tuple(pair for pair in (*WORDS, *ENGINES) if pair[0].startswith("serve."))
 TRAINED = tuple(pair for pair in WORDS if pair not in SERVED and pair != ("job", "inference"))
-STACKS = tuple(("stack", name) for name in BUILT_IN.names("stack"))
+SOFTWARE = tuple((kind, name) for kind in ("stack", "optimizer") for name in BUILT_IN.names(kind))
 
 
 def with_word(scenario: Scenario, key: str, word: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def check_words(
         assert ran.out
 
 
-@pytest.mark.parametrize(("key", "word"), [*TRAINED, *STACKS])
+@pytest.mark.parametrize(("key", "word"), [*TRAINED, *SOFTWARE])
 def test_every_word_of_training_is_answered(run: Callable[..., Ran], key: str, word: Any) -> None:
     check_words(run, key, word, TRAINING, "plan" if key == "objective" else "estimate", TRAINING_COMMANDS)
 
@@ -142,8 +142,8 @@ def test_every_word_of_serving_is_answered(run: Callable[..., Ran], key: str, wo
 def test_nothing_is_left_out() -> None:
     """That the registries are full when this file asks for their names."""
     kept = {key for key, _ in (*TRAINED, *SERVED)}
-    assert {"job", "optimizer", "loss", "precision", "serve.weights", "serve.kv_cache", "serve.engine"} <= kept
-    assert min(len(STACKS), len(ENGINES)) > 10
+    assert {"job", "loss", "precision", "serve.weights", "serve.kv_cache", "serve.engine"} <= kept
+    assert min(len(SOFTWARE), len(ENGINES)) > 10
     assert len([word for key, word in TRAINED if key == "job"]) > 3
 
 
@@ -163,13 +163,21 @@ def test_every_limit_is_kept_and_missed(run: Callable[..., Ran], rule: LimitRule
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_every_format_shows_every_answer(run: Callable[..., Ran], name: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("estimate", "job.yaml"),
+        ("serve", "service.yaml"),
+        ("plan", "job.yaml"),
+        ("compare", "job.yaml", "gpus=4", "gpus=8"),
+        ("sensitivity", "job.yaml"),
+        ("check", "job.yaml", "service.yaml"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_format_shows_every_answer(run: Callable[..., Ran], name: str, command: tuple[str, ...]) -> None:
     Path("job.yaml").write_text(json.dumps(TRAINING[0]))
     Path("service.yaml").write_text(json.dumps(SERVING[0]))
-    commands = [("estimate", "job.yaml"), ("serve", "service.yaml")]
-    if name in batch_format_names():
-        commands.append(("check", "job.yaml", "service.yaml"))
-    for command in commands:
-        ran = run(*command, "--format", name)
-        assert ran.code == 0, ran.err
-        assert ran.out
+    ran = run(*command, "--format", name)
+    assert ran.code == 0, ran.err
+    assert ran.out

@@ -118,6 +118,11 @@ class Finder:
             if file.is_file() and not (direct and self._is_another(kind, file)):
                 yield file
 
+    def is_users_own(self, kind: str, name: str) -> bool:
+        """Whether a name or path is that of a file of the user's, not of a built-in one."""
+        file = None if is_path(name) else next(self.files(kind, name), None)
+        return is_path(name) or (file is not None and file.parent != KINDS[kind].shipped)
+
     def names(self, kind: str) -> tuple[str, ...]:
         """All names of a kind, sorted; lists the folders once."""
         if kind not in self._names:

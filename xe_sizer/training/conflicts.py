@@ -9,7 +9,7 @@ from xe_sizer.errors import Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.hardware import Server
-from xe_sizer.profiles.finder import is_path
+from xe_sizer.profiles.finder import Finder
 from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.schema import LayoutSection
 from xe_sizer.software.stack import Stack, stacks_with
@@ -29,6 +29,7 @@ def conflicts(
     stack: Stack | None,
     precision: str | None,
     gpus: int | None,
+    finder: Finder,
 ) -> Iterator[Problem]:
     """Every conflict, each with the place of the key and, where there is one, what to write instead.
 
@@ -44,7 +45,7 @@ def conflicts(
     if model is not None:
         yield from _divisibility(given, model, problem)
     if stack is not None:
-        yield from _support(given, stack, problem)
+        yield from _support(given, stack, finder, problem)
     yield from _pipeline(given, problem)
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
@@ -70,11 +71,11 @@ def _counts(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
         yield problem("limits.max_gpus", f"{gpus} GPUs are asked for, but at most {maximum} allowed")
 
 
-def _support(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
-    """What the stack does not have: an optimizer, ways of spreading the model."""
+def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterator[Problem]:
+    """What the stack does not have: an optimizer that ships, ways of spreading the model."""
     layout, supports = given.values.layout, stack.supports
     optimizer = given.values.optimizer or stack.defaults.optimizer
-    if optimizer not in supports.optimizers and not is_path(optimizer):
+    if optimizer not in supports.optimizers and not finder.is_users_own("optimizer", optimizer):
         hint = did_you_mean(optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
         yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)
     for key, way in PARALLEL_WAYS.items():

@@ -109,7 +109,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     method = model and collect(problems, _method, provenance, model, stack or load_stack(DEFAULT_STACK), job_name)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
-    problems += conflicts(given, model, server, stack, precision, gpus)
+    problems += conflicts(given, model, server, stack, precision, gpus, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
     global_batch = provenance.settle("train.global_batch", _default_global_batch(given, gpus))
