@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xe_sizer.cli.options import FileOption
-from xe_sizer.cli.output import file_from, write_text
+from xe_sizer.cli.output import file_from, print_problems, write_text
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.cli.validate import read_and_note
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
+from xe_sizer.evidence.records import read_all
 from xe_sizer.report.calibration import calibration_yaml
 from xe_sizer.software.stack import load_stack
 
@@ -50,11 +50,12 @@ def calibrate_command(
             Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
         )
     load_stack(stack, Location("--stack"))
-    records = read_and_note(files)
+    read = read_all(map(Path, files))
+    print_problems(read.notes)
 
     from xe_sizer.evidence.calibrate import calibrate
 
-    found = calibrate(records, stack, name)
+    found = calibrate(read.records, stack, name)
     remarks = _remarks(found)
     write_text(file_from(output), _yaml(found, remarks, files))
     print("\n".join(remarks), file=sys.stderr)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.failures import print_problems
 from xe_sizer.cli.invocation import Invocation, answering
+from xe_sizer.cli.output import print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.result.check import Checked, answered, check_result, refused

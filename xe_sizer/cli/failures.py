@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from xe_sizer.cli.output import silence_stdout
-from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OK, InputError, Problem
-
-_BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
+from xe_sizer.cli.output import one_line, print_problems, silence_stdout, write_stderr
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OK, InputError
 
 
 @dataclass
@@ -42,28 +39,6 @@ def exit_code_of(command: Callable[[], Any], line: CommandLine) -> int:
         return _report_defect(error, line)
 
 
-def print_problems(problems: Iterable[Problem]) -> None:
-    """`file:line:column: message` and a hint line for each problem, on stderr."""
-    colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
-    for problem in problems:
-        place = _one_line(str(problem.location)) if problem.location else "xe-sizer"
-        _to_stderr(f"{bold}{place}:{reset} {_one_line(problem.message)}")
-        if problem.hint:
-            _to_stderr(f"  {cyan}hint:{reset} {_one_line(problem.hint)}")
-
-
-def _one_line(text: str) -> str:
-    from xe_sizer.report.format import clean
-
-    return clean(text)
-
-
-def _to_stderr(line: str) -> None:
-    encoding = sys.stderr.encoding or "utf-8"
-    print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
-
-
 def _is_usage_error(error: Exception) -> bool:
     """Whether the option parser raised it. The parser's base class moved between typer's releases."""
     return hasattr(error, "show") and hasattr(error, "format_message")
@@ -74,8 +49,8 @@ def _report_defect(error: Exception, line: CommandLine) -> int:
         import traceback
 
         traceback.print_exception(error)
-    what = _one_line(f"{type(error).__name__}: {error}")
-    _to_stderr(f"xe-sizer: internal error: {what}. Please report it with the command line.")
+    what = one_line(f"{type(error).__name__}: {error}")
+    write_stderr(f"xe-sizer: internal error: {what}. Please report it with the command line.")
     if not line.debug:
-        _to_stderr("  hint: 'xe-sizer --debug COMMAND ...' prints where it happened")
+        write_stderr("  hint: 'xe-sizer --debug COMMAND ...' prints where it happened")
     return EXIT_DEFECT

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
-from xe_sizer.cli.text import HELP_ON_FORMATS
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import fields_of, names_of
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
@@ -39,9 +38,7 @@ _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
 _LONGEST_METAVAR = 24
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")]
-FormatOption = Annotated[
-    str | None, typer.Option("--format", "-f", metavar="FORMAT", help=HELP_ON_FORMATS, rich_help_panel="Output")
-]
+FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", rich_help_panel="Output")]
 FileOption = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"),

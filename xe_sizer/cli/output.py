@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from xe_sizer.report.registry import DEFAULT, Format, format_of_ending, known_fo
 from xe_sizer.result.common import Answer
 
 COLORS = ("auto", "always", "never")
+_BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 
 
 @frozen
@@ -88,6 +90,28 @@ def write_stdout(text: str) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         silence_stdout()
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """`file:line:column: message` and a hint line for each problem, on stderr."""
+    colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
+    for problem in problems:
+        place = one_line(str(problem.location)) if problem.location else "xe-sizer"
+        write_stderr(f"{bold}{place}:{reset} {one_line(problem.message)}")
+        if problem.hint:
+            write_stderr(f"  {cyan}hint:{reset} {one_line(problem.hint)}")
+
+
+def one_line(text: str) -> str:
+    from xe_sizer.report.format import clean
+
+    return clean(text)
+
+
+def write_stderr(line: str) -> None:
+    encoding = sys.stderr.encoding or "utf-8"
+    print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
 
 
 def silence_stdout() -> None:

@@ -95,7 +95,7 @@ def plan_command(
         _alone("--scaling", {**searched, **counts, "--grid": grid, "a second file": files[1:]})
     if grid or len(files) > 1:
         _alone("a sweep", searched)
-        return Many(files, grid or [], jobs, dask_scheduler, resume).run(flags, objective, how)
+        return _sweep(Many(files, grid or [], jobs, dask_scheduler, resume), flags, objective, how)
     swept = {"--jobs": jobs, "--resume": resume, "--dask-scheduler": dask_scheduler}
     _alone("one plan (they belong to --grid and several files)", swept)
     file = files[0] if files else None
@@ -122,6 +122,15 @@ def _plan(
     with Progress() as progress:
         result = plan(given, how.registry, hardware, objective_of(objective, given), explain, progress.layouts)
     return how.write(result, about=file)
+
+
+def _sweep(many: Many, flags: Mapping[str, object], objective: str | None, how: Invocation) -> int:
+    from xe_sizer.studies.sweep import sweep
+
+    processes, cells = many.processes, many.cells(flags, objective, how)
+    with Progress() as progress:
+        result = sweep(cells, processes, many.scheduler, many.answers, progress.plans)
+    return how.write(result)
 
 
 def _scaling(kind: str, file: str | None, flags: Mapping[str, object], how: Invocation) -> int:

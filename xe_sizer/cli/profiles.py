@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from xe_sizer.cli import catalogue
-from xe_sizer.cli.failures import print_problems
 from xe_sizer.cli.invocation import Invocation, answering, profile_folders
 from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption
-from xe_sizer.cli.output import check_choice, file_from, output_from, write_text
+from xe_sizer.cli.output import check_choice, file_from, output_from, print_problems, write_text
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.profiles.finder import KINDS

@@ -8,21 +8,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xe_sizer import __version__
-from xe_sizer.cli.invocation import Invocation
 from xe_sizer.cli.options import TRAINING, option_and_value
-from xe_sizer.cli.progress import Progress
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.common import SCHEMA_VERSION
-from xe_sizer.result.studies import OBJECTIVES, SweepResult
+from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import Given
+from xe_sizer.studies.cells import Cell, cell_of, combinations
 
 if TYPE_CHECKING:
-    from xe_sizer.studies.sweep import Cell
+    from xe_sizer.cli.invocation import Invocation
 
 
 @frozen
@@ -35,24 +32,26 @@ class Many:
     scheduler: str | None
     resume: str | None
 
-    def run(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> int:
-        """Plan every cell and write the answers."""
-        from xe_sizer.studies.sweep import sweep
+    @property
+    def processes(self) -> int:
+        """Where nobody asked all cores, or one without joblib. Raises InputError."""
+        text = self.jobs
+        if text is None and find_spec("joblib") is None:
+            return 1
+        if text is None:
+            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if not text.strip().isdecimal() or int(text) < 1:
+            what = f"'{text}' is not a number of processes"
+            raise InputError(Problem(what, Location("--jobs"), "for example --jobs 4"))
+        return int(text)
 
-        jobs = _jobs(self.jobs)
-        cells = self._cells(flags, objective, how)
-        resume = Path(self.resume) if self.resume else None
-        with Progress() as progress:
-            rows = sweep(cells, jobs, self.scheduler, resume, progress.plans)
-        objectives = ", ".join(dict.fromkeys(cell.objective for cell in cells))
-        return how.write(
-            SweepResult(schema_version=SCHEMA_VERSION, tool_version=__version__, objective=objectives, rows=rows)
-        )
+    @property
+    def answers(self) -> Path | None:
+        """The file that keeps answers."""
+        return Path(self.resume) if self.resume else None
 
-    def _cells(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> list[Cell]:
+    def cells(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> list[Cell]:
         """Every file with every combination of the grid. Raises InputError with the problems of all of them."""
-        from xe_sizer.studies.sweep import cell_of, combinations
-
         grid = grid_of(self.grid)
         _known(grid, how.registry)
         cells: list[Cell] = []
@@ -111,14 +110,3 @@ def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
 def objective_of(flag: str | None, given: Given) -> str:
     """What the option says, else the scenario, else cost."""
     return flag or given.values.objective or OBJECTIVES[0]
-
-
-def _jobs(text: str | None) -> int:
-    """Processes; where nobody asked all cores, or one without joblib. Raises InputError."""
-    if text is None and find_spec("joblib") is None:
-        return 1
-    if text is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise InputError(Problem(f"'{text}' is not a number of processes", Location("--jobs"), "for example --jobs 4"))
-    return int(text)

@@ -11,9 +11,6 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-HELP_ON_FORMATS = "<formats>"
-"""Stands for the help of `--format`: which formats there are is looked up when somebody asks."""
-
 
 def as_text(parameter: Any) -> Any:
     """Make `parameter` (an option or argument of typer) pass on text, flags and lists without conversion."""
@@ -62,9 +59,10 @@ class TextCommand(_AsText, TyperCommand):
     """A command with its options and arguments as text."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Help; which formats there are is looked up here, as no other run needs to know."""
         for parameter in self.params:
-            if getattr(parameter, "help", None) == HELP_ON_FORMATS:
-                vars(parameter)["help"] = _formats()
+            if "--format" in parameter.opts and not parameter.help:
+                parameter.help = _formats()
         super().format_help(ctx, formatter)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.failures import print_problems
 from xe_sizer.cli.invocation import Invocation, answering
-from xe_sizer.cli.output import check_choice
+from xe_sizer.cli.output import check_choice, print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.evidence.records import SHIPPED, Record, read_all
+from xe_sizer.evidence.records import SHIPPED, read_all
 from xe_sizer.report.options import Options
 from xe_sizer.result.accuracy import QUANTITIES
 
@@ -40,11 +38,12 @@ def validate_command(
 ) -> int:
     quantities = QUANTITIES if only is None else (check_choice("--only", only, QUANTITIES),)
     shown = _count(worst)
-    records = read_and_note(files or [str(SHIPPED)])
+    read = read_all(map(Path, files or [str(SHIPPED)]))
+    print_problems(read.notes)
 
     from xe_sizer.evidence.validate import validate
 
-    return how.write(validate(records, quantities), worst=shown)
+    return how.write(validate(read.records, quantities), worst=shown)
 
 
 def _count(text: str | None) -> int:
@@ -53,10 +52,3 @@ def _count(text: str | None) -> int:
     if not text.strip().isdecimal():
         raise InputError(Problem(f"'{text}' is not a number of records", Location("--worst"), "for example --worst 20"))
     return int(text)
-
-
-def read_and_note(names: Iterable[str]) -> tuple[Record, ...]:
-    """Records of all files and folders; what a reader should know about them goes to stderr. Raises InputError."""
-    read = read_all(Path(name) for name in names)
-    print_problems(read.notes)
-    return read.records
