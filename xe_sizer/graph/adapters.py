@@ -36,7 +36,7 @@ class Adapter:
         -------
         ndarray of float, shape (layout,) [-]
 
-        Source: Megatron's parallel adapters; LoRA (arXiv:2106.09685).
+        Source: ParallelLinearAdapter of NeMo; LoRA (arXiv:2106.09685).
         """
         split = self.members[0].split
         inputs, outputs = self.members[0].inputs, sum(weight.outputs for weight in self.members)

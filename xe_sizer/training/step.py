@@ -284,7 +284,11 @@ def bubble(step: Step) -> Array:
     return step.schedule.bubble_s
 
 
-@part("pipeline transfers", "2 vpp sends of a boundary tensor per micro-batch", "collective laws")
+@part(
+    "pipeline transfers",
+    "2 vpp sends of a boundary tensor per micro-batch, vpp for a frozen forward",
+    "collective laws",
+)
 def transfers(step: Step) -> Array:
     return step.schedule.transfer_s
 
