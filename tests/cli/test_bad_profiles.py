@@ -177,3 +177,11 @@ def test_profiles_command_refuses_what_is_no_profile(cli: Cli) -> None:
     ran = cli("profiles", "validate", "job.yaml")
     assert ran.code == 2
     assert ran.err.startswith("job.yaml: this is no profile of a known kind")
+
+
+def test_weights_published_in_an_unknown_format_are_found_by_validation(cli: Cli) -> None:
+    Path("mine.yaml").write_text(MODEL + "checkpoint_format: fp8-blocks\n")
+    ran = cli("profiles", "validate", "mine.yaml")
+    assert ran.code == 2
+    assert ran.err.startswith("mine.yaml:16:20: no number format is called 'fp8-blocks'")
+    assert "did you mean 'fp8-block'?" in ran.err

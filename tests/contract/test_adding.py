@@ -21,7 +21,7 @@ import yaml
 
 from xe_sizer.cli.main import main
 from xe_sizer.profiles.finder import KINDS
-from xe_sizer.scenario.read import OPTIONS, SERVE_OPTIONS
+from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 HEADING = re.compile(r"^## (?P<title>[^`\n]*)(?:: `(?P<path>[^`]*)`)?$", re.MULTILINE)

@@ -15,7 +15,7 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
 from xe_sizer.report.calibration import calibration_yaml
-from xe_sizer.software.stack import load_stack
+from xe_sizer.software.stack import default_stack, load_stack
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.calibrate import Calibration
@@ -38,7 +38,7 @@ def calibrate_command(
     ] = None,
     stack: Annotated[
         str, typer.Option("--stack", metavar="NAME", help="The shipped stack that comes nearest to yours.")
-    ] = "generic",
+    ] = default_stack(),
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
     output: FileOption = None,
 ) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.laws.precision import FP32
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import KINDS, LIST_HINT, is_path
 from xe_sizer.profiles.inherited import read_inherited
@@ -19,6 +22,7 @@ from xe_sizer.report.format import clean, given
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.profiles import Profiles
 from xe_sizer.software.engine import load_engine
+from xe_sizer.software.number_formats import format_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 
@@ -165,11 +169,22 @@ def check(registry: Registry, kind: str, path: Path) -> None:
     _LOADERS[kind](str(path.resolve()), registry)
 
 
+def _load_model(path: str, registry: Registry) -> ModelShape:
+    """A model, whose weights are published in a format that is known. Raises InputError."""
+    model = registry.model(path)
+    try:
+        format_of(model.checkpoint_format or FP32)
+    except InputError as error:
+        place = load_yaml(Path(path)).locate(("checkpoint_format",))
+        raise InputError(replace(problem, location=place) for problem in error.problems) from None
+    return model
+
+
 _LOADERS: dict[str, Callable[[str, Registry], object]] = {
     "gpu": lambda path, registry: registry.accelerator(path),
     "server": lambda path, registry: registry.server(path),
     "fabric": lambda path, registry: registry.fabric(path),
-    "model": lambda path, registry: registry.model(path),
+    "model": _load_model,
     "dataset": lambda path, registry: load_dataset(path, None, registry),
     "stack": lambda path, registry: load_stack(path, None, registry),
     "optimizer": lambda path, registry: load_optimizer(path, None, registry),

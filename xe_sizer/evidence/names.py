@@ -13,7 +13,7 @@ import msgspec
 from xe_sizer.evidence.records import Record
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.software.stack import Stack, load_stack, stack_names
+from xe_sizer.software.stack import Stack, default_stack, load_stack, stack_names
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
@@ -183,7 +183,7 @@ def _compiled(record: Record) -> bool | None:
 
 
 def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:
-    """The first of the stacks that can do the record's layout, else a variant of the first that can, else `generic`."""
+    """The first of the stacks that can do the record's layout, else a variant of it that can, else the default one."""
     lacks = _lacks(record, _stack(known[0]))
     assumed = []
     if because:
@@ -193,7 +193,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         name = f"{name}{ANY_LAYOUT}"
         assumed.append(f"{known[0]} with {', '.join(lacks)} added")
     elif lacks:
-        name = next((stack for stack in known if not _lacks(record, _stack(stack))), "generic")
+        name = next((stack for stack in known if not _lacks(record, _stack(stack))), default_stack())
         assumed.append(f"priced as {name}, since {known[0]} has no {', '.join(lacks)}")
     optimizers = _stack(name).supports.optimizers
     return ChosenStack(_known()[name], optimizers, tuple(assumed), counts_micro_batches)

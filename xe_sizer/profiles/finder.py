@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -199,6 +200,13 @@ class Finder:
             return self.kind_of(file) not in (None, kind)
         except InputError:
             return False
+
+
+@cache
+def default_name(kind: str) -> str:
+    """The built-in profile that stands for its kind where none is named: its file says `default: true`."""
+    files = ((name, BUILT_IN.path(kind, name)) for name in BUILT_IN.names(kind))
+    return next(name for name, file in files if "\ndefault: true\n" in file.read_text(encoding="utf-8"))
 
 
 def is_path(name: str) -> bool:

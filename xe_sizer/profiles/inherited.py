@@ -9,6 +9,8 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.finder import KINDS, Finder
 from xe_sizer.profiles.source import Document, load_yaml
 
+OWN_KEYS = ("default",)  # say something of the file itself, and not of those that inherit from it
+
 
 def read_inherited(document: Document, kind: str, finder: Finder, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A file's own keys over those of its parent, and so on; a file may override the built-in one of its own name.
@@ -28,7 +30,8 @@ def read_inherited(document: Document, kind: str, finder: Finder, below: tuple[P
         title, place = KINDS[kind].title, document.locate(("parent",))
         message = f"'parent' must be a known {title}, not '{parent}'"
         raise InputError(Problem(message, place, finder.suggestion(kind, str(parent))))
-    return _merged(value, read_inherited(load_yaml(found), kind, finder, below))
+    inherited = read_inherited(load_yaml(found), kind, finder, below)
+    return _merged(value, {key: item for key, item in inherited.items() if key not in OWN_KEYS})
 
 
 def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:

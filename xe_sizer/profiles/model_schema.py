@@ -118,8 +118,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wide_norm: Annotated[bool, Meta(description="norms apply their weight before they leave float32")] = False
     math_attention: Annotated[bool, Meta(description="sdpa falls back to its unfused kernels")] = False
     checkpoint_format: Annotated[
-        Literal["fp8", "fp8-block", "mxfp4", "int4"] | None,
-        Meta(description="format of the published weights; default: 16 bit"),
+        str | None, Meta(description="number format of the published weights; default: 16 bit")
     ] = None
     qk_norm: Literal["perhead", "full"] | None = None
     sliding_window: SlidingWindow | None = None

@@ -27,10 +27,9 @@ from xe_sizer.scenario.read import Given
 from xe_sizer.serving.job import serving_job
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import Traffic
-from xe_sizer.software.engine import Engine, load_engine
+from xe_sizer.software.engine import Engine, default_engine, load_engine
 from xe_sizer.software.number_formats import E4M3, Format, Scheme, format_of, parse_scheme, plain_format, scheme
 
-DEFAULT_ENGINE = "vllm"
 DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 DEFAULT_PERCENTILE = 95.0
 DEFAULT_DRAFT_COST = 0.05
@@ -106,7 +105,7 @@ def _assembled(
 def _engine(given: Given, registry: Registry, provenance: Provenance) -> Engine:
     """The engine that was named, else the stack where that is one, else the default."""
     stack = given.values.stack
-    default = stack if stack in registry.names("engine") else DEFAULT_ENGINE
+    default = stack if stack in registry.names("engine") else default_engine()
     name = provenance.settle("serve.engine", default)
     return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")), registry)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from xe_sizer.errors import Location
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
 from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.units import MICRO, MILLI
@@ -157,6 +157,7 @@ class Engine(_Part, frozen=True):
     """One engine, complete.
 
     measured_as : the release of it that most published measurements were made with
+    default : stands for all where none is named
     vendors : of the accelerators that it runs on; empty: those of any
     """
 
@@ -173,6 +174,7 @@ class Engine(_Part, frozen=True):
     pipelined: bool
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     parent: str | None = None
+    default: bool = False
     measured_as: str | None = None
     vendors: tuple[str, ...] = ()
 
@@ -203,6 +205,10 @@ class Engine(_Part, frozen=True):
 
 def engine_names() -> tuple[str, ...]:
     return BUILT_IN.names("engine")
+
+
+def default_engine() -> str:
+    return default_name("engine")
 
 
 def load_engine(name: str, where: Location | None = None, finder: Finder | None = None) -> Engine:

@@ -15,7 +15,7 @@ from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert, named
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
 from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.software.optimizer import optimizer_names
@@ -170,7 +170,11 @@ class Supports(_Part, frozen=True):
 
 
 class Stack(_Part, frozen=True):
-    """One stack, complete. `uncertainty` is its relative error, assumed unless `calibrated_on` names measurements."""
+    """One stack, complete.
+
+    uncertainty : its relative error, assumed unless `calibrated_on` names measurements
+    default : stands for all where none is named
+    """
 
     name: str
     describes: str
@@ -186,6 +190,7 @@ class Stack(_Part, frozen=True):
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     parent: str | None = None
+    default: bool = False
     calibrated_on: str | None = None
 
     @property
@@ -216,6 +221,10 @@ class Stack(_Part, frozen=True):
 
 def stack_names() -> tuple[str, ...]:
     return BUILT_IN.names("stack")
+
+
+def default_stack() -> str:
+    return default_name("stack")
 
 
 def stacks_with(way: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from xe_sizer.scenario.provenance import (
 )
 from xe_sizer.scenario.read import Given, serves
 from xe_sizer.software.optimizer import Optimizer, load_optimizer
-from xe_sizer.software.stack import Overlap, Stack, load_stack
+from xe_sizer.software.stack import Overlap, Stack, default_stack, load_stack
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of
 from xe_sizer.training.job import Job
@@ -43,14 +43,13 @@ from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, Workload, dataset_of, workload
 from xe_sizer.units import GIB
 
-DEFAULT_STACK = "generic"
 DEFAULT_GLOBAL_BATCH = 128
 METHOD_SECTIONS = ("lora", "p_tuning")
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
 
 
 def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
-    name = provenance.settle("stack", DEFAULT_STACK)
+    name = provenance.settle("stack", default_stack())
     if "stack" in given.unread:
         return None
     return load_stack(relative(given, "stack", name), given.locate(("stack",)), registry)
@@ -106,7 +105,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     stack = collect(problems, _stack, given, registry, provenance)
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
-    method = model and collect(problems, _method, provenance, model, stack or load_stack(DEFAULT_STACK), job_name)
+    method = model and collect(problems, _method, provenance, model, stack or load_stack(default_stack()), job_name)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
     problems += conflicts(given, model, server, stack, precision, gpus, registry)
