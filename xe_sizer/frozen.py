@@ -51,15 +51,12 @@ def _initialiser(cls: Any) -> Callable[..., None]:
     after = getattr(cls, "__post_init__", None)
 
     def initialise(self: Any, /, *values: Any, **named: Any) -> None:
-        given = dict(zip(names, values, strict=False))
-        if len(values) > len(names) or not named.keys() <= known - given.keys():
-            raise TypeError(f"{cls.__name__}() takes {', '.join(names)}, each once")
-        found = {**defaults, **given, **named}
-        if len(found) < len(names):
+        given = {**dict(zip(names, values, strict=False)), **named} if values else named
+        found = {**defaults, **given}
+        if found.keys() != known:
             found.update({name: make() for name, make in factories.items() if name not in found})
-            missing = known - found.keys()
-            if missing:
-                raise TypeError(f"{cls.__name__}() lacks {', '.join(sorted(missing))}")
+        if found.keys() != known or len(given) < len(values) + len(named):
+            raise TypeError(f"{cls.__name__}() takes {', '.join(names)}, each once; not {', '.join(given)}")
         self.__dict__.update(found)
         if after is not None:
             after(self)

@@ -7,10 +7,11 @@ job, of the same stack, and of both, the more sources they come from.
 
 from __future__ import annotations
 
-import json
 import math
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from xe_sizer.frozen import frozen
 from xe_sizer.result.common import Range
@@ -57,7 +58,7 @@ SPEED_OF_LIGHT = Uncertainty(
 @cache
 def published(path: Path) -> Table:
     """A table that ships."""
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = msgspec.json.decode(path.read_bytes())
     return {
         (row["stack"], row["kind"], row["assumed"]): Residuals(row["runs"], row["sources"], row["low"], row["high"])
         for row in rows
