@@ -1,4 +1,4 @@
-"""Frozen dataclasses that cost next to nothing to define.
+"""Frozen dataclasses that take next to no time to define.
 
 `dataclasses` writes source for every method of every class and compiles it, which for all classes of an estimate takes
 as long as importing numpy. Here all classes share the same few methods. `fields`, `replace` and `asdict` of
