@@ -83,7 +83,14 @@ GROUPS = (
     Group(
         "Step",
         "Time of one optimizer step in training.",
-        ("training.unique_rows", "training.flops", "training.stage_time", "training.pipeline", "training.step"),
+        (
+            "training.unique_rows",
+            "training.flops",
+            "training.stage_time",
+            "training.pipeline",
+            "training.orthogonalisation",
+            "training.step",
+        ),
         ("training.step.STEP_PARTS",),
     ),
     Group(

@@ -23,7 +23,7 @@ PACKAGES = ("laws", "graph")
 EQUATIONS = {
     "training": (
         "lengths", "padding", "sharding", "activations", "gradients", "memory_parts", "memory", "unique_rows", "flops",
-        "stage_time", "pipeline", "step",
+        "stage_time", "pipeline", "orthogonalisation", "step",
     ),
     "serving": ("weights", "kv_cache", "memory", "step", "steady", "static", "queueing"),
 }  # fmt: skip

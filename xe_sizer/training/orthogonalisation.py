@@ -37,7 +37,8 @@ class _Matrices:
 def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Device) -> float:
     """Time to make one matrix orthogonal on one accelerator, in 16 bit.
 
-        X <- a X + (b G + c G G) X,  G = X X^T, with m rows and n columns, m <= n (else X^T is taken)
+        X <- a X + (b G + c G G) X,  G = X X^T
+        t = iterations (t(m, m, n) + t(m, m, m) + t(m, n, m)),  m = min(rows, columns), n = max(rows, columns)
 
     An iteration is three products: G of 2 m^2 n FLOP, its square of 2 m^3, and the last of 2 m^2 n.
 
@@ -45,10 +46,11 @@ def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Devic
     ----------
     rows, columns : of the matrix [-]
     iterations : usually 5 [-]
+    device : whose law of 16-bit products t(m, n, k) is
 
     Returns
     -------
-    float    seconds [s]
+    float, seconds [s], one number: shape ()
 
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; products by the accelerator's law.
     """
@@ -60,10 +62,21 @@ def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Devic
 
 
 def orthogonalisation_time_s(job: Job, layouts: Layouts) -> Array:
-    """Time to make the matrices of the fullest stage orthogonal, once a step, shape (layout,) [s].
+    """Time to make the matrices of the fullest stage orthogonal, once a step.
+
+        t = sum over kinds of matrix of count / s t_ns + gather over s ranks + gather over tp ranks
 
     Whole matrices are gathered in 16 bit: over the tensor-parallel ranks, each of which then does the products, and
-    over the ranks that share the optimizer's states, which divide the matrices among themselves.
+    over the s ranks that share the optimizer's states, which divide the matrices among themselves.
+
+    Parameters
+    ----------
+    job : its optimizer says how many iterations there are, its method what learns
+    layouts : of the ranks; ZeRO 1 and above shares the states
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
 
     Source: Distributed Muon of Liu et al. 2025 (arXiv:2502.16982); TensorParallelMuon of Megatron-Core, duplicated.
     """

@@ -366,7 +366,7 @@ def timeline(job: Job, layouts: Layouts, sequences: Sequences | None = None) -> 
     """One optimizer step under each layout.
 
         step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
-               + offload + overhead
+               + orthogonalisation + offload + overhead
 
     Lengths are those of the critical path.
 
