@@ -6,7 +6,7 @@ Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from xe_sizer.frozen import frozen
 
@@ -29,6 +29,14 @@ class Location:
     def __str__(self) -> str:
         parts = [self.name, *(str(part) for part in (self.line, self.column) if part is not None)]
         return ":".join(parts)
+
+
+Where = Location | Callable[[], Location] | None
+"""A place, or what finds it: only problems need it, and to find it a file is read once more."""
+
+
+def place_of(where: Where) -> Location | None:
+    return where() if callable(where) else where
 
 
 @frozen(eq=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Problem, Where
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, names, plain, usual
@@ -47,7 +47,7 @@ class RecordRegistry(Registry):
         self.built_servers: dict[str, Server] = {}
         self._refused: dict[str, InputError] = {}
 
-    def model(self, name: str, where: Location | None = None) -> ModelShape:
+    def model(self, name: str, where: Where = None) -> ModelShape:
         if name in self.built_models:
             return self.built_models[name]
         if name not in self._refused:  # the search for a name like an unknown one is slow
@@ -57,7 +57,7 @@ class RecordRegistry(Registry):
                 self._refused[name] = error
         raise self._refused[name]
 
-    def server(self, name: str, where: Location | None = None) -> Server:
+    def server(self, name: str, where: Where = None) -> Server:
         return self.built_servers.get(name) or super().server(name, where)
 
 

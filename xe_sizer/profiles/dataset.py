@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from xe_sizer.errors import Location
+from xe_sizer.errors import Where
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.source import load_yaml
@@ -24,7 +24,7 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
-def load_dataset(name: str, where: Location | None = None, finder: Finder | None = None) -> DatasetProfile:
+def load_dataset(name: str, where: Where = None, finder: Finder | None = None) -> DatasetProfile:
     """The data set profile of a name, or of a path. Raises InputError."""
     finder = finder or Finder()
     return finder.once("dataset", finder.path("dataset", name, where), _read)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Problem, Where, place_of
 from xe_sizer.laws.hardware import BusShares, LinkShares, NodeFabric, Topology
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
@@ -20,7 +20,7 @@ UNSTATED_NETWORK = "generic-network"
 Share = Annotated[float, Meta(gt=0, le=2)]  # of a link's rate; a switch that reduces lifts an all-reduce above 1
 Shares = tuple[Share, Share, Share]  # at 2, 4 and 8 ranks
 Latencies = tuple[Microseconds, Microseconds, Microseconds]
-FindFabric = Callable[[str, Location | None], "FabricProfile"]
+FindFabric = Callable[[str, Where], "FabricProfile"]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,10 +149,10 @@ def _problems(profile: FabricProfile, document: Document) -> Iterator[Problem]:
         yield Problem(f"topology {node.topology} and 'links'", document.locate(("node", "topology")), hint)
 
 
-def fabric_with(section: str, name: str, find: FindFabric, where: Location | None) -> FabricProfile:
+def fabric_with(section: str, name: str, find: FindFabric, where: Where) -> FabricProfile:
     """The fabric of a name, which has that section: link, node or network. Raises InputError."""
     profile = find(name, where)
     if getattr(profile, section) is None:
         has = " and ".join(f"a '{each}'" for each in ("link", "node", "network") if getattr(profile, each))
-        raise InputError(Problem(f"the fabric '{name}' has no '{section}'", where, f"it has {has}"))
+        raise InputError(Problem(f"the fabric '{name}' has no '{section}'", place_of(where), f"it has {has}"))
     return profile

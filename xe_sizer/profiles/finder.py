@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.source import PATH_HINT, load_yaml
 
@@ -86,10 +86,11 @@ class Finder:
         self.user_folders = tuple(extra)
         # Advice and searches ask for the same few profiles many times.
         self._read: dict[tuple[str, Path], object] = {}
+        self._paths: dict[tuple[str, str], Path] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._kinds: dict[Path, str | None] = {}
 
-    def path(self, kind: str, name: str, where: Location | None = None) -> Path:
+    def path(self, kind: str, name: str, where: Where = None) -> Path:
         """The file of a name, or the path itself if `name` is one.
 
         Raises
@@ -103,11 +104,11 @@ class Finder:
         if plain is None:
             near = did_you_mean(re.sub(r"[^a-z0-9._]+", "-", name.strip().lower()), self.names(kind))
             hint = near or f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
-            raise InputError(Problem(f"'{name}' cannot be the name of a {title}", where, hint))
-        found = next(self.files(kind, plain), None)
+            raise InputError(Problem(f"'{name}' cannot be the name of a {title}", place_of(where), hint))
+        found = self._paths.get((kind, plain)) or next(self.files(kind, plain), None)
         if found is None:
-            raise InputError(Problem(f"unknown {title} '{name}'", where, self.suggestion(kind, name)))
-        return found
+            raise InputError(Problem(f"unknown {title} '{name}'", place_of(where), self.suggestion(kind, name)))
+        return self._paths.setdefault((kind, plain), found)
 
     def files(self, kind: str, name: str) -> Iterator[Path]:
         """Every file of a name, the one that is used first."""
@@ -220,13 +221,15 @@ def _plain(name: str) -> str | None:
     return plain if _NAME.fullmatch(plain) and ".." not in plain else None
 
 
-def _existing_file(name: str, title: str, where: Location | None) -> Path:
+def _existing_file(name: str, title: str, where: Where) -> Path:
     """The profile file at a path. Only YAML files are opened: messages quote what a wrong file holds."""
     path = Path(name).expanduser()
     if path.suffix.lower() not in (".yaml", ".yml"):
-        raise InputError(Problem(f"'{name}' is not the path of a {title} profile", where, "profiles end in .yaml"))
+        raise InputError(
+            Problem(f"'{name}' is not the path of a {title} profile", place_of(where), "profiles end in .yaml")
+        )
     if not path.is_file():
-        raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
+        raise InputError(Problem(f"no such file: {path}", place_of(where), PATH_HINT))
     return path
 
 

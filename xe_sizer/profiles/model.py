@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer, StateSpace
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import KeyPath, convert
@@ -87,7 +87,7 @@ def windowed_layers(pattern: str, layers: int) -> int:
     return layers - layers // period * (period - windowed)
 
 
-def resolve_model(name_or_path: str, finder: Finder, where: Location | None = None) -> ModelShape:
+def resolve_model(name_or_path: str, finder: Finder, where: Where = None) -> ModelShape:
     """The model that a user names: a profile, an alias, or the path of a profile or of a Hugging Face config.
 
     Parameters
@@ -109,7 +109,7 @@ def resolve_model(name_or_path: str, finder: Finder, where: Location | None = No
         return load_model_profile(found)
     if name_or_path.strip() and path.is_dir():
         return _shape_from_file(path / "config.json", where)
-    raise InputError(Problem(f"unknown model '{name_or_path}'", where, _hint(name_or_path, finder)))
+    raise InputError(Problem(f"unknown model '{name_or_path}'", place_of(where), _hint(name_or_path, finder)))
 
 
 def model_file(name: str, finder: Finder) -> Path | None:
@@ -119,9 +119,9 @@ def model_file(name: str, finder: Finder) -> Path | None:
     return next(finder.files("model", alias), None) if alias else found
 
 
-def _shape_from_file(path: Path, where: Location | None) -> ModelShape:
+def _shape_from_file(path: Path, where: Where) -> ModelShape:
     if not path.is_file():
-        raise InputError(Problem(f"no such file: {path}", where, PATH_HINT))
+        raise InputError(Problem(f"no such file: {path}", place_of(where), PATH_HINT))
     if path.suffix.lower() != ".json":
         return load_model_profile(path)
     from xe_sizer.profiles.huggingface import model_from_config

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from xe_sizer.errors import InputError, Location
+from xe_sizer.errors import InputError, Where
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.fabric import UNSTATED_LINK, FabricProfile, fabric_with, load_fabric_profile
@@ -24,7 +24,7 @@ class Registry(Finder):
         super().__init__(extra)
         self._gpu_texts: dict[Path, str] = {}
 
-    def accelerator(self, name: str, where: Location | None = None) -> Accelerator:
+    def accelerator(self, name: str, where: Where = None) -> Accelerator:
         """The accelerator of a profile name or path. Raises InputError."""
         return self.once("accelerator", self.path("gpu", name, where), self._accelerator)
 
@@ -40,11 +40,7 @@ class Registry(Finder):
         """The fabric of an accelerator's link; that of a link that nobody measured where it has none."""
         if profile.link is None:
             return fabric_with("link", UNSTATED_LINK, self.fabric, None)
-        try:
-            return fabric_with("link", profile.link.kind, self.fabric, None)
-        except InputError:
-            where = load_yaml(path).locate(("link", "kind"))
-            return fabric_with("link", profile.link.kind, self.fabric, where)
+        return fabric_with("link", profile.link.kind, self.fabric, lambda: load_yaml(path).locate(("link", "kind")))
 
     def _donors(self, path: Path) -> list[Path]:
         """Accelerators that lend laws to the one in that file, nearest first: its lender, the lender's, and so on."""
@@ -61,7 +57,7 @@ class Registry(Finder):
         """
         profile = self._gpu(path)
         if profile.borrows_from is not None:
-            return self.path("gpu", profile.borrows_from, load_yaml(path).locate(("borrows_from",)))
+            return self.path("gpu", profile.borrows_from, lambda: load_yaml(path).locate(("borrows_from",)))
         generation, vendor = profile.generation, profile.vendor
         if profile.lends_to and generation in profile.lends_to.generations:
             return None
@@ -96,24 +92,24 @@ class Registry(Finder):
         wanted = re.compile(rf"\b{re.escape(word)}\b")
         return [file for file, text in self._gpu_texts.items() if f"\n{key}:" in text and wanted.search(text)]
 
-    def fabric(self, name: str, where: Location | None = None) -> FabricProfile:
+    def fabric(self, name: str, where: Where = None) -> FabricProfile:
         """The fabric of a profile name or path. Raises InputError."""
         return self.once("fabric", self.path("fabric", name, where), lambda path: load_fabric_profile(path, self))
 
-    def server(self, name: str, where: Location | None = None) -> Server:
+    def server(self, name: str, where: Where = None) -> Server:
         """The server of a profile name or path, with its accelerator. Raises InputError."""
         return self.once("server", self.path("server", name, where), self._server)
 
     def _server(self, path: Path) -> Server:
         profile, document = load_server_profile(path)
-        gpu = self.accelerator(profile.gpu, document.locate(("gpu",)))
+        gpu = self.accelerator(profile.gpu, lambda: document.locate(("gpu",)))
         return server(profile, gpu, self.fabric, document.locate)
 
     def bare_server(self, gpu: Accelerator, accelerators: int | None = None) -> Server:
         """A node around a bare accelerator, for scenarios that name a GPU and no server."""
         return bare_server(gpu, self.fabric, accelerators)
 
-    def model(self, name: str, where: Location | None = None) -> ModelShape:
+    def model(self, name: str, where: Where = None) -> ModelShape:
         """The model of a profile name, alias, profile path or Hugging Face config.json. Raises InputError."""
         from xe_sizer.profiles.model import resolve_model
 

@@ -1,11 +1,12 @@
 """Server profiles: what a YAML file may hold, and how it becomes a `Server`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.laws.hardware import Accelerator, NodeFabric, Server
 from xe_sizer.profiles.fabric import UNSTATED_NETWORK, FindFabric, fabric_with
 from xe_sizer.profiles.gpu import pcie_bytes_per_s
@@ -94,7 +95,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         assumptions.append(f"network: {_words(scale_out)}, as is usual for such a node")
     pcie = pcie_bytes_per_s(profile.pcie) if profile.pcie else gpu.pcie_bytes_per_s
     stated = profile.scale_up.one_way_gb_per_s
-    where = locate(("scale_out", "fabric")) if locate else None
+    where = partial(locate, ("scale_out", "fabric")) if locate else None
     between = fabric_with("network", scale_out.fabric or UNSTATED_NETWORK, fabrics, where).network
     assert between is not None
     return Server(
@@ -117,11 +118,11 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
 
 def _node_fabric(profile: ServerProfile, fabrics: FindFabric, locate: Locate | None) -> NodeFabric:
     kind = profile.scale_up.kind
-    where = locate(("scale_up", "kind")) if locate else None
+    where = partial(locate, ("scale_up", "kind")) if locate else None
     node = fabric_with("node", kind, fabrics, where).node_fabric()
     if (profile.gpus == 1) != (node.topology == "single"):
         hint = "one accelerator has scale_up {kind: none}; several have a fabric, see 'xe-sizer profiles list fabric'"
-        raise InputError(Problem(f"scale_up '{kind}' with gpus: {profile.gpus}", where, hint))
+        raise InputError(Problem(f"scale_up '{kind}' with gpus: {profile.gpus}", place_of(where), hint))
     return node
 
 

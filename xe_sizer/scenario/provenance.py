@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from xe_sizer.errors import InputError, Problem
@@ -40,7 +41,7 @@ class Provenance:
 
 def model_of(given: Given, registry: Registry, provenance: Provenance) -> ModelShape:
     provenance.settle("model", None)
-    return registry.model(relative(given, "model", given.values.model), given.locate(("model",)))
+    return registry.model(relative(given, "model", given.values.model), partial(given.locate, ("model",)))
 
 
 def server_of(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
@@ -48,10 +49,10 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
     values = given.values
     if values.server is not None:
         provenance.settle("server", None)
-        return registry.server(relative(given, "server", values.server), given.locate(("server",)))
+        return registry.server(relative(given, "server", values.server), partial(given.locate, ("server",)))
     if values.gpu is not None:
         provenance.settle("gpu", None)
-        gpu = registry.accelerator(relative(given, "gpu", values.gpu), given.locate(("gpu",)))
+        gpu = registry.accelerator(relative(given, "gpu", values.gpu), partial(given.locate, ("gpu",)))
         return registry.bare_server(gpu)
     if any("." not in key for key in given.unread):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 
@@ -107,7 +108,7 @@ def _engine(given: Given, registry: Registry, provenance: Provenance) -> Engine:
     stack = given.values.stack
     default = stack if stack in registry.names("engine") else default_engine()
     name = provenance.settle("serve.engine", default)
-    return load_engine(relative(given, "serve.engine", name), given.locate(("serve", "engine")), registry)
+    return load_engine(relative(given, "serve.engine", name), partial(given.locate, ("serve", "engine")), registry)
 
 
 def _load(given: Given, engine: Engine) -> str | None:
@@ -138,10 +139,10 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
     values, peaks = given.values, gpu.peak_flops_per_s
     wide = sixteen_bit(peaks)
     if values.serve.scheme is not None:
-        where = given.locate(("serve", "scheme"))
         try:
             names = parse_scheme(provenance.settle("serve.scheme", None), wide, peaks)
         except InputError as error:
+            where = given.locate(("serve", "scheme"))
             raise InputError(Problem(one.message, where, one.hint) for one in error.problems) from None
         weights, activations, cache = (format_of(name) for name in names)
         return scheme(weights, activations, cache, peaks)

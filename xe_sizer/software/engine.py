@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xe_sizer.errors import Location
+from xe_sizer.errors import Where
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
 from xe_sizer.profiles.inherited import read_inherited
@@ -211,7 +211,7 @@ def default_engine() -> str:
     return default_name("engine")
 
 
-def load_engine(name: str, where: Location | None = None, finder: Finder | None = None) -> Engine:
+def load_engine(name: str, where: Where = None, finder: Finder | None = None) -> Engine:
     """The engine of that name, or of a path to a user's own file. Raises InputError."""
     finder = finder or Finder()
     path = finder.path("engine", name, where)

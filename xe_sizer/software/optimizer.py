@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from xe_sizer.errors import Location
+from xe_sizer.errors import Where
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
 from xe_sizer.profiles.inherited import read_inherited
@@ -71,7 +71,7 @@ def optimizer_names(finder: Finder = BUILT_IN) -> tuple[str, ...]:
     return finder.names("optimizer")
 
 
-def load_optimizer(name: str, where: Location | None = None, finder: Finder | None = None) -> Optimizer:
+def load_optimizer(name: str, where: Where = None, finder: Finder | None = None) -> Optimizer:
     """The optimizer of that name, or of a path to a user's own file. Raises InputError."""
     finder = finder or Finder()
     path = finder.path("optimizer", name, where)

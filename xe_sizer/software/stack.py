@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
@@ -232,7 +232,7 @@ def stacks_with(way: str) -> tuple[str, ...]:
     return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
 
 
-def load_stack(name: str, where: Location | None = None, finder: Finder | None = None) -> Stack:
+def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:
     """The stack of that name, or of a path to a user's own stack file.
 
     Raises
@@ -265,12 +265,12 @@ def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterato
     for index, name in enumerate(stack.supports.optimizers):
         if name not in optimizer_names(finder):
             where = document.locate(("supports", "optimizers", index))
-            yield Problem(f"unknown optimizer '{name}'", where, finder.suggestion("optimizer", name))
+            yield Problem(f"unknown optimizer '{name}'", place_of(where), finder.suggestion("optimizer", name))
     known, wanted = stack.supports.optimizers, stack.defaults.optimizer
     if wanted not in known:
         hint = did_you_mean(wanted, known) or f"it has {', '.join(known)}"
         where = document.locate(("defaults", "optimizer"))
-        yield Problem(f"the default optimizer '{wanted}' is not among those that it supports", where, hint)
+        yield Problem(f"the default optimizer '{wanted}' is not among those that it supports", place_of(where), hint)
     for stage in stack.defaults.zero:
         if stage not in stack.supports.zero:
             where = document.locate(("defaults", "zero"))

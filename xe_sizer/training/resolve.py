@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -52,13 +53,13 @@ def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | 
     name = provenance.settle("stack", default_stack())
     if "stack" in given.unread:
         return None
-    return load_stack(relative(given, "stack", name), given.locate(("stack",)), registry)
+    return load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
 
 
 def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
     """The optimizer asked for, which the stack has or a file of the user's describes, or the stack's own."""
     name = given.values.optimizer or stack.defaults.optimizer
-    return load_optimizer(relative(given, "optimizer", name), given.locate(("optimizer",)), registry)
+    return load_optimizer(relative(given, "optimizer", name), partial(given.locate, ("optimizer",)), registry)
 
 
 def resolve(given: Given, registry: Registry) -> ResolvedTraining:

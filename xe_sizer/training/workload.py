@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
 from xe_sizer.profiles.finder import Finder
@@ -35,7 +37,7 @@ class Workload:
 def dataset_of(given: Given, finder: Finder) -> DatasetProfile:
     """The data set profile that the scenario names. Raises InputError."""
     name = given.values.data.profile or ""
-    return load_dataset(relative(given, "data.profile", name), given.locate(("data", "profile")), finder)
+    return load_dataset(relative(given, "data.profile", name), partial(given.locate, ("data", "profile")), finder)
 
 
 def _data_section(given: Given, finder: Finder) -> tuple[DataSection, str | None]:
