@@ -46,6 +46,34 @@ def test_json_needs_no_heavy_import() -> None:
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
+JOB = "--model llama-2-7b --gpu h100-sxm-80gb"
+
+
+@pytest.mark.parametrize(
+    ("command", "needless"),
+    [
+        (
+            f"estimate {JOB} --gpus 8 -f json",
+            "xe_sizer.serving xe_sizer.report.answers.estimate csv",
+        ),
+        (f"estimate {JOB} --gpus 8 -f json", "xe_sizer.report.formats.html xe_sizer.report.document rich xml"),
+        (f"estimate {JOB} --gpus 8 -f markdown", "xe_sizer.report.answers.serve xe_sizer.report.formats.html rich xml"),
+        (f"estimate {JOB} --gpus 8 -f junit", "xe_sizer.report.formats.table rich"),
+        (f"estimate {JOB} --gpus 8", "xe_sizer.serving xe_sizer.evidence xe_sizer.studies.plan xe_sizer.cli.plan"),
+        (f"serve {JOB} -f json", "xe_sizer.training.step xe_sizer.training.resolve xe_sizer.report.document rich"),
+    ],
+)
+def test_a_command_imports_what_it_needs(command: str, needless: str) -> None:
+    code = (
+        "import sys; from xe_sizer.cli.main import main\n"
+        f"code = main({command.split()!r})\n"
+        f"loaded = {set(needless.split())!r} & set(sys.modules)\n"
+        "sys.exit(f'{code} {loaded}' if code or loaded else 0)"
+    )
+    ran = run(sys.executable, "-c", code)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
 def test_numpy_gets_one_thread() -> None:
     code = (
         "import os, sys; from xe_sizer.cli import main\n"

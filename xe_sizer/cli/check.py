@@ -13,7 +13,8 @@ from xe_sizer.cli.output import print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.result.check import Checked, answered, check_result, refused
-from xe_sizer.studies.answer import answer
+from xe_sizer.result.common import Sized
+from xe_sizer.scenario.read import Given, serves
 
 app = typer.Typer(add_completion=False)
 _HELP = """Answer every scenario, of training or of inference, and compare it with its own limits.
@@ -50,7 +51,22 @@ def _checked(path: Path, how: Invocation) -> Checked:
     try:
         if path.is_dir():
             raise InputError(Problem("no *.yaml file below this folder", Location(str(path))))
-        return answered(str(path), answer(how.given(None, str(path), {}), how.registry, how.target.format.whole))
+        return answered(str(path), _answer(how.given(None, str(path), {}), how))
     except InputError as error:
         print_problems(error.problems)
         return refused(str(path), error.problems)
+
+
+def _answer(given: Given, how: Invocation) -> Sized:
+    """What the scenario asks, with details where the format shows the whole of it. Raises InputError.
+
+    Each wing is imported when it is asked: most runs need one of them.
+    """
+    details = how.target.format.whole
+    if serves(given):
+        from xe_sizer.studies.serve import serve
+
+        return serve(given, how.registry, details=details)
+    from xe_sizer.studies.estimate import estimate
+
+    return estimate(given, how.registry, details)
