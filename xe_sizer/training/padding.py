@@ -68,12 +68,9 @@ def sequences(
         mean = E[max of b], E[max of b g]    padded to the longest in the micro-batch, in the global batch
         mean = E[x]                          grouped by length, without padding
 
-    `_slowest_rank_tokens` and `_unpadded` state what the ranks wait for.
-
     Parameters
     ----------
-    lengths : distribution of the samples
-    policy : one of POLICIES
+    lengths, policy : distribution of the samples, one of POLICIES
     seq_len : longer samples are cut to it (packed: split) [tokens]
     micro_batch, data_parallel, grad_accum : b, d, g, broadcast together [-]
     synchronised_every_micro_batch : whether ranks meet in every micro-batch (ZeRO-3, FSDP) [-]
