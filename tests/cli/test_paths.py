@@ -28,7 +28,8 @@ def test_model_and_gpu(cli: Cli) -> None:
     assert " of my-model on 8 x mine (1 x generic-8x-mine): " in cli("estimate", *flags).out.splitlines()[0]
     scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
     assert (scenario["model"], scenario["gpu"]) == ("./my-model/config.json", "./mine.yaml")
-    assert scenario["names"] == {"model": "my-model", "server": "generic-8x-mine", "gpu": "mine", "vendor": "NVIDIA"}
+    hardware = {"server": "generic-8x-mine", "gpu": "mine", "vendor": "NVIDIA"}
+    assert scenario["names"] == {"model": "my-model", **hardware, "job": "LoRA"}
 
 
 def test_server(cli: Cli) -> None:
