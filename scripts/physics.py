@@ -23,7 +23,7 @@ from xe_sizer.laws.parts import Part
 PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
 ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
 NUMBERS = ARRAYS | {"float"}
-NO_EQUATION = frozenset({"as_array", "part", "computed"})  # they convert, register and call
+NO_EQUATION = frozenset({"as_array", "spread", "part", "computed"})  # they convert, register and call
 UNIT = re.compile(r"\[[^\]]+\]")
 SHAPE = re.compile(r"\bshape\b")
 HEADER = "Written from the docstrings of the equations by `python scripts/physics.py`."
@@ -88,6 +88,7 @@ GROUPS = (
             "training.flops",
             "training.stage_time",
             "training.pipeline",
+            "training.data_parallel",
             "training.orthogonalisation",
             "training.step",
         ),

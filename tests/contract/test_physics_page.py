@@ -18,22 +18,27 @@ sys.path.append(str(ROOT / "scripts"))
 physics = importlib.import_module("physics")
 
 WRITE = "docs/physics.md is not what the docstrings say. Write it anew: python scripts/physics.py"
-PACKAGES = ("laws", "graph")
 # Modules of the wings that hold no equation: they read, choose, sum up or put in words.
-EQUATIONS = {
-    "training": (
-        "lengths", "padding", "sharding", "activations", "gradients", "memory_parts", "memory", "unique_rows", "flops",
-        "stage_time", "pipeline", "orthogonalisation", "step",
-    ),
-    "serving": ("weights", "kv_cache", "memory", "step", "steady", "static", "queueing"),
+WORDS_AND_CHOICES = {
+    "training": {
+        "advice", "choose", "conflicts", "device", "estimate", "frontier", "job", "jobs", "layout", "remedies",
+        "resolve", "resolved", "rules", "sizing", "space", "state_bytes", "summary", "uncertainty", "workload",
+    },
+    "serving": {
+        "advice", "choose", "estimate", "job", "layout", "ledger", "remedies", "resolve", "resolved", "sizing", "space",
+        "summary", "traffic", "uncertainty", "warnings",
+    },
 }  # fmt: skip
 
 
 def modules() -> list[str]:
-    names = [f"{wing}.{name}" for wing, known in EQUATIONS.items() for name in known]
-    for package in PACKAGES:
-        names += [f"{package}.{path.stem}" for path in (ROOT / "xe_sizer" / package).glob("*.py")]
-    return [f"xe_sizer.{name}".removesuffix(".__init__") for name in names]
+    """Every module that may hold an equation; a new one is among them."""
+    return [
+        f"xe_sizer.{package}.{path.stem}"
+        for package in ("laws", "graph", "training", "serving")
+        for path in (ROOT / "xe_sizer" / package).glob("*.py")
+        if path.stem not in {"__init__", *WORDS_AND_CHOICES.get(package, ())}
+    ]
 
 
 FUNCTIONS = [function for name in modules() for function in physics.functions(importlib.import_module(name))]

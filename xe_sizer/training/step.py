@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
-from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
+from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.job import Job, RankShapes
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.layout import OFFLOAD, Layouts
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
 from xe_sizer.training.padding import Sequences
 from xe_sizer.training.pipeline import Pipeline, pipeline
-from xe_sizer.training.sharding import Census, Shards, adapter_factors, census, layers_per_stage
+from xe_sizer.training.sharding import Census, Shards, census
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, MicroBatch, StageTime, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -90,112 +91,6 @@ class Timeline:
         chosen = slice(index, index + 1)
         parts = {name: seconds[chosen] for name, seconds in self.components.items()}
         return Timeline(self.job, self.layouts[chosen], parts, self.slowest[chosen])
-
-
-@frozen
-class _Groups:
-    """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
-
-    `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas. With
-    hybrid sharding these are the groups that share one copy; `replicas` copies add up their gradients.
-    """
-
-    ranks: Array
-    per_node: Array
-    expert_ranks: Array
-    experts_per_node: Array
-    replicas: Array
-    replicas_per_node: Array
-
-    @classmethod
-    def of(cls, job: Job, layouts: Layouts) -> _Groups:
-        node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
-        experts = as_array(layouts.expert_zero_ranks)
-        spread = layouts.expert_tp * layouts.ep
-        return cls(
-            ranks,
-            np.clip(node // layouts.tp, 1, ranks),
-            experts,
-            np.clip(node // spread, 1, experts),
-            replicas,
-            np.clip(node // (layouts.tp * ranks), 1, replicas),
-        )
-
-    def time_s(self, job: Job, operation: str, dense_bytes: Array, expert_bytes: Array) -> Array:
-        """Time of one exchange [s]; experts go with the rest where all ranks hold the same ones, else apart."""
-        apart = np.where(self.expert_ranks != self.ranks, expert_bytes, 0.0)
-        together = dense_bytes + expert_bytes - apart
-        seconds = collective_time_s(operation, together, self.ranks, self.per_node, job.network)
-        if np.any(apart > 0):
-            seconds = seconds + collective_time_s(
-                operation, apart, self.expert_ranks, self.experts_per_node, job.network
-            )
-        if operation == REDUCE_SCATTER and np.any(self.replicas > 1):
-            shard = together / self.ranks + apart / self.expert_ranks
-            seconds = seconds + collective_time_s(ALL_REDUCE, shard, self.replicas, self.replicas_per_node, job.network)
-        return np.asarray(seconds / job.stack.efficiency.collectives)
-
-
-def _once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
-    """Exposed gradient reduction and weight gathering of ZeRO 0 to 2 [s].
-
-    ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once
-    a step, or in every micro-batch where the stack does so; the backward of one micro-batch can hide a share.
-    """
-    sizes, base = StateBytes.of(job), float(job.method.learning.base)
-    experts = held.experts.max(axis=0) * base
-    dense = (held.base * base + held.adapters).max(axis=0) - experts
-
-    def exchange_s(operation: str, element_bytes: float) -> Array:
-        return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
-
-    sharded = layouts.zero >= 1
-    operation_s = np.where(sharded, exchange_s(REDUCE_SCATTER, sizes.reduce), exchange_s(ALL_REDUCE, sizes.reduce))
-    repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
-    gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
-    share = job.stack.overlap.data_parallel
-    hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
-    hidden_gather = np.minimum(gather_s * share, stage.forward_s.max(axis=0))
-    return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
-
-
-def _every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: _Groups) -> Array:
-    """Exposed gathers and reductions of ZeRO-3 and FSDP [s].
-
-    Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered. A layer
-    takes the larger of compute and exchange; the first gather of each direction has nothing to hide behind.
-    """
-    sizes, base = StateBytes.of(job), float(job.method.learning.base)
-    layers = layers_per_stage(job.model, layouts)
-    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
-    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
-    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
-    root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
-    learning = layer * base + held.adapters.max(axis=0) / layers
-    reduce = sizes.reduce
-    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
-    shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
-    offloaded = layouts.offload == OFFLOAD.index("params")
-    fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
-    gather_s = np.maximum(layers * layer_gather_s, fetch_s)
-    first_gather_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
-    reduce_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
-
-    def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
-        share = job.stack.overlap.sharding
-        first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
-        return np.asarray(np.maximum(first, exchange_s - share * compute_s.max(axis=0)))
-
-    micro_batches = as_array(layouts.grad_accum)
-    reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
-    passes = 2.0 + (layouts.recompute == RECOMPUTE.index("full"))
-    units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
-    return np.asarray(
-        micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
-        + micro_batches * job.method.frozen_forwards * exposed_s(first_gather_s, stage.frozen_s)
-        + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
-        + reduced * exposed_s(reduce_s, stage.backward_s)
-    )
 
 
 def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
@@ -301,14 +196,14 @@ def transfers(step: Step) -> Array:
 def data_parallel(step: Step) -> Array:
     """Each rule is evaluated only where some layout needs it."""
     job, layouts, held, stage = step.job, step.layouts, step.held, step.stage
-    groups = _Groups.of(job, layouts)
+    groups = Groups.of(job, layouts)
     exposed = np.zeros(len(layouts))
     gathers, several = layouts.zero == 3, layouts.data_ranks > 1
     fetches = gathers & (layouts.offload == OFFLOAD.index("params"))
     if np.any((gathers & several) | fetches):
-        exposed = np.where(gathers, _every_micro_batch(job, layouts, held, stage, groups), exposed)
+        exposed = np.where(gathers, exchange_every_micro_batch(job, layouts, held, stage, groups), exposed)
     if np.any(~gathers & several):
-        exposed = np.where(gathers, exposed, _once_a_step(job, layouts, held, stage, groups))
+        exposed = np.where(gathers, exposed, exchange_once_a_step(job, layouts, held, stage, groups))
     return np.where(several | fetches, exposed, 0.0)
 
 

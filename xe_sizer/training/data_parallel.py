@@ -1,0 +1,170 @@
+"""What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.sharding import Census, adapter_factors, layers_per_stage
+from xe_sizer.training.stage_time import StageTime
+from xe_sizer.training.state_bytes import StateBytes
+
+
+@frozen
+class Groups:
+    """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
+
+    `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas. With
+    hybrid sharding these are the groups that share one copy; `replicas` copies add up their gradients.
+    """
+
+    ranks: Array
+    per_node: Array
+    expert_ranks: Array
+    experts_per_node: Array
+    replicas: Array
+    replicas_per_node: Array
+
+    @classmethod
+    def of(cls, job: Job, layouts: Layouts) -> Groups:
+        node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
+        experts = as_array(layouts.expert_zero_ranks)
+        spread = layouts.expert_tp * layouts.ep
+        return cls(
+            ranks,
+            np.clip(node // layouts.tp, 1, ranks),
+            experts,
+            np.clip(node // spread, 1, experts),
+            replicas,
+            np.clip(node // (layouts.tp * ranks), 1, replicas),
+        )
+
+    def time_s(self, job: Job, operation: str, dense_bytes: Array, expert_bytes: Array) -> Array:
+        """Time of one exchange; experts go with the rest where all ranks hold the same ones, else apart.
+
+            t = collective(dense + experts) / efficiency, or (collective(dense) + collective(experts)) / efficiency
+            t += all-reduce of a shard over the replicas      hybrid sharding, where gradients are reduced
+
+        Parameters
+        ----------
+        job : its network, and the factor that the stack reaches on the network's laws
+        operation : all_reduce, reduce_scatter or all_gather
+        dense_bytes, expert_bytes : whole messages, shape (layout,) [bytes]
+
+        Returns
+        -------
+        ndarray of float, shape (layout,), seconds [s]
+
+        Source: laws of collectives; hybrid sharding of PyTorch FSDP.
+        """
+        apart = np.where(self.expert_ranks != self.ranks, expert_bytes, 0.0)
+        together = dense_bytes + expert_bytes - apart
+        seconds = collective_time_s(operation, together, self.ranks, self.per_node, job.network)
+        if np.any(apart > 0):
+            seconds = seconds + collective_time_s(
+                operation, apart, self.expert_ranks, self.experts_per_node, job.network
+            )
+        if operation == REDUCE_SCATTER and np.any(self.replicas > 1):
+            shard = together / self.ranks + apart / self.expert_ranks
+            seconds = seconds + collective_time_s(ALL_REDUCE, shard, self.replicas, self.replicas_per_node, job.network)
+        return np.asarray(seconds / job.stack.efficiency.collectives)
+
+
+def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: Groups) -> Array:
+    """Exposed gradient reduction and weight gathering of ZeRO 0 to 2.
+
+        t = repeats x (reduce - min(share x reduce, backward)) + gather - min(share x gather, forward)
+
+    ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once a
+    step, or the reduction in every micro-batch where the stack does so with ZeRO 2; one micro-batch can hide a share.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    held : elements of a rank before sharding
+    stage : forward and backward of one micro-batch by stage
+    groups : ranks that exchange, and how many share a node
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: ZeRO (arXiv:1910.02054); the hidden share stands in the stack's file.
+    """
+    sizes, base = StateBytes.of(job), float(job.method.learning.base)
+    experts = held.experts.max(axis=0) * base
+    dense = (held.base * base + held.adapters).max(axis=0) - experts
+
+    def exchange_s(operation: str, element_bytes: float) -> Array:
+        return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
+
+    sharded = layouts.zero >= 1
+    operation_s = np.where(sharded, exchange_s(REDUCE_SCATTER, sizes.reduce), exchange_s(ALL_REDUCE, sizes.reduce))
+    repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
+    gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
+    share = job.stack.overlap.data_parallel
+    hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
+    hidden_gather = np.minimum(gather_s * share, stage.forward_s.max(axis=0))
+    return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
+
+
+def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: Groups) -> Array:
+    """Exposed gathers and reductions of ZeRO-3 and FSDP.
+
+        t = g (units + exposed(layers x gather + root, forward)) + g r exposed(layers x gather + root, frozen forward)
+            + (g - n) exposed(layers x gather, backward) + n exposed(layers x (gather + reduce), backward)
+        exposed(x, compute) = max(x / layers, x - share x compute)
+
+    Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered, in n of the g
+    micro-batches of a step, and gathered in each of r frozen forwards. A layer takes the larger of compute and
+    exchange; the first gather of each direction has nothing to hide behind. With weights in host memory an exchange
+    takes no less time than the copy of the shard over PCIe. Each unit of an adapter adds its own time.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    held : elements of a rank before sharding
+    stage : forward and backward of one micro-batch by stage
+    groups : ranks that exchange, and how many share a node
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
+    """
+    sizes, base = StateBytes.of(job), float(job.method.learning.base)
+    layers = layers_per_stage(job.model, layouts)
+    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
+    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
+    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
+    root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
+    learning = layer * base + held.adapters.max(axis=0) / layers
+    reduce = sizes.reduce
+    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
+    shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
+    offloaded = layouts.offload == OFFLOAD.index("params")
+    fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+    gather_s = np.maximum(layers * layer_gather_s, fetch_s)
+    first_gather_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
+    reduce_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
+
+    def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
+        share = job.stack.overlap.sharding
+        first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
+        return np.asarray(np.maximum(first, exchange_s - share * compute_s.max(axis=0)))
+
+    micro_batches = as_array(layouts.grad_accum)
+    reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
+    passes = 2.0 + (layouts.recompute == RECOMPUTE.index("full"))
+    units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
+    return np.asarray(
+        micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
+        + micro_batches * job.method.frozen_forwards * exposed_s(first_gather_s, stage.frozen_s)
+        + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
+        + reduced * exposed_s(reduce_s, stage.backward_s)
+    )
