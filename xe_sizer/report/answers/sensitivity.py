@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, plural
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Effect, Factor, Outcome, Sensitivity
@@ -112,5 +112,6 @@ def findings(result: Sensitivity, options: Options) -> Iterator[Finding]:
 
 
 def _words(result: Sensitivity, effect: Effect | None) -> str:
-    time, gpus, _, memory, *_ = _figures(result, effect)
-    return f"{time} on {gpus} GPUs, {memory} GiB used"
+    time, _, _, memory, *_ = _figures(result, effect)
+    gpus = (effect.outcome if effect else result.base).gpus
+    return f"{time} on {plural(gpus, 'GPU')}, {memory} GiB used"
