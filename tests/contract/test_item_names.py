@@ -17,7 +17,7 @@ import pytest
 import xe_sizer
 from xe_sizer.graph.losses import LOSSES
 from xe_sizer.laws.precision import PRECISIONS
-from xe_sizer.profiles.finder import BUILT_IN, default_name
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, default_name
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.options import OPTIONS
@@ -26,13 +26,12 @@ from xe_sizer.software.stack import KernelChoice
 from xe_sizer.training.methods import METHODS
 
 PACKAGE = Path(xe_sizer.__file__).parent
-IN_FILES = ("gpu", "server", "model", "dataset", "stack", "optimizer", "engine")  # profiles, one YAML file each
 NAMES: Mapping[str, Collection[str]] = {
     "method": METHODS,
     "loss": LOSSES,
     "number format": {*FORMATS, *PRECISIONS},
     "report format": format_names(),
-    **{kind: BUILT_IN.names(kind) for kind in IN_FILES},
+    **{kind: BUILT_IN.names(kind) for kind in KINDS},
 }
 # Where an item says what it is; the default of a report is said beside the list of its formats.
 OWN = {
@@ -46,7 +45,8 @@ KERNELS = {
     word for field in msgspec.structs.fields(KernelChoice) for word in get_args(field.type) if isinstance(word, str)
 }  # of norms and attention: eager, flash and fused are words for these and for losses
 ARCHITECTURES = {"gpt2"}  # Hugging Face calls an architecture as the model
-MEANS_MORE = SECTIONS | KERNELS | ARCHITECTURES
+NOTHING = {"none"}  # also no offloading, no recomputation, no padding
+MEANS_MORE = SECTIONS | KERNELS | ARCHITECTURES | NOTHING
 
 
 @cache

@@ -6,6 +6,7 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.network import network
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.registry import Registry
 
 REGISTRY = Registry()
@@ -39,6 +40,14 @@ def test_every_shipped_fabric_is_sound_and_says_what_it_is():
         assert profile.name == name
         assert len(profile.describes) > 10
         assert profile.link or profile.node or profile.network
+
+
+def test_what_is_not_stated_has_a_fabric_of_its_own():
+    assert [default_name("fabric", f"{section}:") for section in ("link", "network", "node")] == [
+        "generic-link", "generic-network", "none",
+    ]  # fmt: skip
+    assert REGISTRY.fabric("none").node_fabric().topology == "single"
+    assert not REGISTRY.fabric("nvlink2").default
 
 
 def test_units_become_si():

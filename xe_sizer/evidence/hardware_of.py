@@ -25,13 +25,6 @@ from xe_sizer.profiles.server import (
 VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
 LINE_RATE = re.compile(r"(\d+)\s*g(?:b|be|bps|bit)?(?:/s(?:ec)?)?\b", re.IGNORECASE)
-FABRICS = (
-    ("infiniband", ("infiniband", " ib ", "ndr", "hdr", "edr", "xdr", "quantum")),
-    ("omni-path", ("omnipath", "omni-path")),
-    ("efa", ("efa",)),
-    ("roce", ("roce", "slingshot", "gpudirect-tcpx")),
-    ("ethernet", ("ethernet", "gbe")),
-)
 LEAST_NIC_GBIT_PER_S = 25.0  # slower ports manage the node
 CUBE_MESH_QUAD = 4
 RACK_ACCELERATORS = 72  # GB200 and GB300: one NVLink domain a rack
@@ -57,7 +50,7 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     """
     gpu, assumed = _accelerator(record.gpu or "", registry)
     text = _link_text(record.interconnect)
-    scale_up = _scale_up(text["intra"], gpu)
+    scale_up = _scale_up(text["intra"], gpu, registry)
     usual = registry.bare_server(gpu, record.gpus_per_node or record.gpus or 8)
     per_node = record.gpus_per_node
     rack = usual.accelerators >= RACK_ACCELERATORS
@@ -69,7 +62,7 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
         assumed = (*assumed, "network between nodes not stated: the usual one of such nodes")
     if count == usual.accelerators and scale_up is None and scale_out is None and fabric is None:
         return Hardware(f"{usual.name}", usual, assumed)
-    kind: Any = scale_up or usual.scale_up
+    kind = scale_up or usual.scale_up
     network = scale_out or _of_fabric(usual_scale_out(gpu, count, registry.fabric(kind).node_fabric()), fabric)
     node = _node(gpu, count, kind, network, registry)
     words = f"{network.nics}x {network.gbit_per_s:g} Gbit per s {network.fabric or ''}".strip()
@@ -112,26 +105,33 @@ def _link_text(interconnect: Any) -> dict[str, str]:
     return {"intra": f" {interconnect or ''} ".lower(), "inter": ""}
 
 
-def _scale_up(text: str, gpu: Accelerator) -> Any:
+def _scale_up(text: str, gpu: Accelerator, registry: Registry) -> str | None:
     """Fabric inside the node where the record's words differ from what is usual for the accelerator."""
-    linked = gpu.link is not None and ("bridge" not in gpu.link.kind)
-    if "pcie" in text and ("no nvlink" in text or "nvlink" not in text):
-        return "pcie"
-    if "nvlink" in text and "no nvlink" not in text and gpu.link is not None and not linked:
-        return "nvlink-pairs"
+    nodes = names().nodes
+    linked = nodes.link_word in text and f"no {nodes.link_word}" not in text
+    if nodes.bus_word in text and not linked:
+        return nodes.bus
+    if linked and gpu.link is not None and _bridged(gpu.link.kind, registry):
+        return nodes.bridged
     return None
 
 
-def _fabric(text: str) -> Any:
-    return next((name for name, words in FABRICS if any(word in text for word in words)), None)
+def _bridged(link: str, registry: Registry) -> bool:
+    """Whether a link joins pairs of cards, which nodes are not assumed to have."""
+    section = registry.fabric(link).link
+    return section is not None and registry.fabric(section.usual_node.scale_up).node_fabric().bus is not None
 
 
-def _of_fabric(network: ScaleOut, fabric: Any) -> ScaleOut:
+def _fabric(text: str) -> str | None:
+    return next((name for name, words in names().networks.items() if any(word in text for word in words)), None)
+
+
+def _of_fabric(network: ScaleOut, fabric: str | None) -> ScaleOut:
     """The usual rate over the fabric that is stated."""
     return ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric) if fabric else network
 
 
-def _scale_out(text: str, fabric: Any) -> ScaleOut | None:
+def _scale_out(text: str, fabric: str | None) -> ScaleOut | None:
     """NICs of a node from words such as '8x HDR 200Gb/s InfiniBand' or '1600 Gbps node-node (RoCE)'.
 
     Of several sets of NICs the fastest carries the job. None where no rate is stated.
@@ -144,15 +144,15 @@ def _scale_out(text: str, fabric: Any) -> ScaleOut | None:
     return ScaleOut(gbit_per_s=max(rates), fabric=fabric) if rates and "gb/s;" not in text else None
 
 
-def _node(gpu: Accelerator, count: int, scale_up: Any, scale_out: ScaleOut, registry: Registry) -> Server:
+def _node(gpu: Accelerator, count: int, scale_up: str, scale_out: ScaleOut, registry: Registry) -> Server:
     """A node of so many accelerators; four V100 are all joined with each other, eight are not."""
-    kind = scale_up
+    nodes, kind = names().nodes, scale_up
     if count == 1:
-        kind = "none"
-    elif kind == "none":
-        kind = "pcie"
-    elif kind == "nvlink-cube-mesh" and count <= CUBE_MESH_QUAD:
-        kind = "nvlink-mesh"
+        kind = nodes.single
+    elif kind == nodes.single:
+        kind = nodes.bus
+    elif count <= CUBE_MESH_QUAD:
+        kind = nodes.quads.get(kind, kind)
     profile = ServerProfile(
         name=f"record-{count}x-{gpu.name}",
         vendor=gpu.vendor,

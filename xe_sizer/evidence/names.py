@@ -27,6 +27,20 @@ PARALLEL = {
 }
 
 
+class Nodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Fabrics inside a node that take the place of the usual one, and the words of records for bus and link.
+
+    quads : what stands for a fabric among the first four of its accelerators
+    """
+
+    bus: str
+    bridged: str
+    single: str
+    bus_word: str
+    link_word: str
+    quads: dict[str, str]
+
+
 class Names(msgspec.Struct, frozen=True, kw_only=True):
     """`names.yaml`: other words for jobs, precisions, hardware and so on."""
 
@@ -48,6 +62,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     grouped_by_length: tuple[str, ...]
     gpus: dict[str, str]
     half_gpus: dict[str, str]
+    networks: dict[str, tuple[str, ...]]
+    nodes: Nodes
     families: dict[str, str]
     mixtures: dict[str, str]
 

@@ -15,8 +15,6 @@ from xe_sizer.profiles.inherited import read_inherited
 from xe_sizer.profiles.source import Document, load_yaml, name_problems
 from xe_sizer.units import MEGA
 
-UNSTATED_LINK = "generic-link"
-UNSTATED_NETWORK = "generic-network"
 Share = Annotated[float, Meta(gt=0, le=2)]  # of a link's rate; a switch that reduces lifts an all-reduce above 1
 Shares = tuple[Share, Share, Share]  # at 2, 4 and 8 ranks
 Latencies = tuple[Microseconds, Microseconds, Microseconds]
@@ -74,12 +72,16 @@ class NetworkSection(_Part, frozen=True):
 
 
 class FabricProfile(_Part, frozen=True):
-    """`gpu_profiles/fabrics/<name>.yaml`: a link, what joins a node, a network between nodes, or several of these."""
+    """`gpu_profiles/fabrics/<name>.yaml`: a link, what joins a node, a network between nodes, or several of these.
+
+    default : stands for links, networks or (the single accelerator) nodes of which nothing is stated
+    """
 
     name: str
     describes: str
     source: Source
     parent: str | None = None
+    default: bool = False
     link: LinkSection | None = None
     node: NodeSection | None = None
     network: NetworkSection | None = None

@@ -204,10 +204,13 @@ class Finder:
 
 
 @cache
-def default_name(kind: str) -> str:
-    """The built-in profile that stands for its kind where none is named: its file says `default: true`."""
-    files = ((name, BUILT_IN.path(kind, name)) for name in BUILT_IN.names(kind))
-    return next(name for name, file in files if "\ndefault: true\n" in file.read_text(encoding="utf-8"))
+def default_name(kind: str, section: str = "") -> str:
+    """The built-in profile that stands for its kind where none is named: its file says `default: true`.
+
+    section : a key that the file has too, where profiles of the kind are of several uses
+    """
+    texts = ((name, BUILT_IN.path(kind, name).read_text(encoding="utf-8")) for name in BUILT_IN.names(kind))
+    return next(name for name, text in texts if "\ndefault: true\n" in text and f"\n{section}" in text)
 
 
 def is_path(name: str) -> bool:

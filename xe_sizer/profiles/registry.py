@@ -9,8 +9,8 @@ from pathlib import Path
 from xe_sizer.errors import InputError, Where
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.hardware import Accelerator, Server
-from xe_sizer.profiles.fabric import UNSTATED_LINK, FabricProfile, fabric_with, load_fabric_profile
-from xe_sizer.profiles.finder import Finder
+from xe_sizer.profiles.fabric import FabricProfile, fabric_with, load_fabric_profile
+from xe_sizer.profiles.finder import Finder, default_name
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
 from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
 from xe_sizer.profiles.server import bare_server, load_server_profile, server
@@ -39,7 +39,7 @@ class Registry(Finder):
     def _link(self, profile: GpuProfile, path: Path) -> FabricProfile:
         """The fabric of an accelerator's link; that of a link that nobody measured where it has none."""
         if profile.link is None:
-            return fabric_with("link", UNSTATED_LINK, self.fabric, None)
+            return fabric_with("link", default_name("fabric", "link:"), self.fabric, None)
         return fabric_with("link", profile.link.kind, self.fabric, lambda: load_yaml(path).locate(("link", "kind")))
 
     def _donors(self, path: Path) -> list[Path]:

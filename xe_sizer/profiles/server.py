@@ -8,13 +8,12 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.laws.hardware import Accelerator, NodeFabric, Server
-from xe_sizer.profiles.fabric import UNSTATED_NETWORK, FindFabric, fabric_with
+from xe_sizer.profiles.fabric import FindFabric, fabric_with
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.gpu import pcie_bytes_per_s
 from xe_sizer.profiles.gpu_schema import GbPerS, Gpus, Pcie, Positive, Source
 from xe_sizer.profiles.source import Document, Locate, convert, load_yaml, name_problems
 from xe_sizer.units import BARE_SERVER, BITS_PER_BYTE, GIGA, MEGA
-
-SINGLE = "none"  # the fabric of a single accelerator
 
 
 class ScaleUp(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +95,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
     pcie = pcie_bytes_per_s(profile.pcie) if profile.pcie else gpu.pcie_bytes_per_s
     stated = profile.scale_up.one_way_gb_per_s
     where = partial(locate, ("scale_out", "fabric")) if locate else None
-    between = fabric_with("network", scale_out.fabric or UNSTATED_NETWORK, fabrics, where).network
+    between = fabric_with("network", scale_out.fabric or default_name("fabric", "network:"), fabrics, where).network
     assert between is not None
     return Server(
         name=profile.name,
@@ -151,7 +150,7 @@ def bare_server(gpu: Accelerator, fabrics: FindFabric, accelerators: int | None 
     if accelerators is not None and fabric_with("node", scale_up, fabrics, None).node_fabric().topology == "host":
         count = min(max(accelerators, 1), count)
     if count == 1:
-        scale_up = SINGLE
+        scale_up = default_name("fabric", "node:")
     profile = ServerProfile(
         name=f"{BARE_SERVER}{count}x-{gpu.name}",
         vendor=gpu.vendor,
