@@ -101,6 +101,12 @@ def test_muon_keeps_one_moment_of_matrices_and_two_of_the_rest() -> None:
     assert state_bytes("muon", dp=8, zero=1) == expected / 8
 
 
+def test_muon_works_on_one_matrix_at_a_time() -> None:
+    """The largest: 4,096 by 11,008, its next iterate and two products of 4,096 by 4,096, all in 16 bit."""
+    ledger = memory_ledger(job(optimizer="muon"), layouts())
+    assert np.max(ledger.components["optimizer workspace"]) == 2 * 2 * (4096 * 11008 + 4096**2)
+
+
 def test_muon_is_slower_than_adamw_by_its_products() -> None:
     """On one H100: five iterations of 4 m^2 n + 2 m^3 FLOP for each matrix, at no more than the peak of 989 TFLOP/s."""
     square, wide = 6 * 4096**3, 4 * 4096**2 * 11008 + 2 * 4096**3

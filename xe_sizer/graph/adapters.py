@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
@@ -25,7 +27,7 @@ class Adapter:
     def on_rank(self, tp: Array) -> Array:
         """Elements of A and B on a tensor-parallel rank.
 
-            elements = r (inputs + outputs / tp)      column-parallel: A is whole, B is split
+            elements = r (inputs + outputs / s)       column-parallel: A is whole, B is split as the weight is, s <= tp
             elements = r (inputs / tp + outputs)      row-parallel: A is split, B is whole
 
         Parameters
@@ -38,11 +40,11 @@ class Adapter:
 
         Source: ParallelLinearAdapter of NeMo; LoRA (arXiv:2106.09685).
         """
-        split = self.members[0].split
-        inputs, outputs = self.members[0].inputs, sum(weight.outputs for weight in self.members)
-        split_inputs = inputs / tp if split == "row" else as_array(inputs)
-        split_outputs = outputs / tp if split == "column" else as_array(outputs)
-        return self.rank * (split_inputs + split_outputs)
+        split, inputs = self.members[0].split, self.members[0].inputs
+        held_inputs = inputs / tp if split == "row" else as_array(inputs)
+        shards = [weight.output_shards(tp) if split == "column" else 1.0 for weight in self.members]
+        held_outputs = sum(weight.outputs / part for weight, part in zip(self.members, shards, strict=True))
+        return np.asarray(self.rank * (held_inputs + held_outputs))
 
 
 def adapters_on(weights: Iterable[Weight], ranks: Mapping[str, int]) -> Iterator[Adapter]:

@@ -30,6 +30,7 @@ from xe_sizer.training.moments import (
     PASSES,
     spread,
 )
+from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
 from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
@@ -254,7 +255,11 @@ def logits_and_loss(tensors: Tensors) -> Array:
     return np.asarray(spread(kept) * FORWARD + spread(live) * LOSS)
 
 
-@part("optimizer workspace", "temporaries of the multi-tensor update, one per learning element", "torch.optim foreach")
+@part(
+    "optimizer workspace",
+    "temporaries of the multi-tensor update, one per learning element; products of the largest matrix",
+    "torch.optim foreach and Muon",
+)
 def optimizer_workspace(tensors: Tensors) -> Array:
     job, held, layouts = tensors.job, tensors.held, tensors.layouts
     learning = held.base * tensors.base + held.adapters
@@ -262,7 +267,7 @@ def optimizer_workspace(tensors: Tensors) -> Array:
     # An optimizer that runs in the backward updates a weight in one kernel too.
     without = job.optimizer.in_one_kernel | tensors.offloaded | updates_at_once(job, layouts)
     workspace = np.where(without, 0.0, learning / tensors.shards.optimizer * multi_tensor * tensors.sizes.weight)
-    return spread(workspace) * OPTIMIZER
+    return spread(workspace + orthogonalisation_bytes(job)) * OPTIMIZER
 
 
 @part("communication buckets", "bucket of the data-parallel reduction, at most the gradients", "stack")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import adapters_on
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, layer_weights
@@ -19,19 +19,18 @@ from xe_sizer.training.sharding import layers_per_stage
 from xe_sizer.units import SIXTEEN_BIT
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class _Matrices:
-    """Matrices of one size that learn: rows and columns [-], how many a stage holds, of experts or dense ones."""
+    """Matrices of one size that learn: rows and columns [-], and how many the layers of the model have.
+
+    experts, split : whether they are of experts, and whether tensor-parallel ranks hold parts of them
+    """
 
     rows: int
     columns: int
-    count: Array
-    experts: bool
-    split: bool
-
-    @property
-    def elements(self) -> Array:
-        return self.count * float(self.rows * self.columns)
+    count: float
+    experts: bool = False
+    split: bool = False
 
 
 def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Device) -> float:
@@ -85,39 +84,61 @@ def orthogonalisation_time_s(job: Job, layouts: Layouts) -> Array:
     if not iterations:
         return total
     sharded = layouts.zero >= 1
-    for matrices in _learning_matrices(job, layouts):
+    stage_share = layers_per_stage(job.model, layouts) / job.model.layers
+    for matrices in _learning_matrices(job):
         group = as_array(layouts.expert_zero_ranks if matrices.experts else layouts.zero_ranks)
         share = np.where(sharded, group, 1.0)
+        count = matrices.count * stage_share / (layouts.ep if matrices.experts else 1)
         once = newton_schulz_time_s(matrices.rows, matrices.columns, iterations, job.device)
-        total = total + matrices.count / share * once + _gathering_s(job, layouts, matrices, share)
+        total = total + count / share * once + _gathering_s(job, layouts, matrices, count, share)
     return total
 
 
-def _gathering_s(job: Job, layouts: Layouts, matrices: _Matrices, share: Array) -> Array:
-    """Gathering whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
+def orthogonalisation_bytes(job: Job) -> float:
+    """Workspace of the products of the largest matrix that learns.
+
+        bytes = 2 (2 m n + 2 m^2)
+
+    In 16 bit: the gathered matrix and its next iterate, of m rows and n columns, m <= n, and both products, G and G G.
+
+    Parameters
+    ----------
+    job : its optimizer says whether there are products, its method what learns
+
+    Returns
+    -------
+    float, workspace [bytes], one number: shape ()
+
+    Source: own count of what Newton-Schulz iterations of torch.optim.Muon hold together.
+    """
+    if not job.optimizer.newton_schulz_iterations:
+        return 0.0
+    sizes = [sorted((matrices.rows, matrices.columns)) for matrices in _learning_matrices(job)]
+    return max((SIXTEEN_BIT * 2.0 * (m * n + m * m) for m, n in sizes), default=0.0)
+
+
+def _gathering_s(job: Job, layouts: Layouts, matrices: _Matrices, count: Array, share: Array) -> Array:
+    """Gathering `count` whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
     tp = as_array(layouts.expert_tp if matrices.experts else layouts.tp) if matrices.split else np.ones(len(layouts))
     node = job.network.node_ranks
-    held_bytes = matrices.elements * SIXTEEN_BIT
+    held_bytes = count * float(matrices.rows * matrices.columns) * SIXTEEN_BIT
     over_states = collective_time_s(ALL_GATHER, held_bytes / tp, share, np.clip(node // tp, 1, share), job.network)
     over_tensors = collective_time_s(ALL_GATHER, held_bytes / share, tp, np.minimum(tp, node), job.network)
     return np.asarray((over_states + over_tensors) / job.stack.efficiency.collectives)
 
 
-def _learning_matrices(job: Job, layouts: Layouts) -> Iterator[_Matrices]:
+def _learning_matrices(job: Job) -> Iterator[_Matrices]:
     """Every kind of matrix in the layers that learns; embedding and head are not among them."""
-    stage_share = layers_per_stage(job.model, layouts) / job.model.layers
     learning = job.method.learning
     for kind, layers in job.model.layer_kinds:
-        weights, count = layer_weights(job.model, kind), layers * stage_share
+        weights = layer_weights(job.model, kind)
         if learning.base:
-            yield from (_of_weight(weight, count, layouts) for weight in weights if weight.kind == "linear")
+            yield from (_of_weight(weight, layers) for weight in weights if weight.kind == "linear")
         for adapter in adapters_on(weights, learning.adapters):
-            outputs = sum(weight.outputs for weight in adapter.members)
-            for size in (adapter.members[0].inputs, outputs):
-                yield _Matrices(adapter.rank, size, count, experts=False, split=False)
+            yield _Matrices(adapter.rank, adapter.members[0].inputs, layers)
+            yield _Matrices(sum(weight.outputs for weight in adapter.members), adapter.rank, layers)
 
 
-def _of_weight(weight: Weight, layers: Array, layouts: Layouts) -> _Matrices:
-    experts = weight.split == "expert"
-    count = layers * (weight.copies / as_array(layouts.ep) if experts else weight.copies)
-    return _Matrices(weight.inputs, weight.outputs, count, experts, weight.split != "replicated")
+def _of_weight(weight: Weight, layers: int) -> _Matrices:
+    count = float(layers * weight.copies)
+    return _Matrices(weight.inputs, weight.outputs, count, weight.split == "expert", weight.split != "replicated")
