@@ -8,7 +8,7 @@ as long as importing numpy. Here all classes share the same few methods. `fields
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T", bound=type)
@@ -30,24 +30,25 @@ def frozen(cls: Any = None, /, *, eq: bool = False) -> Any:
 
 def _made(cls: Any, eq: bool) -> Any:
     made: Any = dataclass(init=False, repr=False, eq=False)(cls)
-    names = tuple(each.name for each in fields(made))
+    own = fields(made)
+    names = tuple([each.name for each in own])
     methods: dict[str, Callable[..., Any]] = {"__setattr__": _refused, "__delattr__": _refused}
     methods["__repr__"] = lambda self: f"{made.__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
     if eq:
         methods |= _comparison(names)
-    made.__init__ = _initialiser(made)
+    made.__init__ = _initialiser(made, own)
     for name, method in methods.items():
         if name not in vars(made):  # a class may say itself how it reads
             setattr(made, name, method)
     return made
 
 
-def _initialiser(cls: Any) -> Callable[..., None]:
+def _initialiser(cls: Any, own: tuple[Field[Any], ...]) -> Callable[..., None]:
     """What `__init__` of a dataclass does: values by place or by name, defaults, then `__post_init__`."""
-    names = tuple(each.name for each in fields(cls))
+    names = tuple([each.name for each in own])
     known = frozenset(names)
-    defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-    factories = {each.name: each.default_factory for each in fields(cls) if each.default_factory is not MISSING}
+    defaults = {each.name: each.default for each in own if each.default is not MISSING}
+    factories = {each.name: each.default_factory for each in own if each.default_factory is not MISSING}
     after = getattr(cls, "__post_init__", None)
 
     def initialise(self: Any, /, *values: Any, **named: Any) -> None:

@@ -80,7 +80,7 @@ def findings(result: SweepResult, options: Options) -> Iterator[Finding]:
 
 
 def _case(row: SweepRow) -> Case:
-    said = _plan_words(row)
+    said = _plan_words(row) if row.candidate else ""
     return Case("plan", output=said) if row.ok else Case("plan", "failed", "no-plan", row.reason, output=said)
 
 

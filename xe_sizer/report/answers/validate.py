@@ -208,5 +208,5 @@ def _prediction_words(one: Prediction) -> str:
 def _error_words(summary: Summary) -> str:
     if summary.oom is not None:
         right, wrong = summary.oom.true_fit + summary.oom.true_oom, summary.oom.false_fit + summary.oom.false_oom
-        return f"{right} verdicts right, {wrong} wrong"
+        return f"{plural(right, 'verdict')} right, {wrong} wrong"
     return f"median error {_percent(summary.median_abs_error)}, 90 % below {_percent(summary.p90_abs_error)}"
