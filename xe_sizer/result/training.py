@@ -71,7 +71,8 @@ class ModuleTime(Struct, frozen=True):
 class Time(Struct, frozen=True):
     """Time of an optimizer step and of the whole job. `bound` names what limits the step.
 
-    mfu counts the FLOPs that the model needs for the processed tokens, hfu also those of recomputation.
+    mfu counts the FLOPs that training on the processed tokens needs, with those of passes through frozen weights, hfu
+    also those of recomputation.
     `evidence` says what the ranges rest on; `calibrated` whether that is measurements. `ideal_step_s` is the step of
     the same layout at the speed of light (peaks reached, exchanges hidden), `losses` where the rest goes, largest
     first; None and empty where fixed efficiencies were asked for.

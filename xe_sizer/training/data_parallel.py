@@ -164,7 +164,7 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
-        + micro_batches * job.method.frozen_forwards * exposed_s(first_gather_s, stage.frozen_s)
+        + micro_batches * exposed_s(job.method.frozen_forwards * first_gather_s, stage.frozen_s)
         + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
         + reduced * exposed_s(reduce_s, stage.backward_s)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -259,7 +259,9 @@ def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
 
 
 def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArray) -> dict[str, tuple[Array, Array]]:
-    """Kernels of one micro-batch by module of the model; what is recomputed counts as backward.
+    """Kernels of one micro-batch by module of the model.
+
+    What is recomputed counts as backward, passes through frozen weights as forward.
 
         t = sum over the operators of a module of the share of the layers on the stage x law
 
@@ -280,6 +282,9 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     shares = [part[slowest, columns] for part in (stages.layers, stages.embedding, stages.head)]
     modes = [layouts.recompute, 0 * layouts.recompute, 0 * layouts.recompute]
     modules: dict[str, tuple[Array, Array]] = {}
+    for module, frozen_s in _frozen_modules(job, shapes, shares):
+        forward, backward = modules.get(module, (0.0 * frozen_s, 0.0 * frozen_s))
+        modules[module] = (forward + frozen_s, backward)
     for on_stage, operators, mode in zip(shares, _operators(shapes.inputs), modes, strict=True):
         for time in operator_times(operators, job.device):
             forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
@@ -287,3 +292,15 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
     return modules
+
+
+def _frozen_modules(job: Job, shapes: RankShapes, shares: Sequence[Array]) -> Iterator[tuple[str, Array]]:
+    """Module and time of each operator of the passes through frozen weights, shape (layout,) [s].
+
+    shares : of layers, embedding and head that the stage runs
+    """
+    passes = job.method.frozen_forwards
+    groups = _operators(job.frozen(shapes.inputs)) if passes else ()
+    for on_stage, operators in zip(shares, groups, strict=False):
+        for time in operator_times(operators, job.device):
+            yield time.operator.module, passes * on_stage * shapes.spread(time.forward_s)
