@@ -118,8 +118,8 @@ def serve(
     ------
     InputError : as `estimate`
     """
+    from xe_sizer.studies.fleet import serve_on as answer
     from xe_sizer.studies.hardware import all_hardware
-    from xe_sizer.studies.serve import serve as answer
 
     asked = _Asked.by("serve", profiles)
     given = asked.given(scenario, keys, serving=True)

@@ -18,7 +18,7 @@ from xe_sizer.cli.main import main
 from xe_sizer.training import methods
 
 FILE = '''
-from xe_sizer.graph.transformer import Learning
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.training.methods.method import Method, register
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.choose import TARGET_LOAD
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import cost_of, summarise
+from xe_sizer.serving.traffic import TARGET_LOAD
 from xe_sizer.serving.weights import rank_weight_bytes
 
 GIB = 2**30

@@ -9,12 +9,12 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.training import choose as price
-from xe_sizer.training.choose import SPARE_SHARE, TIE, choose, counts_that_keep, smallest_count
+from xe_sizer.training.choose import choose, counts_that_keep, smallest_count
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import fits, memory_ledger
+from xe_sizer.training.memory import SPARE_SHARE, fits, memory_ledger
 from xe_sizer.training.space import FIELDS, legal_layouts
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step import TIE, timeline
 
 GIB = 2**30
 

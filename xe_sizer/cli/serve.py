@@ -38,8 +38,8 @@ def serve_command(
 ) -> int:
     given = how.given(SERVING, scenario, flags)
 
+    from xe_sizer.studies.fleet import serve_on
     from xe_sizer.studies.hardware import all_hardware
-    from xe_sizer.studies.serve import serve
 
     hardware = all_hardware(given, among or (), any_gpu, how.registry)
-    return how.write(serve(given, how.registry, hardware, pareto), about=scenario)
+    return how.write(serve_on(given, how.registry, hardware, pareto), about=scenario)

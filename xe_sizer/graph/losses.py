@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from xe_sizer.frozen import frozen
 
-
-@frozen(eq=True)
-class Loss:
+class Loss(NamedTuple):
     """One cross-entropy kernel; bytes are per logit.
 
     forward_bytes, backward_bytes : read and written [bytes]

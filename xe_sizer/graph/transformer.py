@@ -15,24 +15,13 @@ import numpy as np
 from xe_sizer.graph.attention import attention_core, attention_half
 from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.inputs import Block, GraphInputs, Learning
+from xe_sizer.graph.inputs import Block, GraphInputs
 from xe_sizer.graph.mlp import experts_half, mlp_half
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.state_space import scan, state_space_half
 from xe_sizer.units import FLOAT32
-
-__all__ = [
-    "GraphInputs",
-    "Learning",
-    "embedding_operators",
-    "head_operators",
-    "layer_kinds",
-    "layer_operators",
-    "sampling_operators",
-    "sequence_operators",
-]
 
 # Rows are read and written; the scatter reads the gradient, and reads and writes the rows that it adds to.
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0

@@ -11,7 +11,6 @@ from xe_sizer.scenario.trials import MOST_ADVICE, Lever, Option, Trials, advice_
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.remedies import TO_FIT, TO_GAIN, TO_MEET_LIMITS, less_load, narrower_cache, narrower_weights
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.sizing import size
 from xe_sizer.units import rounded
 
 MOST_GAINS = 2
@@ -27,7 +26,11 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
     most : 1 for the first of them alone, which takes fewer trials
     """
     trials = Trials(
-        estimate, estimate.resolved.given, registry, lambda given: size(resolve(given, registry)), lambda one: one.ok
+        estimate,
+        estimate.resolved.given,
+        registry,
+        lambda given: estimate.size(resolve(given, registry)),
+        lambda one: one.ok,
     )
     gains = estimate.ok
     options = _gains(trials)[:MOST_GAINS] if gains else _mended(trials, most)

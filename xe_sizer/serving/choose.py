@@ -15,12 +15,11 @@ from xe_sizer.serving.space import worthwhile
 from xe_sizer.serving.static import StaticBatch, static_batch
 from xe_sizer.serving.steady import steady
 from xe_sizer.serving.step import StepTime
+from xe_sizer.serving.traffic import FULL, TARGET_LOAD
 
 ALIKE = 1.1  # what is closer than this is as good as equal: placements are not told apart more finely
 PERCENTILES = (50.0, 95.0, 99.0)
 Flags = NDArray[np.bool_]
-FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
-TARGET_LOAD = 0.85  # the same where a request rate comes without a limit on latency that says how full is too full
 
 
 @frozen

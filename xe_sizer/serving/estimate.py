@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
+from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.result.common import Limit
 from xe_sizer.scenario.limits import judge, shares
@@ -22,13 +25,12 @@ from xe_sizer.serving.memory import (
     static_peak,
     weights,
 )
-from xe_sizer.serving.queueing import HIGHEST_LOAD
 from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.units import GIB, HOUR_S, MEGA
 
 WING = "serving"
-MILLION = 1e6
 CACHE, RESERVED = cache.name, left_free.name
 
 
@@ -36,12 +38,12 @@ CACHE, RESERVED = cache.name, left_free.name
 class ServingEstimate:
     """A resolved service with the placement of a replica and the number of replicas chosen.
 
-    find_minimum : looks for the fewest GPUs on which a replica fits where none that was tried does, when somebody asks
+    size : sizes another resolved service in the same way; raises InputError where no placement is legal
     """
 
     resolved: ResolvedService
     choice: Choice
-    find_minimum: Callable[[], int | None]
+    size: Callable[[ResolvedService], ServingEstimate]
 
     @property
     def placement(self) -> ReplicaLayouts:
@@ -66,7 +68,17 @@ class ServingEstimate:
     @cached_property
     def minimum(self) -> int | None:
         """Fewest GPUs on which a replica fits, also where those that were asked for are too few."""
-        return self.choice.minimum if self.choice.minimum is not None else self.find_minimum()
+        if self.choice.minimum is not None or self.resolved.gpus is None:
+            return self.choice.minimum
+        after = self.resized(gpus=None)
+        return None if after is None else after.choice.minimum
+
+    def resized(self, **changes: Any) -> ServingEstimate | None:
+        """The same service with some fields of what is resolved changed; None where no placement is legal then."""
+        try:
+            return self.size(replace(self.resolved, **changes))
+        except InputError:  # the sizes that the user fixed leave no placement
+            return None
 
     @property
     def gpus(self) -> int:
@@ -168,7 +180,7 @@ class ServingEstimate:
 
     def _cost_per_million(self, share: float, tokens: float) -> float | None:
         requests = self.taken_per_s * HOUR_S
-        return None if self.cost is None or not requests else self.cost * share / (requests * tokens) * MILLION
+        return None if self.cost is None or not requests else self.cost * share / (requests * tokens) * MEGA
 
     @property
     def grows(self) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xe_sizer.result.common import MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
-from xe_sizer.serving.estimate import CACHE, RESERVED, ServingEstimate
-from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, Held, weights
+from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, Held, cache, left_free, weights
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
 from xe_sizer.units import GIB
 
@@ -37,13 +37,13 @@ def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
 def shortage(estimate: ServingEstimate) -> Reason:
     """Why it does not fit: needed, available and missing memory of a GPU, and what takes it."""
     sizes = estimate.memory_parts
-    weight, cache, reserved = sizes[weights.name], sizes[CACHE], sizes.get(RESERVED, 0.0)
-    rest = estimate.peak_bytes - weight - cache - reserved
-    free = f", {RESERVED} {reserved / GIB:,.1f}" if reserved else ""
+    weight, kept, reserved = sizes[weights.name], sizes[cache.name], sizes.get(left_free.name, 0.0)
+    rest = estimate.peak_bytes - weight - kept - reserved
+    free = f", {left_free.name} {reserved / GIB:,.1f}" if reserved else ""
     message = (
         f"needs {estimate.peak_bytes / GIB:,.1f} GiB per GPU, {estimate.usable_bytes / GIB:,.1f} GiB available, "
         f"{-estimate.headroom_gib:,.1f} GiB missing (weights {weight / GIB:,.1f}, "
-        f"KV cache of {_held(estimate)} {cache / GIB:,.1f}{free}, the rest {rest / GIB:,.1f} GiB)"
+        f"KV cache of {_held(estimate)} {kept / GIB:,.1f}{free}, the rest {rest / GIB:,.1f} GiB)"
     )
     return Reason(code="out-of-memory", message=message)
 

@@ -19,10 +19,9 @@ from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import ServingMemory, held_tokens, max_sequences
 from xe_sizer.serving.steady import Steady, steady
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.traffic import HIGHEST_LOAD, Traffic
 
 GRID = 20  # states of a replica that are evaluated between one request and as many as fit
-HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
 # Fields of a steady state other than the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
 

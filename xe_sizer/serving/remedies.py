@@ -10,12 +10,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Lever
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.sizing import size
 from xe_sizer.software.number_formats import E4M3, Format, narrow_formats
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded
 
@@ -55,7 +53,7 @@ def _share(now: float, then: float) -> Change:
 def placement(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The sizes that the user fixed left open."""
     resolved = sized.resolved
-    after = _opened(sized, resolved.gpus) if resolved.fixed else None
+    after = sized.resized(fixed={}) if resolved.fixed else None
     if after is not None and (values := _sizes(sized, after)):
         yield Change(f"another placement: {_words(values)}", values, 1)
 
@@ -78,7 +76,7 @@ def narrower_cache(sized: ServingEstimate, _: Registry | None = None) -> Iterato
 
 def more_gpus(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """As many as the load needs with number and placement open."""
-    after = _opened(sized, None)
+    after = sized.resized(gpus=None, fixed={})
     if after is not None and after.gpus > sized.gpus:
         values = {"gpus": after.gpus, **_sizes(sized, after)}
         yield Change(f"{after.gpus} GPUs instead of {sized.gpus}", values, 4)
@@ -105,7 +103,7 @@ def _keeps(sized: ServingEstimate, amount: float) -> bool:
 
     Where no limit says how long a request may wait, its replicas must not be full either.
     """
-    found = size(replace(sized.resolved, amount=amount))
+    found = sized.size(replace(sized.resolved, amount=amount))
     waits = sized.resolved.load == "request_rate" and sized.resolved.given.values.limits.max_ttft_s is None
     return found.ok and (not waits or found.utilisation <= UNHURRIED)
 
@@ -150,14 +148,6 @@ def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[
         wider = {name: rounded(limit * factor, down=False) for name, (limit, _) in broken.items()}
         words = " and ".join(f"{name} {value:g} instead of {broken[name][0]:g}" for name, value in wider.items())
         yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
-
-
-def _opened(sized: ServingEstimate, gpus: int | None) -> ServingEstimate | None:
-    """The service with its placement open, on so many GPUs; None where that is not possible."""
-    try:
-        return size(replace(sized.resolved, gpus=gpus, fixed={}))
-    except InputError:
-        return None
 
 
 def _sizes(sized: ServingEstimate, after: ServingEstimate) -> dict[str, object]:

@@ -25,7 +25,7 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import Given
-from xe_sizer.serving.job import serving_job
+from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import Engine, default_engine, load_engine

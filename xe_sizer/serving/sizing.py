@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.serving.choose import choose
 from xe_sizer.serving.estimate import ServingEstimate
@@ -21,17 +19,7 @@ def size(resolved: ResolvedService) -> ServingEstimate:
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         raise InputError(_no_placement(resolved))
-    return ServingEstimate(resolved, choose(resolved, placements), lambda: _minimum_with_gpus_open(resolved))
-
-
-def _minimum_with_gpus_open(resolved: ResolvedService) -> int | None:
-    """Fewest GPUs on which a replica fits, where those that were asked for are too few."""
-    if resolved.gpus is None:
-        return None
-    try:
-        return size(replace(resolved, gpus=None)).choice.minimum
-    except InputError:  # the sizes that the user fixed leave no placement
-        return None
+    return ServingEstimate(resolved, choose(resolved, placements), size)
 
 
 def _no_placement(resolved: ResolvedService) -> Problem:

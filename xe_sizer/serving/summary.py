@@ -27,14 +27,14 @@ from xe_sizer.result.serving import (
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
-from xe_sizer.serving.estimate import MILLION, ServingEstimate
+from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
-from xe_sizer.serving.queueing import HIGHEST_LOAD
 from xe_sizer.serving.step import STEP_PARTS, StepTime
+from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import Quantity, span
 from xe_sizer.serving.warnings import warnings_of
-from xe_sizer.units import HOUR_S, rounded
+from xe_sizer.units import HOUR_S, MEGA, rounded
 
 # Share of the thermal design power that an accelerator draws in serving, assumed: prompts come near all of it, decoding
 # waits for memory at about half to two thirds (arXiv:2308.12908, arXiv:2311.18677).
@@ -165,7 +165,7 @@ def _replicas(sized: ServingEstimate, nodes: int) -> Replicas:
 def cost_of(sized: ServingEstimate) -> ServeCost:
     """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
     energy = energy_kwh(sized.resolved.job.server.accelerator, float(sized.gpus), INFERENCE_POWER_SHARE)
-    millions = throughput_of(sized).total_tokens_per_s * HOUR_S / MILLION
+    millions = throughput_of(sized).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
         per_hour=sized.cost,
         per_million_input_tokens=sized.cost_per_million_input_tokens,

@@ -6,6 +6,10 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 
+HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
+FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
+TARGET_LOAD = 0.85  # the same where a request rate comes without a limit on latency that says how full is too full
+
 
 @frozen(eq=True)
 class Traffic:

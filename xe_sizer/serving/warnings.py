@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.provenance import whole_servers
 from xe_sizer.scenario.read import INFERENCE, Given
-from xe_sizer.serving.choose import FULL
 from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.serving.traffic import FULL
 
 SATURATED = 0.9
 USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import LeftOut
-from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
+from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.read import Given
 from xe_sizer.serving.estimate import ServingEstimate
@@ -22,6 +23,7 @@ from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import throughput_of
+from xe_sizer.studies.serve import concluded
 
 MOST_POINTS = 24  # of a Pareto front
 
@@ -36,6 +38,27 @@ class Fleet:
     @property
     def chosen(self) -> ServingEstimate:
         return self.answers[0]
+
+
+def serve_on(
+    given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]] = ({},), front: bool = False
+) -> ServeResult:
+    """Size one service, on the best of the kinds of hardware.
+
+    hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
+    front : with the ways to run a replica that nothing beats
+
+    Raises
+    ------
+    InputError : as `fleet`
+    """
+    found = fleet(given, registry, hardware)
+    result = concluded(found.chosen, registry)
+    if len(hardware) > 1:
+        compared = tuple(option(one) for one in found.answers)
+        warnings = (*result.warnings, *one_price(given))
+        result = replace(result, fleet=compared, left_out=found.left_out, warnings=warnings)
+    return replace(result, pareto=pareto(found.chosen.resolved)) if front else result
 
 
 def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:

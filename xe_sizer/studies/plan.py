@@ -29,7 +29,7 @@ from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.sizing import no_layout
+from xe_sizer.training.sizing import size
 from xe_sizer.training.space import layout_chunks
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
@@ -118,7 +118,7 @@ def _searched(
     if not found:
         raise InputError(list(dict.fromkeys(problems)))
     if all(one.complete and not one.considered for one in found):
-        raise InputError(no_layout(found[0].resolved, gpu_numbers(found[0].resolved)))
+        raise InputError(found[0].resolved.no_layout(gpu_numbers(found[0].resolved)))
     return found, tuple(left_out)
 
 
@@ -160,7 +160,7 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
         choice = Choice(job, row, memory_ledger(job, row), True, best.considered, best.feasible)
-        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None)
+        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None, size)
 
 
 def _result(

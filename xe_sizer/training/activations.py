@@ -13,8 +13,9 @@ from itertools import takewhile
 import numpy as np
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.inputs import GraphInputs
 from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, Scan, as_array
-from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_kinds, logits_per_rank
+from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_kinds, logits_per_rank
 from xe_sizer.training.job import RankShapes
 from xe_sizer.training.layout import RECOMPUTE, SCHEDULES, Layouts
 

@@ -12,7 +12,6 @@ from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import size
 from xe_sizer.units import GIB, HOUR_S
 
 MOST_FOR_HEADROOM = 2
@@ -33,7 +32,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         estimate,
         estimate.resolved.given,
         registry,
-        lambda given: size(resolve(given, registry)),
+        lambda given: estimate.size(resolve(given, registry)),
         lambda after: _mends(estimate, after),
         lambda change: beyond_the_speed_of_light(estimate, change, registry),
     )
@@ -149,7 +148,7 @@ def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
     if not sized.resolved.fixed:
         return None
     try:
-        return size(sized.resolved.without_layout())
+        return sized.size(sized.resolved.without_layout())
     except InputError:  # the search's own choices may not divide a count that the user's do
         return None
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, IntArray
+from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import Ledger, fits, memory_ledger
+from xe_sizer.training.memory import Ledger, fits, memory_ledger, spare_bytes
 from xe_sizer.training.padding import Sequences
-from xe_sizer.training.step import Timeline, timeline
+from xe_sizer.training.step import TIE, KeepsLimits, Timeline, timeline
 
 CHUNK = 1 << 14  # layouts evaluated together: arrays stay in the cache and memory stays bounded
-# Where the layout is open, the search leaves this share of the card free: a layout that fits by a hair is no plan.
-SPARE_SHARE = 0.05
-TIE = 0.02  # step times nearer than the model can tell apart; the layout with more headroom wins
 FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
-KeepsLimits = Callable[[IntArray, Array], NDArray[np.bool_]]  # of numbers of GPUs and times of a step [s]
 
 
 @frozen
@@ -60,11 +55,6 @@ class _Candidate:
 def _chunks(layouts: Layouts) -> Iterator[Layouts]:
     for start in range(0, len(layouts), CHUNK):
         yield layouts[start : start + CHUNK]
-
-
-def spare_bytes(job: Job, min_headroom_bytes: float) -> float:
-    """Headroom that the search asks of a layout: what the user asks, at least SPARE_SHARE of the card [bytes]."""
-    return max(min_headroom_bytes, SPARE_SHARE * job.server.accelerator.memory_bytes)
 
 
 def _best_index(values: Array, peaks: Array) -> int:

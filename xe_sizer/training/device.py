@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
+
 from xe_sizer.laws.device import Efficiency, device
 from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.operator_time import Device
-from xe_sizer.software.stack import Stack
+from xe_sizer.software.stack import Overlap, Stack
+from xe_sizer.training.job import Job
 from xe_sizer.units import FLOAT32
 
 
@@ -17,3 +22,28 @@ def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency
     """
     wide = stack.states.adapter_weight_bytes == FLOAT32 and not stack.states.autocast
     return device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide)
+
+
+def at_the_speed_of_light(job: Job) -> Job:
+    """The same job with every peak reached and every exchange hidden, as `--ideal` times it."""
+    ideal = Efficiency(ideal=True)
+    stack = without_losses(job.stack, ideal)
+    device = device_of(job.server.accelerator, stack, job.precision, ideal)
+    return replace(job, stack=stack, device=device)
+
+
+def without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
+    """Fixed fractions of the peaks leave no room for a host, and perhaps none for exchanges."""
+    if not efficiency.fixed:
+        return stack
+    host = msgspec.structs.replace(
+        stack.host,
+        forward_launch_us=0.0,
+        backward_launch_us=0.0,
+        step_overhead_ms=0.0,
+        micro_batch_overhead_ms=0.0,
+    )
+    if not efficiency.hides_exchanges:
+        return msgspec.structs.replace(stack, host=host)
+    hidden = dict.fromkeys(msgspec.structs.asdict(stack.overlap), 1.0)
+    return msgspec.structs.replace(stack, host=host, overlap=Overlap(**hidden))

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
-from xe_sizer.training.choose import TIE, KeepsLimits, spare_bytes
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import fits, memory_ledger
-from xe_sizer.training.step import timeline
+from xe_sizer.training.memory import fits, memory_ledger, spare_bytes
+from xe_sizer.training.step import TIE, KeepsLimits, timeline
 
 OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, RankShape, as_array
-from xe_sizer.graph.transformer import GraphInputs, Learning
 from xe_sizer.laws.collectives import Network
 from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.operator_time import Device

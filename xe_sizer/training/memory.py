@@ -35,6 +35,9 @@ from xe_sizer.units import FLOAT32
 NOT_RESERVED = (cuda_context.name, nccl_buffers.name)
 NOT_TENSORS = (*NOT_RESERVED, allocator_slack.name)
 
+# Where the layout is open, the search leaves this share of the card free: a layout that fits by a hair is no plan.
+SPARE_SHARE = 0.05
+
 
 @frozen
 class Ledger:
@@ -187,3 +190,8 @@ def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[n
     on_card = ledger.peak_bytes + min_headroom_bytes <= job.server.accelerator.memory_bytes
     host = job.server.host_memory_bytes
     return on_card if host is None else on_card & (ledger.host_bytes <= host)
+
+
+def spare_bytes(job: Job, min_headroom_bytes: float) -> float:
+    """Headroom that the search asks of a layout: what the user asks, at least SPARE_SHARE of the card [bytes]."""
+    return max(min_headroom_bytes, SPARE_SHARE * job.server.accelerator.memory_bytes)

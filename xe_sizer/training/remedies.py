@@ -16,7 +16,7 @@ from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
-from xe_sizer.training.sizing import LARGEST_SEARCH
+from xe_sizer.training.space import LARGEST_SEARCH
 from xe_sizer.units import GIB
 
 SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try

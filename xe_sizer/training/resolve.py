@@ -32,9 +32,9 @@ from xe_sizer.scenario.provenance import (
 )
 from xe_sizer.scenario.read import Given, serves
 from xe_sizer.software.optimizer import Optimizer, load_optimizer
-from xe_sizer.software.stack import Overlap, Stack, default_stack, load_stack
+from xe_sizer.software.stack import Stack, default_stack, load_stack
 from xe_sizer.training.conflicts import conflicts
-from xe_sizer.training.device import device_of
+from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, Method, MethodOptions
@@ -132,7 +132,7 @@ def _assembled(
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
     stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
-    stack_used = _without_losses(stack_used, efficiency)
+    stack_used = without_losses(stack_used, efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     job = Job(
         model=model,
@@ -191,31 +191,6 @@ def _record(given: Given, provenance: Provenance, work: Workload) -> None:
                 provenance.settle(f"{section}.{key}", None)
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
-
-
-def at_the_speed_of_light(job: Job) -> Job:
-    """The same job with every peak reached and every exchange hidden, as `--ideal` times it."""
-    ideal = Efficiency(ideal=True)
-    stack = _without_losses(job.stack, ideal)
-    device = device_of(job.server.accelerator, stack, job.precision, ideal)
-    return replace(job, stack=stack, device=device)
-
-
-def _without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
-    """Fixed fractions of the peaks leave no room for a host, and perhaps none for exchanges."""
-    if not efficiency.fixed:
-        return stack
-    host = msgspec.structs.replace(
-        stack.host,
-        forward_launch_us=0.0,
-        backward_launch_us=0.0,
-        step_overhead_ms=0.0,
-        micro_batch_overhead_ms=0.0,
-    )
-    if not efficiency.hides_exchanges:
-        return msgspec.structs.replace(stack, host=host)
-    hidden = dict.fromkeys(msgspec.structs.asdict(stack.overlap), 1.0)
-    return msgspec.structs.replace(stack, host=host, overlap=Overlap(**hidden))
 
 
 def _default_global_batch(given: Given, gpus: int | None) -> int:

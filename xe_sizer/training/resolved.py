@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import IntArray
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.scenario.read import Given
 from xe_sizer.training.job import Job
+from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules
 
 
@@ -59,3 +61,15 @@ class ResolvedTraining:
         """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
         node = self.job.server.accelerators
         return -(-gpus // node) * node if self.whole_nodes else gpus
+
+    def no_layout(self, counts: Sequence[int]) -> Problem:
+        """What to say where none of the numbers of GPUs has a legal layout."""
+        job = self.job
+        words = {name: WORDS[name][value] if name in WORDS else value for name, value in self.fixed.items()}
+        fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in words.items())
+        numbers = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
+        message = f"no legal layout on {numbers} GPUs for a global batch of {job.global_batch:,}"
+        message += f" with {fixed}" if fixed else ""
+        hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
+        asked = "nodes" if "nodes" in self.given.origin else "gpus"
+        return Problem(message, self.given.locate((asked,)), hint)

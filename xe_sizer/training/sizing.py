@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cache, partial
 
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError
 from xe_sizer.training.choose import choose, counts_that_keep, smallest_count
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
-from xe_sizer.training.layout import WORDS
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.space import gpu_counts, layout_chunks, legal_layouts
+from xe_sizer.training.space import LARGEST_SEARCH, gpu_counts, layout_chunks, legal_layouts
 
-LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 # Combinations that a search over ascending numbers of GPUs looks at first, and how much further it goes each time:
 # most jobs fit on few, and what is looked at in vain takes time.
 FIRST_TO_FIT, FIRST_TO_MEET, GROWTH = 64, 512, 4
@@ -47,9 +45,9 @@ def _sized(resolved: ResolvedTraining, gpus: int, find_minimum: Callable[[], int
     """The scenario on so many GPUs. Raises InputError where no layout is legal."""
     layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
-        raise InputError(no_layout(resolved, (gpus,)))
+        raise InputError(resolved.no_layout((gpus,)))
     choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
-    return TrainingEstimate(resolved, gpus, choice, find_minimum)
+    return TrainingEstimate(resolved, gpus, choice, find_minimum, size)
 
 
 def _smallest_that_meets(resolved: ResolvedTraining, counts: tuple[int, ...]) -> TrainingEstimate:
@@ -69,16 +67,3 @@ def _smallest_that_meets(resolved: ResolvedTraining, counts: tuple[int, ...]) ->
         if estimate.ok:
             return estimate
     return first
-
-
-def no_layout(resolved: ResolvedTraining, counts: Sequence[int]) -> Problem:
-    """What to say where none of the numbers of GPUs has a legal layout."""
-    job = resolved.job
-    words = {name: WORDS[name][value] if name in WORDS else value for name, value in resolved.fixed.items()}
-    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in words.items())
-    numbers = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-    message = f"no legal layout on {numbers} GPUs for a global batch of {job.global_batch:,}"
-    message += f" with {fixed}" if fixed else ""
-    hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
-    asked = "nodes" if "nodes" in resolved.given.origin else "gpus"
-    return Problem(message, resolved.given.locate((asked,)), hint)

@@ -17,6 +17,7 @@ from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
 
 LARGEST_LIST = 1 << 24
+LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 FIELDS = tuple(field.name for field in fields(Layouts))
 
 

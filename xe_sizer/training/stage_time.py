@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.inputs import GraphInputs
 from xe_sizer.graph.operators import Array, IntArray, Operator, as_array, recomputed_share
-from xe_sizer.graph.transformer import GraphInputs, embedding_operators, head_operators, layer_operators
+from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -29,6 +30,9 @@ from xe_sizer.training.state_bytes import StateBytes
 # move about twice as much (torch.optim foreach implementation).
 CLIP_BYTES = 12.0
 MULTI_TENSOR_FACTOR = 2.0
+
+TIE = 0.02  # step times nearer than the model can tell apart; the layout with more headroom wins
+KeepsLimits = Callable[[IntArray, Array], NDArray[np.bool_]]  # of numbers of GPUs and times of a step [s]
 
 
 @frozen

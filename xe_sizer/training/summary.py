@@ -22,12 +22,12 @@ from xe_sizer.result.common import (
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
+from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS, Layouts
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.resolve import at_the_speed_of_light
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.stage_time import COMPUTE_PARTS
 from xe_sizer.training.step import STEP_PARTS, timeline

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.transformer import Learning
 from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
-from xe_sizer.graph.transformer import Learning
 from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
 
 # Names that frameworks give to the same projections.

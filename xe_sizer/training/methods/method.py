@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.graph.transformer import Learning
 
 
 @frozen
