@@ -17,7 +17,8 @@ import numpy as np
 
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PredictedRecord, timed
+from xe_sizer.evidence.training import PredictedRecord
+from xe_sizer.evidence.validate import timed
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.training.job import Job

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from xe_sizer.errors import InputError
+from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import Figure, figures, serve_record
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 
 FOLDER = Path(__file__).parent / "left_out"

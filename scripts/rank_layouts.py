@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.validate import PredictedRecord, timed
+from xe_sizer.evidence.training import PredictedRecord
+from xe_sizer.evidence.validate import timed
 
 NEAR = 0.05
 LEAST_LAYOUTS = 3

@@ -7,8 +7,7 @@ Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-
-from xe_sizer.frozen import frozen
+from dataclasses import dataclass
 
 EXIT_OK = 0
 EXIT_DOES_NOT_FIT = 1
@@ -18,7 +17,7 @@ EXIT_INTERRUPTED = 130  # as shells do: 128 + SIGINT
 SHORTEST_PART = 3  # letters from which on a part of a name counts as an abbreviation
 
 
-@frozen(eq=True)
+@dataclass(frozen=True)
 class Location:
     """A place in a file (line and column count from 1), or the name of a flag or environment variable."""
 
@@ -39,7 +38,7 @@ def place_of(where: Where) -> Location | None:
     return where() if callable(where) else where
 
 
-@frozen(eq=True)
+@dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with the input."""
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from xe_sizer.errors import InputError
+from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import figures, peak, serve_record
 from xe_sizer.evidence.inference_of import engine_of, inference_of
 from xe_sizer.evidence.records import Measured, Record
-from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.evidence.validate import validate
 
 REGISTRY = RecordRegistry()

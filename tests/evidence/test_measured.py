@@ -10,7 +10,7 @@ from xe_sizer.evidence.measured import (
     measured_step_s,
 )
 from xe_sizer.evidence.records import Measured, Record
-from xe_sizer.evidence.validate import predicted_peak_bytes
+from xe_sizer.evidence.training import predicted_peak_bytes
 from xe_sizer.training.memory import Ledger
 from xe_sizer.units import GIB
 

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from xe_sizer.errors import InputError
+from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
-from xe_sizer.evidence.scenario_of import Asked, RecordRegistry, scenario_of
+from xe_sizer.evidence.scenario_of import Asked, scenario_of
 
 BASE = Record(
     id="r",

@@ -6,7 +6,7 @@ import pytest
 from serving_cases import asked
 
 from xe_sizer.errors import InputError
-from xe_sizer.serving.device import wide_modules
+from xe_sizer.serving.job import wide_modules
 from xe_sizer.software.number_formats import ALIASES, FORMATS, format_of, parse_scheme, scheme
 
 AMPERE = {"fp32": 19.5e12, "bf16": 312e12, "fp16": 312e12, "int8": 624e12, "int4": 1248e12}

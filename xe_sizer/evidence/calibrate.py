@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.evidence.flags import RecordRegistry
+from xe_sizer.evidence.prediction import reason_of
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.validate import PredictedRecord, predict_records, step_time
+from xe_sizer.evidence.training import PredictedRecord, predict_record, step_time
 from xe_sizer.frozen import frozen
-from xe_sizer.result.accuracy import Skipped
 from xe_sizer.software.stack import Stack, load_stack
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
@@ -133,18 +134,21 @@ def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
 
 def _measured(records: Iterable[Record], parent: str) -> tuple[list[_Measured], tuple[tuple[str, str], ...]]:
     rows, skipped = [], []
-    for found in predict_records(msgspec.structs.replace(record, stack=parent) for record in records):
-        if isinstance(found, Skipped):
-            skipped.append((found.id, found.reason))
+    registry = RecordRegistry()
+    for record in records:
+        if record.serves:
+            skipped.append((record.id, "a record of inference: calibrate fits training stacks"))
             continue
-        if not isinstance(found, PredictedRecord):
-            skipped.append((found.record.id, "a record of inference: calibrate fits training stacks"))
+        try:
+            found = predict_record(msgspec.structs.replace(record, stack=parent), registry)
+        except InputError as error:
+            skipped.append((record.id, reason_of(error)))
             continue
         times = list(step_time(found))
         if times:
-            rows.append(_Measured(found, float(times[0].measured), found.record.title))
+            rows.append(_Measured(found, float(times[0].measured), record.title))
         else:
-            skipped.append((found.record.id, "no time measured"))
+            skipped.append((record.id, "no time measured"))
     return rows, tuple(skipped)
 
 

@@ -7,18 +7,21 @@ from types import MappingProxyType
 from typing import Literal
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, inference_of
-from xe_sizer.evidence.measured import measured_peak_bytes
+from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
 from xe_sizer.evidence.names import conditions
+from xe_sizer.evidence.prediction import oom_prediction, prediction_of
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import RecordRegistry
 from xe_sizer.frozen import frozen
+from xe_sizer.result.accuracy import Prediction
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sizing import size
+from xe_sizer.serving.uncertainty import span
 from xe_sizer.units import MILLI
 
 
@@ -124,3 +127,26 @@ def peak(found: ServedRecord) -> Peak | None:
     live = float(sum(value[0] for value in parts.values()))
     beside = float(served.memory.beside_tensors[0])
     return Peak(conversion.value, live if metric == "allocated" else live + beside, conversion.assumed)
+
+
+def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
+    """Latencies, rates, the peak of a batch whose cache grows, and whether it fits."""
+    yield from rates(found)
+    seen = peak(found)
+    if seen is not None:
+        stated = found.record.measured.memory_metric or "unstated"
+        assumed = (*found.assumed, *([seen.note] if seen.note else []))
+        groups = (f"metric:{stated}",)
+        yield prediction_of(found.record, "peak_memory", seen.measured, seen.predicted, assumed, None, groups)
+    measured = measured_oom(found.record.measured)
+    if measured is not None:
+        yield oom_prediction(found.record, measured, found.served.fits, found.assumed)
+
+
+def rates(found: ServedRecord) -> Iterator[Prediction]:
+    """Its latencies and rates, each where the record measured it."""
+    for figure in figures(found):
+        factors = span(found.served.resolved, figure.quantity, found.guessed)
+        ends = (figure.predicted * factors.low, figure.predicted * factors.high)
+        assumed = (*found.assumed, *([figure.note] if figure.note else []))
+        yield prediction_of(found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from xe_sizer.evidence.flags import Flags, RecordRegistry
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import conditions, plain
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import Flags, RecordRegistry
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml

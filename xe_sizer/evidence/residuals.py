@@ -10,7 +10,8 @@ import numpy as np
 
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import PredictedRecord, answered, timed
+from xe_sizer.evidence.training import PredictedRecord
+from xe_sizer.evidence.validate import answered, timed
 from xe_sizer.frozen import frozen
 from xe_sizer.result.accuracy import Prediction
 from xe_sizer.software.stack import stack_names

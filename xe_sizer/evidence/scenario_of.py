@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from xe_sizer.errors import InputError, Problem, Where
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.evidence.flags import Flags, RecordRegistry
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.evidence.records import Record
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Accelerator, Server
+from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
 from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.methods import METHODS, MethodKind
 from xe_sizer.training.methods.lora import resolve_targets
@@ -38,29 +38,6 @@ NOT_STATED = ("lengths not stated", "length not stated", "global batch not state
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
 
-class RecordRegistry(Registry):
-    """The catalogue, and models and nodes that records describe. Raises InputError as the catalogue does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.built_models: dict[str, ModelShape] = {}
-        self.built_servers: dict[str, Server] = {}
-        self._refused: dict[str, InputError] = {}
-
-    def model(self, name: str, where: Where = None) -> ModelShape:
-        if name in self.built_models:
-            return self.built_models[name]
-        if name not in self._refused:  # the search for a name like an unknown one is slow
-            try:
-                return super().model(name, where)
-            except InputError as error:
-                self._refused[name] = error
-        raise self._refused[name]
-
-    def server(self, name: str, where: Where = None) -> Server:
-        return self.built_servers.get(name) or super().server(name, where)
-
-
 @frozen
 class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
@@ -74,31 +51,6 @@ class Asked:
     counts_micro_batches: bool
     tuned: bool
     guessed: bool
-
-
-class Flags:
-    """Scenario keys as they are settled, with what had to be assumed."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.assumed: list[str] = []
-
-    def put(self, key: str, value: Any, assumed: str | None = None) -> None:
-        if value is not None:
-            self.values[key] = value
-            if assumed:
-                self.assumed.append(assumed)
-
-    def word(self, key: str, table: Mapping[str, str], stated: Any) -> None:
-        """A word by its table; one that the table does not know is left to the stack."""
-        if stated is None:
-            return
-        word = str(stated).lower()
-        known = look_up(table, word)
-        if known is None:
-            self.assumed.append(f"{key} '{stated}' is unknown here: the stack's default")
-        else:
-            self.put(key, known, None if known == plain(word) else f"{key} '{stated}' priced as {known}")
 
 
 def scenario_of(record: Record, registry: RecordRegistry) -> Asked:

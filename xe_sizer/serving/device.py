@@ -13,26 +13,17 @@ from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
 from xe_sizer.laws.operator_time import Device
-from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.job import ServingJob, wide_modules
 from xe_sizer.software.engine import Engine, NarrowKernel
 from xe_sizer.software.number_formats import Scheme
 from xe_sizer.units import MICRO, SIXTEEN_BIT
 
-WIDE_MODULES = frozenset({"head", "router", "embedding"})
 # A kernel that reads 16-bit activations and writes 8-bit ones; its time is assumed.
 OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0
 # 21,296 products in fp8 with scales of blocks, timed by aiconfigurator (TensorRT-LLM 1.3, H100), fit at 1.01.
 BLOCKED_SHARPNESS = 1.01
 # Published runs of mixtures: 342 figures, median ratio 0.96 with 1.5 where the 1.1 of unpadded rows leaves 0.93.
 TILED_SHARPNESS = 1.5
-
-
-def wide_modules(scheme: Scheme) -> frozenset[str]:
-    """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts."""
-    if scheme.weights.element_bytes >= SIXTEEN_BIT:
-        return frozenset()
-    rest = {"qkv", "output_projection", "attention", "mlp", "state_space"} if scheme.weights.experts_only else set()
-    return WIDE_MODULES | rest
 
 
 def serving_job(

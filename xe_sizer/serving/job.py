@@ -12,6 +12,9 @@ from xe_sizer.laws.operator_time import Device
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.engine import Engine
 from xe_sizer.software.number_formats import Scheme
+from xe_sizer.units import SIXTEEN_BIT
+
+WIDE_MODULES = frozenset({"head", "router", "embedding"})
 
 
 @frozen
@@ -39,3 +42,11 @@ class ServingJob:
     def request_s(self) -> float:
         """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s]."""
         return 0.0 if self.efficiency.fixed else self.engine.request_s
+
+
+def wide_modules(scheme: Scheme) -> frozenset[str]:
+    """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts."""
+    if scheme.weights.element_bytes >= SIXTEEN_BIT:
+        return frozenset()
+    rest = {"qkv", "output_projection", "attention", "mlp", "state_space"} if scheme.weights.experts_only else set()
+    return WIDE_MODULES | rest

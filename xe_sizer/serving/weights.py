@@ -10,7 +10,7 @@ import numpy as np
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
-from xe_sizer.serving.device import wide_modules
+from xe_sizer.serving.job import wide_modules
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.software.number_formats import Scheme
 from xe_sizer.units import SIXTEEN_BIT

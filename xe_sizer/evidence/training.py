@@ -1,0 +1,188 @@
+"""Predictions for records of training: each is sized as a user's scenario would be, then compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.flags import RecordRegistry
+from xe_sizer.evidence.measured import Step, measured_oom, measured_peak_bytes, measured_step_s
+from xe_sizer.evidence.prediction import oom_prediction, prediction_of, reason_of
+from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.scenario_of import Asked, scenario_of
+from xe_sizer.frozen import frozen
+from xe_sizer.result.accuracy import Prediction
+from xe_sizer.scenario.options import OPTIONS
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.layout import WORDS
+from xe_sizer.training.memory import Ledger, at_level
+from xe_sizer.training.methods import METHODS
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.sizing import size
+from xe_sizer.training.uncertainty import uncertainty
+
+# What is given up, in this order, where a record's layout is none that its stack could run.
+GIVE_UP = (
+    "layout.schedule", "layout.vpp", "layout.sequence_parallel", "layout.offload", "layout.ep", "layout.zero",
+    "layout.dp", "train.micro_batch", "layout.cp", "layout.pp", "layout.tp",
+)  # fmt: skip
+NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
+KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
+REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
+
+
+@frozen
+class PredictedRecord:
+    """A record with its prediction, whether it fits, and what was assumed for it."""
+
+    record: Record
+    asked: Asked
+    sized: TrainingEstimate
+    fits: bool
+    assumed: tuple[str, ...]
+
+
+def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
+    """Size a record by the path of a scenario; a layout that cannot be is given up key by key.
+
+    Raises
+    ------
+    InputError : why it cannot be sized
+    """
+    asked = scenario_of(record, registry)
+    for _ in range(len(asked.flags)):
+        try:
+            resolved = resolve(read_scenario(None, asked.flags, {}), registry)
+            sized = size(resolved)
+        except InputError as error:
+            asked = _without_the_impossible(asked, error)
+            continue
+        fits = sized.fits
+        if asked.tuned and not fits:
+            fits = _fits_recomputed(resolved)
+        assumed = (*asked.assumed, *_defaults(resolved), *_chosen(sized))
+        return PredictedRecord(record, asked, sized, fits, assumed)
+    raise AssertionError("a scenario lost all its keys and still could not be priced")
+
+
+def _fits_recomputed(resolved: ResolvedTraining) -> bool:
+    """Whether a run whose recipe recomputes what it must fits with any recomputation.
+
+    Its time stays that of the usual setting: recipes recompute single modules, which takes little, where the search
+    has only whole layers.
+    """
+    left = replace(resolved, fixed={name: value for name, value in resolved.fixed.items() if name != "recompute"})
+    return size(left).fits
+
+
+def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
+    """The scenario without the key that the error points at, or without the next that may be given up.
+
+    Raises the error again where nothing is left to give up.
+    """
+    named = [KEY_OF_FLAG.get(problem.location.name) if problem.location else None for problem in error.problems]
+    keys = [key for key in named if key and key in asked.flags and key not in NEVER_GIVEN_UP]
+    key = next(iter(keys), None) or next((key for key in GIVE_UP if key in asked.flags), None)
+    if key is None:
+        raise error
+    left = {name: value for name, value in asked.flags.items() if name != key}
+    text = f"{key} {asked.flags[key]} is not possible here and left open: {reason_of(error)}"
+    return replace(asked, flags=left, assumed=(*asked.assumed, text))
+
+
+def _defaults(resolved: ResolvedTraining) -> Iterator[str]:
+    """Settings that nobody stated and that the stack settled."""
+    for key in REPORTED_DEFAULTS:
+        if resolved.origin.get(key) in ("stack", "default"):
+            value: Any = resolved.values[key]
+            text = ", ".join(value) if isinstance(value, tuple | list) else value
+            yield f"{key} {text}: default of the stack"
+
+
+def _chosen(sized: TrainingEstimate) -> Iterator[str]:
+    """Parts of the layout that the search chose."""
+    fixed, layouts = sized.resolved.fixed, sized.layouts
+    names = ["micro_batch", "recompute"] if sized.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
+    if sized.resolved.job.model.experts and sized.gpus > 1:
+        names.append("ep")
+    sizes = []
+    for name in names:
+        if name not in fixed:
+            value = int(getattr(layouts, name)[0])
+            sizes.append(f"{name} {WORDS[name][value] if name in WORDS else value}")
+    if sizes:
+        yield f"chosen by the search: {', '.join(sizes)}"
+    if sized.resolved.gpus is None:
+        yield f"{sized.gpus} GPUs, the fewest that fit: number not stated"
+
+
+def predictions(found: PredictedRecord) -> Iterator[Prediction]:
+    """Its time, its peak and whether it fits, each where the record measured it."""
+    yield from step_time(found)
+    yield from _peak_memory(found)
+    yield from _oom(found)
+
+
+def _makes_a_model(record: Record) -> bool:
+    """Whether the record names a job that starts from no trained model."""
+    return record.job in METHODS and not METHODS[record.job].fine_tunes
+
+
+def step_time(found: PredictedRecord) -> Iterator[Prediction]:
+    """The record's time beside the predicted one, where it measured one."""
+    record, sized = found.record, found.sized
+    job, layouts = sized.resolved.job, sized.layouts
+    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if _makes_a_model(record) else None)
+    lengths = job.sequences(layouts)
+    # Trainers count what they process; with lengths stated, rates are of real tokens.
+    per_sequence = lengths.mean_tokens if stated is None else lengths.real_tokens
+    tokens = job.method.sequences_per_sample * float(per_sequence[0])
+    step = Step(
+        samples=job.global_batch,
+        micro_batches=int(layouts.grad_accum[0]),
+        tokens=float(job.seq_len) if job.padding == "packed" else tokens,
+        gpus=sized.gpus,
+        lengths_stated=stated is not None,
+    )
+    measured = measured_step_s(record, step, found.asked.counts_micro_batches)
+    if measured is None:
+        return
+    span = uncertainty(job, sized.resolved.efficiency, found.asked.guessed).around(sized.step_s)
+    assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
+    yield prediction_of(record, "step_time", measured.value, sized.step_s, assumed, (span.low, span.high))
+
+
+def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
+    measured = measured_peak_bytes(found.record.measured)
+    if measured is None:
+        return
+    conversion, metric = measured
+    assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
+    # The verdict is cautious; what a run shows is what such runs typically use.
+    ledger = at_level(found.sized.ledger, found.sized.resolved.job, found.sized.layouts, "typical")
+    predicted = predicted_peak_bytes(ledger, metric)
+    stated = found.record.measured.memory_metric or "unstated"
+    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))
+
+
+def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
+    """Peak of the ledger's first layout in a metric [bytes].
+
+    allocated: live tensors; reserved: what the caching allocator holds, without context and NCCL; nvidia-smi: all.
+    """
+    if metric == "allocated":
+        return float(ledger.tensor_peak_bytes[0])
+    if metric == "reserved":
+        return float(ledger.reserved_peak_bytes[0])
+    return float(ledger.peak_bytes[0])
+
+
+def _oom(found: PredictedRecord) -> Iterator[Prediction]:
+    measured = measured_oom(found.record.measured)
+    if measured is None or found.sized.resolved.gpus is None:
+        return
+    yield oom_prediction(found.record, measured, found.fits, found.assumed)
