@@ -163,3 +163,13 @@ def test_two_files_of_a_name_are_told(cli: Cli, tmp_path: Path) -> None:
     assert ran.code == 0
     assert ran.err.startswith(f"note: stack 'nemo' is {tmp_path / 'nemo.yaml'}; ")
     assert ran.err.rstrip().endswith("stacks/nemo.yaml is not used")
+
+
+def test_all_files_of_a_users_folder_are_validated(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    (tmp_path / "mine.yaml").write_text("samples: many\n")
+    ran = cli("profiles", "validate", "all", "--profiles", tmp_path)
+    assert ran.code == 2
+    assert ran.out.endswith("profiles read, 2 with problems\n")
+    assert f"{tmp_path / 'broken.yaml'}:" in ran.err
+    assert f"{tmp_path / 'mine.yaml'}:1:10: 'samples' must be a whole number" in ran.err

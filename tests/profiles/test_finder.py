@@ -100,3 +100,15 @@ def test_of_several_files_of_a_name_the_first_is_used_and_the_others_are_told(tm
     unused = {(used.relative_to(tmp_path).as_posix(), other.name) for used, other in finder.unused("stack")}
     assert unused == {("first/my-stack.yaml", "my-stack.yaml"), ("second/generic.yaml", "generic.yaml")}
     assert BUILT_IN.unused("stack") == []
+
+
+def test_what_lies_beside_profiles_is_not_listed_but_named_it_says_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("model: llama-2-7b\ngpus: 8\n")
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    finder = Finder([tmp_path])
+    assert all(finder.names(kind) == BUILT_IN.names(kind) for kind in KINDS)
+    assert finder.unreadable() == [tmp_path / "broken.yaml"]
+    with pytest.raises(InputError, match=r"job.yaml:1:1: missing key 'samples'"):
+        load_dataset("job", None, finder)
+    with pytest.raises(InputError, match=r"broken.yaml:2:1: not valid YAML"):
+        load_dataset("broken", None, finder)

@@ -123,7 +123,8 @@ def validate_command(
 
 
 def _known_files(registry: Registry) -> list[tuple[str | None, Path]]:
-    return [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
+    known = [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
+    return [*known, *((None, file) for file in registry.unreadable())]
 
 
 @app.command("schema", cls=TextCommand, help="Print the JSON Schema of a kind of file, for editors and CI.")

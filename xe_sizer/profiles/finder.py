@@ -46,7 +46,7 @@ class Kind:
 
 CATALOGUE = "catalogue"
 _ALL = (
-    Kind("gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops"}), "gpu"),
+    Kind("gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops", "memory_gib"}), "gpu"),
     Kind("server", "server", "gpu_profiles/servers", CATALOGUE, frozenset({"scale_up", "scale_out"}), "server"),
     Kind("fabric", "fabric", "gpu_profiles/fabrics", CATALOGUE, frozenset({"link", "node", "network"})),
     Kind("model", "model", "model_profiles", CATALOGUE, frozenset({"layers", "hidden"}), "model", ("aliases",)),
@@ -117,7 +117,8 @@ class Finder:
             return
         for place, direct in self.places(kind):
             file = place / f"{plain}.yaml"
-            if file.is_file() and not (direct and self._is_another(kind, file)):
+            # Who names a file that does not say its kind is told what it lacks.
+            if file.is_file() and (not direct or self._told(file) in (None, kind)):
                 yield file
 
     def is_users_own(self, kind: str, name: str) -> bool:
@@ -138,6 +139,16 @@ class Finder:
         for name in self.names(kind) if self.user_folders else ():
             used, *others = self.files(kind, name)
             found += [(used, other) for other in others]
+        return found
+
+    def unreadable(self) -> list[Path]:
+        """Files directly in a user's folder that are no YAML as it is read here, so that nobody knows their kind."""
+        found = []
+        for file in (file for folder in self.user_folders for file in sorted(folder.glob("*.yaml"))):
+            try:
+                self.kind_of(file)
+            except InputError:
+                found.append(file)
         return found
 
     def once(self, kind: str, path: Path, make: Callable[[Path], T]) -> T:
@@ -192,15 +203,15 @@ class Finder:
     def _listed(self, kind: str, place: Path, direct: bool) -> Iterator[Path]:
         for file in place.glob("*.yaml"):
             named = _plain(file.stem) == file.stem and file.stem not in KINDS[kind].beside
-            if named and not (direct and self._is_another(kind, file)):
+            if named and (not direct or self._told(file) == kind):
                 yield file
 
-    def _is_another(self, kind: str, file: Path) -> bool:
-        """Whether a file is of another kind; one that cannot be read may be of any, and says why when it is used."""
+    def _told(self, file: Path) -> str | None:
+        """The kind that a file says it is of; a file that cannot be read says none."""
         try:
-            return self.kind_of(file) not in (None, kind)
+            return self.kind_of(file)
         except InputError:
-            return False
+            return None
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from xe_sizer.errors import InputError, Where
@@ -13,8 +13,8 @@ from xe_sizer.profiles.fabric import FabricProfile, fabric_with, load_fabric_pro
 from xe_sizer.profiles.finder import Finder, default_name
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
 from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
-from xe_sizer.profiles.server import bare_server, load_server_profile, server
-from xe_sizer.profiles.source import load_yaml, read_text
+from xe_sizer.profiles.server import ServerProfile, bare_server, load_server_profile, server
+from xe_sizer.profiles.source import Document, load_yaml, read_text
 
 
 class Registry(Finder):
@@ -101,9 +101,19 @@ class Registry(Finder):
         return self.once("server", self.path("server", name, where), self._server)
 
     def _server(self, path: Path) -> Server:
-        profile, document = load_server_profile(path)
+        profile, document = self._server_profile(path)
         gpu = self.accelerator(profile.gpu, lambda: document.locate(("gpu",)))
         return server(profile, gpu, self.fabric, document.locate)
+
+    def servers_built(self, accelerators: int, scale_up: str) -> Iterator[Server]:
+        """Every server with so many accelerators on such a fabric; of the others the profile alone is read."""
+        for name in self.names("server"):
+            profile, _ = self._server_profile(self.path("server", name))
+            if (profile.gpus, profile.scale_up.kind) == (accelerators, scale_up):
+                yield self.server(name)
+
+    def _server_profile(self, path: Path) -> tuple[ServerProfile, Document]:
+        return self.once("server profile", path, load_server_profile)
 
     def bare_server(self, gpu: Accelerator, accelerators: int | None = None) -> Server:
         """A node around a bare accelerator, for scenarios that name a GPU and no server."""

@@ -188,12 +188,8 @@ def _in_such_servers(base: TrainingEstimate, registry: Registry) -> list[Acceler
     """The vendor's accelerators that servers of the same build carry and that know the job's precision."""
     job = base.resolved.job
     own = job.server.accelerator
-    servers = (registry.server(name) for name in registry.names("server"))
-    found = {
-        server.accelerator.name: server.accelerator
-        for server in servers
-        if (server.accelerators, server.scale_up) == (job.server.accelerators, job.server.scale_up)
-    }
+    servers = registry.servers_built(job.server.accelerators, job.server.scale_up)
+    found = {server.accelerator.name: server.accelerator for server in servers}
     return [gpu for gpu in found.values() if gpu.vendor == own.vendor and job.precision in supported_precisions(gpu)]
 
 
