@@ -55,6 +55,15 @@ def serving_time() -> Mapping[str, Array]:
     return serving_step.step_time(serving_job(MIXTURE, server="dell-xe9680-h100"), REPLICAS, work).parts
 
 
+def serving_bytes() -> Mapping[str, Array]:
+    return serving_memory.serving_memory(serving_job(MIXTURE, server="dell-xe9680-h100"), REPLICAS).fixed
+
+
+def batch_bytes() -> Mapping[str, Array]:
+    job = serving_job(MIXTURE, server="dell-xe9680-h100", serve__engine="hf-transformers")
+    return serving_memory.static_peak(job, REPLICAS, 4, 512, 64)
+
+
 @dataclass(frozen=True)
 class Registry:
     """The tuple of parts that a function of a module adds up; `follows` is computed from what the others come to."""
@@ -76,6 +85,8 @@ REGISTRIES = [
     Registry(training_memory, "TENSOR_PARTS", training_bytes, "allocator slack"),
     Registry(training_memory, "OVERHEAD_PARTS", training_bytes),
     Registry(serving_step, "DEVICE_PARTS", serving_time, "host"),
+    Registry(serving_memory, "FIXED_PARTS", serving_bytes),
+    Registry(serving_memory, "STEP_TENSORS", batch_bytes),
 ]
 IDS = [f"{registry.module.__name__.removeprefix('xe_sizer.')}.{registry.name}" for registry in REGISTRIES]
 LISTS = [
@@ -166,11 +177,11 @@ def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> 
     """A GiB that another part takes more is a GiB less of the pool, and changes no further part."""
     job, one = asked(serve__concurrency=8).job, ReplicaLayouts.of()
     before = serving_memory.serving_memory(job, one)
-    for index, part in enumerate(serving_memory.BESIDE):
+    for index, part in enumerate(serving_memory.FIXED_PARTS):
         larger = replace(part, function=lambda held, part=part: part.function(held) + 1024.0**3)
-        beside = (*serving_memory.BESIDE[:index], larger, *serving_memory.BESIDE[index + 1 :])
+        fixed = (*serving_memory.FIXED_PARTS[:index], larger, *serving_memory.FIXED_PARTS[index + 1 :])
         with monkeypatch.context() as patch:
-            patch.setattr(serving_memory, "BESIDE", beside)
+            patch.setattr(serving_memory, "FIXED_PARTS", fixed)
             after = serving_memory.serving_memory(job, one)
         assert after.pool_bytes[0] == pytest.approx(before.pool_bytes[0] - 1024.0**3, abs=1)
         assert [name for name in before.fixed if after.fixed[name][0] != before.fixed[name][0]] == [part.name]

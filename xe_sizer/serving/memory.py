@@ -163,6 +163,7 @@ def left_free(card: Card) -> Array:
 
 STEP_TENSORS = (activations, logits)
 BESIDE = (cuda_context, communicators, workspaces)
+FIXED_PARTS = (weights, *STEP_TENSORS, *BESIDE)
 # The parts of an engine's memory: one that keeps a pool as it starts, and where not one request fits; one whose cache
 # grows with a batch.
 Held = Part[Holding] | Part[Cached] | Part[Card]
@@ -201,7 +202,7 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     elif prompt_tokens is not None and not batching.chunked_prefill:
         tokens = max(tokens, prompt_tokens)
     held = Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
-    fixed, graphs = computed((weights, *STEP_TENSORS, *BESIDE), held), cuda_graphs(held)
+    fixed, graphs = computed(FIXED_PARTS, held), cuda_graphs(held)
     card = Card(job, tuple(fixed.values()), graphs)
     return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
 
