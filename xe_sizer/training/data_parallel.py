@@ -137,21 +137,8 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
 
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
-    sizes, base = StateBytes.of(job), float(job.method.learning.base)
     layers = layers_per_stage(job.model, layouts)
-    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
-    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
-    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
-    root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
-    learning = layer * base + held.adapters.max(axis=0) / layers
-    reduce = sizes.reduce
-    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
-    shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
-    offloaded = layouts.offload == OFFLOAD.index("params")
-    fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
-    gather_s = np.maximum(layers * layer_gather_s, fetch_s)
-    first_gather_s = np.maximum(layers * layer_gather_s + root_gather_s, fetch_s)
-    reduce_s = np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s)
+    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers)
 
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
         share = job.stack.overlap.sharding
@@ -167,4 +154,26 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
         + micro_batches * exposed_s(job.method.frozen_forwards * first_gather_s, stage.frozen_s)
         + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
         + reduced * exposed_s(reduce_s, stage.backward_s)
+    )
+
+
+def _sharded_exchanges_s(
+    job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array
+) -> tuple[Array, Array, Array]:
+    """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
+    sizes, base = StateBytes.of(job), float(job.method.learning.base)
+    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
+    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
+    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
+    root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
+    learning = layer * base + held.adapters.max(axis=0) / layers
+    reduce = sizes.reduce
+    layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
+    shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
+    offloaded = layouts.offload == OFFLOAD.index("params")
+    fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+    return (
+        np.maximum(layers * layer_gather_s + root_gather_s, fetch_s),
+        np.maximum(layers * layer_gather_s, fetch_s),
+        np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s),
     )
