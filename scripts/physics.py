@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from constants import constants
+
 from xe_sizer.laws.parts import Part
 
 PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
@@ -51,6 +53,8 @@ GROUPS = (
             "laws.collectives",
             "laws.host",
             "laws.operator_time",
+            "laws.network",
+            "laws.hardware",
             "laws.energy",
         ),
     ),
@@ -63,6 +67,7 @@ GROUPS = (
             "graph.building_blocks",
             "graph.adapters",
             "graph.exchanges",
+            "graph.losses",
             "graph.attention",
             "graph.state_space",
             "graph.mlp",
@@ -280,6 +285,7 @@ def page() -> str:
             lines += ["", *_table_of_parts(path)]
         for each in stated:
             lines += ["", *_section(each)]
+        lines += _table_of_constants(group)
     return "\n".join(lines) + "\n"
 
 
@@ -295,6 +301,18 @@ def _table_of_parts(path: str) -> Iterator[str]:
     yield "|---|---|---|"
     for part in parts(path):
         yield f"| {part.name} | {part.formula} | {part.source} |"
+
+
+def _table_of_constants(group: Group) -> Iterator[str]:
+    """Constants of the modules of a chapter, with what their comments say."""
+    modules = [importlib.import_module(f"xe_sizer.{name}") for name in group.modules]
+    rows = [(module, constant) for module in modules for constant in constants(module)]
+    if rows:
+        yield from ("", f"### Constants of {group.title.lower()}", "", "| constant | value | meaning and source |")
+        yield "|---|---|---|"
+    for module, constant in rows:
+        name = f"`{constant.name}` of `{module.__name__.removeprefix('xe_sizer.')}`"
+        yield f"| {name} | `{constant.value}` | {constant.comment} |"
 
 
 def _section(stated: Equation) -> Iterator[str]:

@@ -58,6 +58,12 @@ def test_every_equation_stands_on_the_page() -> None:
     }
 
 
+@pytest.mark.parametrize("name", modules())
+def test_a_constant_says_where_it_comes_from(name: str) -> None:
+    silent = [each.name for each in physics.constants(importlib.import_module(name)) if not each.comment]
+    assert silent == []
+
+
 def test_the_page_is_what_the_docstrings_say() -> None:
     assert (ROOT / "docs" / "physics.md").read_text(encoding="utf-8") == physics.page(), WRITE
 

@@ -26,6 +26,7 @@ class Loss(NamedTuple):
     gathers: bool = False
 
 
+# Megatron-LM's, which `Kernels` takes unless told otherwise.
 VOCABULARY_PARALLEL = Loss("vocab-parallel", 14.0, 10.0, 6.0, 5.0, kept_bytes=4.0, live_bytes=6.0)
 _ROWS = (
     # Cast to float32, log-softmax, their gradients and the cast back: log-probabilities are kept in float32; with them

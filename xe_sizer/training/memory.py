@@ -36,6 +36,7 @@ NOT_RESERVED = (cuda_context.name, nccl_buffers.name)
 NOT_TENSORS = (*NOT_RESERVED, allocator_slack.name)
 
 # Where the layout is open, the search leaves this share of the card free: a layout that fits by a hair is no plan.
+# Chosen, not fitted.
 SPARE_SHARE = 0.05
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray
 
-LARGEST_KEY = 2**62
+LARGEST_KEY = 2**62  # inside a signed integer of 64 bits
 
 
 @frozen
