@@ -35,7 +35,7 @@ def test_defaults_say_that_they_are() -> None:
     ("flags", "words"),
     [
         ({"layout__tp": 3}, "tp 3 does not divide the 32 heads"),
-        ({"layout__pp": 33}, "pp 33 is above the 32 layers"),
+        ({"layout__pp": 33}, "pp 33 is more than the 32 layers"),
         ({"layout__ep": 2}, "no experts"),
         ({"model": "mixtral-8x7b", "layout__ep": 3}, "ep 3 does not divide the 8 experts"),
         ({"gpus": 2, "layout__tp": 2, "layout__dp": 2}, "not a multiple of"),

@@ -9,7 +9,7 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.device import Efficiency, supported_precisions
+from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
 from xe_sizer.profiles.registry import Registry
@@ -25,6 +25,7 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import Given
+from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import Traffic
@@ -55,7 +56,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedService:
     found = None
     if server and engine:
         found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
-    problems += (*_conflicts(given, model, server, gpus), *_impossible(given, model, engine, found))
+    problems += conflicts(given, model, server, engine, found, gpus)
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
     return _assembled(given, provenance, model, server, engine, found, gpus)
@@ -175,45 +176,6 @@ def _traffic(provenance: Provenance) -> Traffic:
         acceptance_rate=provenance.settle("serve.acceptance_rate", 0.0) if drafts else 0.0,
         draft_cost=provenance.settle("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
     )
-
-
-def _conflicts(given: Given, model: ModelShape | None, server: Server | None, gpus: int | None) -> Iterator[Problem]:
-    layout, values = given.values.layout, given.values
-    if server and values.precision is not None and values.precision not in supported_precisions(server.accelerator):
-        known = ", ".join(supported_precisions(server.accelerator))
-        message = f"{server.accelerator.name} has no {values.precision}"
-        yield Problem(message, given.locate(("precision",)), f"it has {known}; --weights keeps narrow weights anywhere")
-    if model and layout.tp and model.heads % layout.tp:
-        message = f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}"
-        yield Problem(message, given.locate(("layout", "tp")), None)
-    if model and layout.pp and layout.pp > model.layers:
-        message = f"pp {layout.pp} is above the {model.layers} layers of {model.name}"
-        yield Problem(message, given.locate(("layout", "pp")), None)
-    if model and layout.ep and layout.ep > 1 and not model.experts:
-        message = f"{model.name} has no experts to spread over ep {layout.ep}"
-        yield Problem(message, given.locate(("layout", "ep")), "leave ep out, or choose a mixture-of-experts model")
-    if model and layout.ep and model.experts and model.experts.count % layout.ep:
-        message = f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}"
-        yield Problem(message, given.locate(("layout", "ep")), None)
-    replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
-    if gpus and gpus < replica:
-        yield Problem(f"{gpus} GPUs are fewer than tp x pp x dp ({replica})", given.locate(("gpus",)), None)
-
-
-def _impossible(
-    given: Given, model: ModelShape | None, engine: Engine | None, found: Scheme | None
-) -> Iterator[Problem]:
-    """Loads that the engine does not take, and formats that the model's checkpoints cannot have."""
-    serve = given.values.serve
-    if engine and engine.batching.batching == "static":
-        for load in ("request_rate", "concurrency"):
-            if getattr(serve, load) is not None:
-                message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
-                hint = "give a batch, or an engine that batches continuously, such as vllm"
-                yield Problem(message, given.locate(("serve", load)), hint)
-    if model and found and found.weights.experts_only and not model.experts:
-        message = f"{found.weights.name} narrows experts alone, and {model.name} has none"
-        yield Problem(message, given.locate(("serve", "weights")), "nvfp4, int4 or awq narrow every linear layer")
 
 
 def _record(given: Given, provenance: Provenance) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from xe_sizer.errors import Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.hardware import Server
 from xe_sizer.profiles.finder import Finder
+from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.scenario.read import Given
-from xe_sizer.scenario.schema import LayoutSection
 from xe_sizer.software.stack import Stack, stacks_with
 
 PARALLEL_WAYS = {
@@ -35,27 +35,19 @@ def conflicts(
 
     None stands for what is not known: the checks that need it are left out.
     """
-
-    def problem(key: str, message: str, hint: str | None = None) -> Problem:
-        return Problem(message, given.locate(tuple(key.split("."))), hint)
-
+    problem = partial(problem_at, given)
     if server is not None:
-        yield from _precision(server, precision, problem)
+        yield from unknown_precision(given, server, precision)
         yield from _nodes(given, server, problem)
     if model is not None:
-        yield from _divisibility(given, model, problem)
+        yield from indivisible(given, model)
+        yield from _whole_stages(given, model, problem)
     if stack is not None:
         yield from _support(given, stack, finder, problem)
     yield from _pipeline(given, problem)
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
     yield from _batch(given, gpus, problem)
-
-
-def _precision(server: Server, precision: str | None, problem: Any) -> Iterator[Problem]:
-    known = supported_precisions(server.accelerator)
-    if precision is not None and precision not in known:
-        yield problem("precision", f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}")
 
 
 def _counts(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
@@ -120,23 +112,9 @@ def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
         yield problem("layout.cp", message, f"each GPU gets two chunks: give a multiple of {2 * layout.cp} tokens")
 
 
-def _divisibility(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
-    layout = given.values.layout
-    if layout.tp and model.heads % layout.tp:
-        yield problem("layout.tp", f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
-    yield from _whole_stages(layout, model, problem)
-    if layout.ep and layout.ep > 1:
-        if model.experts is None:
-            yield problem("layout.ep", f"{model.name} has no experts to spread over ep {layout.ep} GPUs")
-        elif model.experts.count % layout.ep:
-            yield problem(
-                "layout.ep",
-                f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}",
-            )
-
-
-def _whole_stages(layout: LayoutSection, model: ModelShape, problem: Any) -> Iterator[Problem]:
+def _whole_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
     """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
+    layout = given.values.layout
     hint = (
         None if layout.uneven_stages else "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer"
     )
@@ -146,9 +124,8 @@ def _whole_stages(layout: LayoutSection, model: ModelShape, problem: Any) -> Ite
     ):
         if key == "layout.vpp" and not (layout.vpp and layout.pp):
             continue
-        if stages > model.layers:
-            yield problem(key, f"{words} is more than the {model.layers} layers of {model.name}")
-        elif model.layers % stages and not layout.uneven_stages:
+        yield from too_many_stages(given, model, key, stages, words)
+        if stages <= model.layers and model.layers % stages and not layout.uneven_stages:
             yield problem(key, f"{words} does not divide the {model.layers} layers of {model.name}", hint)
 
 

@@ -1,0 +1,53 @@
+"""What a scenario asks that its model, its hardware or its engine cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xe_sizer.errors import Problem
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.laws.hardware import Server
+from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.scenario.read import Given
+from xe_sizer.software.engine import Engine
+from xe_sizer.software.number_formats import Scheme
+
+
+def conflicts(
+    given: Given,
+    model: ModelShape | None,
+    server: Server | None,
+    engine: Engine | None,
+    scheme: Scheme | None,
+    gpus: int | None,
+) -> Iterator[Problem]:
+    """Every conflict, each with the place of the key and, where there is one, what to write instead.
+
+    None stands for what is not known: the checks that need it are left out.
+    """
+    layout = given.values.layout
+    if server is not None:
+        instead = "; --weights keeps narrow weights anywhere"
+        yield from unknown_precision(given, server, given.values.precision, instead)
+    if model is not None:
+        yield from indivisible(given, model)
+        yield from too_many_stages(given, model, "layout.pp", layout.pp or 1, f"pp {layout.pp}")
+    replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
+    if gpus and gpus < replica:
+        yield problem_at(given, "gpus", f"{gpus} GPUs are fewer than tp x pp x dp ({replica})")
+    if engine is not None:
+        yield from _loads(given, engine)
+    if model and scheme and scheme.weights.experts_only and not model.experts:
+        message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
+        yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq narrow every linear layer")
+
+
+def _loads(given: Given, engine: Engine) -> Iterator[Problem]:
+    """Loads that the engine does not take."""
+    if engine.batching.batching != "static":
+        return
+    for load in ("request_rate", "concurrency"):
+        if getattr(given.values.serve, load) is not None:
+            message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
+            hint = "give a batch, or an engine that batches continuously, such as vllm"
+            yield problem_at(given, f"serve.{load}", message, hint)
