@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles import source
-from xe_sizer.profiles.source import Document, load_yaml, parse_scalar, read_text
+from xe_sizer.profiles import source, text_file
+from xe_sizer.profiles.source import Document, load_yaml, parse_scalar
+from xe_sizer.profiles.text_file import read_text
 
 
 def write(folder: Path, content: str | bytes) -> Path:
@@ -161,7 +162,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_large_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MAX_FILE_BYTES", 5)
+    monkeypatch.setattr(text_file, "MAX_FILE_BYTES", 5)
     assert load_yaml(write(tmp_path, "a: 1\n")).value == {"a": 1}
     assert problems_of(write(tmp_path, "a: 12\n"))[0].message.startswith("the file is larger than")
 

@@ -18,7 +18,8 @@ from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.profiles.finder import KINDS
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import load_yaml, read_text
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.text_file import read_text
 from xe_sizer.report.format import plural
 from xe_sizer.report.formats import json
 from xe_sizer.report.options import Options

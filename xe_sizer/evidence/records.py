@@ -16,7 +16,8 @@ import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.convert import Locate, convert, file_order
-from xe_sizer.profiles.source import load_yaml, read_text
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.text_file import read_text
 
 SHIPPED = Path(__file__).parent / "data"
 """The records that come with xe-sizer."""

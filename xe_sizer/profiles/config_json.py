@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.convert import show
-from xe_sizer.profiles.source import read_text
+from xe_sizer.profiles.text_file import read_text
 
 MAX_COUNT = 10**9
 MAX_LAYERS = 10**5

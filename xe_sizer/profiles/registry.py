@@ -14,7 +14,8 @@ from xe_sizer.profiles.finder import Finder, default_name
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
 from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
 from xe_sizer.profiles.server import ServerProfile, bare_server, load_server_profile, server
-from xe_sizer.profiles.source import Document, load_yaml, read_text
+from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.text_file import read_text
 
 
 class Registry(Finder):

@@ -19,10 +19,10 @@ import yaml
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import KeyPath, Locate, convert, shorten, show
+from xe_sizer.profiles.text_file import read_text
 
 __all__ = [
     "MAX_DEPTH",
-    "MAX_FILE_BYTES",
     "PATH_HINT",
     "Document",
     "KeyPath",
@@ -31,10 +31,8 @@ __all__ = [
     "load_yaml",
     "name_problems",
     "parse_scalar",
-    "read_text",
 ]
 
-MAX_FILE_BYTES = 10_000_000
 MAX_DEPTH = 50
 PATH_HINT = "a path in a file starts at that file's folder, else at the working folder"
 _MAX_NUMBER = 1e30
@@ -51,8 +49,6 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 _BASE_60 = re.compile(r"[-+]?[0-9]+(:[0-9]{1,2})+(\.[0-9]*)?")
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 _QUOTE_IT = "quote it if it is text"
 _ALIGN = "align the keys of a group, and the items of a list, in one column"
@@ -247,56 +243,6 @@ def _number(text: str) -> int | float:
 
 def _bad_scalar(message: str, hint: str) -> InputError:
     return InputError(Problem(message, None, hint))
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file of at most MAX_FILE_BYTES.
-
-    Raises
-    ------
-    InputError    missing, a folder, not readable, too large, binary, another encoding
-    """
-    where = Location(str(path))
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(Problem("no such file", where)) from None
-    except IsADirectoryError:
-        raise InputError(Problem("this is a folder, not a file", where)) from None
-    except PermissionError:
-        raise InputError(Problem("no permission to read this file", where)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(Problem(f"cannot read this file: {reason}", where)) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(Problem(f"the file is larger than {MAX_FILE_BYTES // 1_000_000} MB", where))
-    return _decode(data, where.name)
-
-
-def _decode(data: bytes, name: str) -> str:
-    if data.startswith(_UTF_16_OR_32):
-        where = Location(name, 1, 1)
-        raise InputError(Problem("the file is UTF-16 or UTF-32 text", where, "save it as UTF-8"))
-    if b"\x00" in data:
-        where = _place(name, data[: data.index(b"\x00")])
-        raise InputError(Problem("this is a binary file, not text", where))
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        place = _place(name, error.object[: error.start])
-        raise InputError(Problem("this byte is not valid UTF-8", place, "save the file as UTF-8")) from None
-    bad = _UNPRINTABLE.search(text)
-    if bad:
-        place = _place(name, text[: bad.start()].encode())
-        raise InputError(Problem(f"control character {bad[0]!r} in the text", place))
-    return text
-
-
-def _place(name: str, before: bytes) -> Location:
-    """The position that follows these bytes."""
-    last_line = before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")
-    return Location(name, before.count(b"\n") + 1, len(last_line) + 1)
 
 
 def _events(text: str) -> Iterator[yaml.Event]:

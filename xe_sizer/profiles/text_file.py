@@ -1,0 +1,62 @@
+"""Text files that users name: read with a cap, as UTF-8, with the place of what is not text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from xe_sizer.errors import InputError, Location, Problem
+
+MAX_FILE_BYTES = 10_000_000
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file of at most MAX_FILE_BYTES.
+
+    Raises
+    ------
+    InputError    missing, a folder, not readable, too large, binary, another encoding
+    """
+    where = Location(str(path))
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(Problem("no such file", where)) from None
+    except IsADirectoryError:
+        raise InputError(Problem("this is a folder, not a file", where)) from None
+    except PermissionError:
+        raise InputError(Problem("no permission to read this file", where)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(Problem(f"cannot read this file: {reason}", where)) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise InputError(Problem(f"the file is larger than {MAX_FILE_BYTES // 1_000_000} MB", where))
+    return _decode(data, where.name)
+
+
+def _decode(data: bytes, name: str) -> str:
+    if data.startswith(_UTF_16_OR_32):
+        where = Location(name, 1, 1)
+        raise InputError(Problem("the file is UTF-16 or UTF-32 text", where, "save it as UTF-8"))
+    if b"\x00" in data:
+        where = _place(name, data[: data.index(b"\x00")])
+        raise InputError(Problem("this is a binary file, not text", where))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = _place(name, error.object[: error.start])
+        raise InputError(Problem("this byte is not valid UTF-8", place, "save the file as UTF-8")) from None
+    bad = _UNPRINTABLE.search(text)
+    if bad:
+        place = _place(name, text[: bad.start()].encode())
+        raise InputError(Problem(f"control character {bad[0]!r} in the text", place))
+    return text
+
+
+def _place(name: str, before: bytes) -> Location:
+    """The position that follows these bytes."""
+    last_line = before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")
+    return Location(name, before.count(b"\n") + 1, len(last_line) + 1)
