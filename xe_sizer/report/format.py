@@ -109,6 +109,11 @@ def amount(value: float) -> str:
     return f"{value:,.2f}" if abs(value) < 100 else whole(value)
 
 
+def money(value: float | None, currency: str | None) -> str:
+    """An amount with its currency: 1,234 USD; a dash where there is none."""
+    return NOT_A_NUMBER if value is None else f"{amount(value)} {clean(currency)}"
+
+
 def percent(share: float) -> str:
     """A fraction as per cent: 24 %, 3.4 %, 0.02 %, <0.01 %."""
     value = 100 * share

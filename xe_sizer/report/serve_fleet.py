@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Figure, Notes, Table
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, number, percent
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
 from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 from xe_sizer.units import BARE_SERVER
 
@@ -57,7 +57,7 @@ def _hardware(one: FleetOption) -> str:
 
 def _price_cells(one: FleetOption) -> tuple[str, str]:
     values = (one.cost_per_hour, one.cost_per_million_output_tokens)
-    hour, million = (NOT_A_NUMBER if value is None else f"{amount(value)} {one.currency}" for value in values)
+    hour, million = (money(value, one.currency) for value in values)
     return hour, million
 
 

@@ -11,12 +11,12 @@ from msgspec.structs import asdict
 from xe_sizer.report.document import Block, Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.findings import Finding, scenario_finding
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, percent
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, percent
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Alternative, Comparison
-from xe_sizer.result.training import Price, Result
+from xe_sizer.result.training import Result
 
 ANSWER = Comparison
 NAMES = ("model", "gpu", "server")
@@ -42,10 +42,6 @@ def document(result: Comparison, options: Options) -> Document:
     return Document("COMPARED", len(fitting) == len(results), words, (), tuple(blocks))
 
 
-def _price(price: Price | None) -> str:
-    return f"{amount(price.expected)} {clean(price.currency)}" if price else NOT_A_NUMBER
-
-
 _Cell = Callable[[Result], str]
 _ROWS: tuple[tuple[str, _Cell], ...] = (
     ("verdict", verdict_word),
@@ -59,7 +55,7 @@ _ROWS: tuple[tuple[str, _Cell], ...] = (
     ("time per step", lambda r: duration(r.time.step_s.expected)),
     ("total time", lambda r: duration(r.time.total_s.expected)),
     ("GPU-hours", lambda r: number(r.cost.gpu_hours.expected)),
-    ("price", lambda r: _price(r.cost.price)),
+    ("price", lambda r: money(r.cost.price.expected, r.cost.price.currency) if r.cost.price else NOT_A_NUMBER),
     ("energy", lambda r: f"{number(r.cost.energy_kwh)} kWh" if r.cost.energy_kwh else NOT_A_NUMBER),
     ("tokens per second and GPU", lambda r: number(r.time.tokens_per_s_per_gpu)),
     ("model FLOPs utilisation", lambda r: percent(r.time.mfu)),

@@ -8,7 +8,7 @@ from typing import Any
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark, limit_case
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, duration_range, gib, number
+from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
 from xe_sizer.report.verdict import job_words
@@ -107,7 +107,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         "time": duration(candidate.total_s.expected),
         "range": duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
-        "price": NOT_A_NUMBER if candidate.price is None else f"{amount(candidate.price)} {clean(candidate.currency)}",
+        "price": money(candidate.price, candidate.currency),
         "GiB used": gib(candidate.peak_bytes),
         "bound by": clean(candidate.bound),
         "layout": layout_words(candidate.layout),

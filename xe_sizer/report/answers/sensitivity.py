@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from xe_sizer.report.document import Block, Column, Document, Figure, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, plural
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
 from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Effect, Factor, Outcome, Sensitivity
@@ -42,7 +42,7 @@ def document(result: Sensitivity, options: Options) -> Document:
 def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
     outcome = effect.outcome if effect else result.base
     memory = gib(outcome.peak_bytes) + ("" if outcome.fits else " (does not fit)")
-    price = NOT_A_NUMBER if outcome.price is None else f"{amount(outcome.price)} {clean(outcome.currency)}"
+    price = money(outcome.price, outcome.currency)
     return (
         duration(outcome.total_s) + (f" ({_ratio(effect.time_ratio)})" if effect else ""),
         count(outcome.gpus),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, count, duration, gib, number, plural
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
 from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import hardware_words, layout_words
 from xe_sizer.result.studies import SweepResult, SweepRow
@@ -53,7 +53,7 @@ def _figures(row: SweepRow) -> tuple[str, ...]:
     one = row.candidate
     if one is None:
         return ("no", *[NOT_A_NUMBER] * 5, clean(row.reason))
-    price = NOT_A_NUMBER if one.price is None else f"{amount(one.price)} {clean(one.currency)}"
+    price = money(one.price, one.currency)
     verdict = "yes" if row.ok else "misses limits"
     figures = (count(one.gpus), duration(one.total_s.expected), number(one.gpu_hours), price, gib(one.peak_bytes))
     return (verdict, *figures, layout_words(one.layout))
