@@ -101,7 +101,7 @@ def _sum(parts: Iterable[Array]) -> Array:
     """The sum of arrays that broadcast to (stage, moment, layout); small ones are added up first."""
     total: Array = np.zeros((1, 1, 1))
     for part in sorted(parts, key=np.size):
-        inside = np.broadcast_shapes(total.shape, part.shape) == total.shape
+        inside = all(size in (1, whole) for size, whole in zip(part.shape[::-1], total.shape[::-1], strict=False))
         total = np.add(total, part, out=total) if inside else total + part
     return total
 
