@@ -7,36 +7,49 @@ that none of the four can go with another. The parts of one answer stand in one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
 
 Inputs = TypeVar("Inputs")
+ABSENT: Array = np.zeros((1, 1, 1))
+
+
+def _always(_: object) -> bool:
+    return True
 
 
 @frozen(eq=True)
 class Part(Generic[Inputs]):
-    """One part: `function` turns the inputs that all parts of the answer share into seconds [s] or bytes [bytes]."""
+    """One part: `function` turns the inputs that all parts of the answer share into seconds [s] or bytes [bytes].
+
+    applies : whether inputs can have the part at all; else it is zero, and need not be computed
+    """
 
     name: str
     formula: str
     source: str
     function: Callable[[Inputs], Array]
+    applies: Callable[[Any], bool] = _always
 
     def __call__(self, inputs: Inputs) -> Array:
         return self.function(inputs)
 
 
-def part(name: str, formula: str, source: str) -> Callable[[Callable[[Inputs], Array]], Part[Inputs]]:
+def part(
+    name: str, formula: str, source: str, applies: Callable[[Any], bool] = _always
+) -> Callable[[Callable[[Inputs], Array]], Part[Inputs]]:
     """Decorator that turns a function into the part that it computes."""
 
     def registered(function: Callable[[Inputs], Array]) -> Part[Inputs]:
-        return Part(name, formula, source, function)
+        return Part(name, formula, source, function, applies)
 
     return registered
 
 
 def computed(parts: Iterable[Part[Inputs]], inputs: Inputs) -> dict[str, Array]:
     """Name of each part -> what it comes to, in the order of the parts."""
-    return {each.name: each.function(inputs) for each in parts}
+    return {each.name: each.function(inputs) if each.applies(inputs) else ABSENT for each in parts}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, OPTIMIZER, spread
+from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, MOMENTS, OPTIMIZER, spread
 from xe_sizer.training.sharding import Census
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -92,18 +92,20 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
 
     Source: own derivation from the order of the backward; `no_sync` of PyTorch FSDP; traced.
     """
-    size = StateBytes.of(job).gradient
-    base = float(job.method.learning.base)
-    sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
+    size, base = StateBytes.of(job).gradient, float(job.method.learning.base)
+    waits, at_once = accumulates_whole_gradients(job, layouts), updates_at_once(job, layouts)
+    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     tables = held.embedding * float(not job.model.tied_embeddings)
+    in_buffers: Array = np.broadcast_to(spread(gradients), (2, len(MOMENTS), len(layouts)))
+    special = ~buffered | waits | at_once
+    if not np.any(special):
+        return in_buffers
+    sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
     head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
     fresh = spread(gradients) * (BACKWARD_END + OPTIMIZER)
     # The first layer's own gradients are counted with its backward; the tables' come after it.
     fresh = fresh + spread(np.minimum(head, gradients)) * LAST_LAYER
     fresh = fresh + spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
-    buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     accumulated = spread(whole) * (1.0 - OPTIMIZER) + spread(gradients) * OPTIMIZER
-    waits = accumulates_whole_gradients(job, layouts)
-    at_once = updates_at_once(job, layouts)
     passing = spread(held.head * base * size) * LAST_LAYER + spread(tables * base * size) * BACKWARD_END
-    return np.select([at_once, waits, buffered], [passing, accumulated, spread(gradients)], fresh)
+    return np.select([at_once, waits, buffered], [passing, accumulated, in_buffers], fresh)

@@ -139,6 +139,7 @@ def weights(tensors: Tensors) -> Array:
     "frozen copies",
     "copies x elements on the rank x bytes of frozen weights, over the ZeRO-3 group",
     "method; stack states",
+    lambda tensors: tensors.job.method.frozen_copies > 0,
 )
 def frozen_copies(tensors: Tensors) -> Array:
     """Copies of the model that learn nothing, spread as the model itself; with it in host memory where it is."""
@@ -146,10 +147,15 @@ def frozen_copies(tensors: Tensors) -> Array:
     return spread(tensors.frozen_copies_bytes * on_card)
 
 
-@part("cast weights", "linear weights x 2 bytes, kept by autograd until their backward", "PyTorch autocast")
+@part(
+    "cast weights",
+    "linear weights x 2 bytes, kept by autograd until their backward",
+    "PyTorch autocast",
+    lambda tensors: tensors.job.casts_weights,
+)
 def cast_weights(tensors: Tensors) -> Array:
-    job, held = tensors.job, tensors.held
-    casts = job.element_bytes * (1.0 - tensors.gathers) * float(job.casts_weights)
+    held = tensors.held
+    casts = tensors.job.element_bytes * (1.0 - tensors.gathers)
     kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
     return np.asarray(
         spread((held.linear + held.experts) * casts * kept) * ALL_ACTIVATIONS
@@ -162,6 +168,7 @@ def cast_weights(tensors: Tensors) -> Array:
     "gathered layers",
     "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too",
     "PyTorch FSDP, DeepSpeed ZeRO-3",
+    lambda tensors: bool(np.any(tensors.gathers)),
 )
 def gathered_layers(tensors: Tensors) -> Array:
     method, held, gathers = tensors.job.method, tensors.held, tensors.gathers
@@ -177,10 +184,10 @@ def gathered_layers(tensors: Tensors) -> Array:
     "dequantised layer",
     "half a layer's quantised weights in the compute type, its largest product",
     "bitsandbytes matmul_4bit",
+    lambda tensors: tensors.job.method.quantised,
 )
 def dequantised_layer(tensors: Tensors) -> Array:
-    quantised = float(tensors.job.method.quantised)
-    return spread(tensors.held.whole_layer / 2.0 * tensors.job.element_bytes * quantised) * PASSES
+    return spread(tensors.held.whole_layer / 2.0 * tensors.job.element_bytes) * PASSES
 
 
 @part("adapters", "r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685")
