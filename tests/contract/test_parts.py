@@ -104,13 +104,13 @@ def test_a_part_is_what_its_own_function_computes(registry: Registry, monkeypatc
     """One replaced function changes the part of its name, what follows from the sum of all parts, and nothing else."""
     before = registry.answer()
     for index, part in enumerate(registry.parts):
-        other = replace(part, function=lambda inputs, part=part: part.function(inputs) + 1024.0)
+        other = replace(part, function=lambda inputs, part=part: part.function(inputs) + 1024.0, applies=lambda _: True)
         replaced = (*registry.parts[:index], other, *registry.parts[index + 1 :])
         with monkeypatch.context() as patch:
             patch.setattr(registry.module, registry.name, replaced)
             after = registry.answer()
         assert list(after) == list(before)
-        np.testing.assert_allclose(after[part.name], before[part.name] + 1024.0)
+        np.testing.assert_allclose(*np.broadcast_arrays(after[part.name], before[part.name] + 1024.0))
         changed = {name for name in before if not np.array_equal(after[name], before[name])}
         assert part.name in changed
         assert changed <= {part.name, registry.follows}
@@ -185,3 +185,27 @@ def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> 
             after = serving_memory.serving_memory(job, one)
         assert after.pool_bytes[0] == pytest.approx(before.pool_bytes[0] - 1024.0**3, abs=1)
         assert [name for name in before.fixed if after.fixed[name][0] != before.fixed[name][0]] == [part.name]
+
+
+def test_a_part_that_a_job_cannot_have_is_zero_where_it_is_computed_all_the_same() -> None:
+    """What `applies` leaves out would come to nothing: a full fine-tune casts, gathers and dequantises nothing here."""
+    made, chosen = training_job(MIXTURE, stack="megatron-lm"), training_layouts(dp=8, zero=1)
+    tensors = memory_parts.Tensors(made, chosen, made.sequences(chosen).longest_tokens)
+    left_out = [part for part in memory_parts.TENSOR_PARTS if not part.applies(tensors)]
+    assert [part.name for part in left_out] == [
+        "frozen copies", "cast weights", "gathered layers", "dequantised layer",
+    ]  # fmt: skip
+    assert not any(np.any(part.function(tensors)) for part in left_out)
+
+
+def test_the_ledger_of_possible_layouts_is_that_of_all() -> None:
+    made = training_job("llama-2-7b", kind="sft")
+    every = training_layouts(tp=[1, 2, 4, 8] * 2, dp=[8, 4, 2, 1] * 2, zero=[0] * 4 + [1] * 4)
+    found = training_memory.ledger_of_possible(made, every, 0.0)
+    assert found is not None
+    possible, ledger = found
+    whole = training_memory.memory_ledger(made, every)
+    fitting = np.flatnonzero(training_memory.fits(whole, made))
+    assert 0 < possible.size < len(every)
+    assert set(fitting) <= set(possible.tolist())
+    np.testing.assert_array_equal(ledger.peak_bytes, whole.peak_bytes[possible])

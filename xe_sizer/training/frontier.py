@@ -11,7 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import fits, memory_ledger, spare_bytes
+from xe_sizer.training.memory import fits, ledger_of_possible, spare_bytes
 from xe_sizer.training.step import TIE, KeepsLimits, timeline
 
 OFFLOADED = 1e18  # more bytes than any card has
@@ -101,14 +101,17 @@ def frontier(
 
 
 def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept | None, int]:
-    ledger = memory_ledger(job, chunk)
+    found = ledger_of_possible(job, chunk, min_headroom_bytes)
+    if found is None:
+        return None, 0
+    possible, ledger = found
     ok = np.flatnonzero(fits(ledger, job, min_headroom_bytes))
     if not ok.size:
         return None, 0
     roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
-    layouts = chunk[ok]
-    found = _Kept(layouts, timeline(job, layouts).step_s, ledger.peak_bytes[ok], ~roomy)
-    return _best(found), int(ok.size)
+    layouts = chunk[possible[ok]]
+    kept = _Kept(layouts, timeline(job, layouts).step_s, ledger.peak_bytes[ok], ~roomy)
+    return _best(kept), int(ok.size)
 
 
 def _best(found: _Kept) -> _Kept:

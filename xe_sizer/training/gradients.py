@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, MOMENTS, OPTIMIZER, spread
+from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, MOMENTS, OPTIMIZER, over_time, spread
 from xe_sizer.training.sharding import Census
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -102,10 +102,12 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
         return in_buffers
     sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
     head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
-    fresh = spread(gradients) * (BACKWARD_END + OPTIMIZER)
     # The first layer's own gradients are counted with its backward; the tables' come after it.
-    fresh = fresh + spread(np.minimum(head, gradients)) * LAST_LAYER
-    fresh = fresh + spread(np.maximum(gradients - later, 0.0)) * FIRST_LAYER
-    accumulated = spread(whole) * (1.0 - OPTIMIZER) + spread(gradients) * OPTIMIZER
-    passing = spread(held.head * base * size) * LAST_LAYER + spread(tables * base * size) * BACKWARD_END
+    fresh = over_time(
+        (BACKWARD_END + OPTIMIZER, gradients),
+        (LAST_LAYER, np.minimum(head, gradients)),
+        (FIRST_LAYER, np.maximum(gradients - later, 0.0)),
+    )
+    accumulated = over_time((1.0 - OPTIMIZER, whole), (OPTIMIZER, gradients))
+    passing = over_time((LAST_LAYER, held.head * base * size), (BACKWARD_END, tables * base * size))
     return np.select([at_once, waits, buffered], [passing, accumulated, in_buffers], fresh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,36 +68,36 @@ class Layouts:
     def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Layouts:
         return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
-    @property
+    @cached_property
     def gpus(self) -> IntArray:
         return self.tp * self.pp * self.cp * self.dp
 
-    @property
+    @cached_property
     def data_ranks(self) -> IntArray:
         """Ranks that hold the same dense weights and work on different tokens."""
         return self.dp * self.cp
 
-    @property
+    @cached_property
     def zero_ranks(self) -> IntArray:
         """Ranks that share one copy of the sharded states; all that hold the same weights unless a group is chosen."""
         return np.where((self.zero_group > 0) & (self.zero > 0), self.zero_group, self.data_ranks)
 
-    @property
+    @cached_property
     def zero_replicas(self) -> IntArray:
         """Copies of the sharded states."""
         return np.asarray(np.maximum(self.data_ranks // self.zero_ranks, 1))
 
-    @property
+    @cached_property
     def expert_tp(self) -> IntArray:
         """Each expert is split over tp ranks, unless the expert groups need the tensor ranks themselves."""
         return np.where((self.dp * self.cp) % self.ep == 0, self.tp, 1)
 
-    @property
+    @cached_property
     def expert_dp(self) -> IntArray:
         """Ranks that hold the same experts."""
         return np.maximum(self.tp * self.cp * self.dp // (self.expert_tp * self.ep), 1)
 
-    @property
+    @cached_property
     def expert_zero_ranks(self) -> IntArray:
         """Ranks that share one copy of the sharded states of the same experts."""
         return np.asarray(np.maximum(self.expert_dp // self.zero_replicas, 1))

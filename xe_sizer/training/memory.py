@@ -6,19 +6,20 @@ and the last, moments those of MOMENTS. The verdict takes the worst of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, Layouts
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
+    STATE_PARTS,
     TENSOR_PARTS,
     Around,
     Tensors,
@@ -143,9 +144,44 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
     """
     if longest_tokens is None:
         longest_tokens = as_array(job.sequences(layouts).longest_tokens)
-    tensors = Tensors(job, layouts, longest_tokens)
-    components = computed(TENSOR_PARTS, tensors)
-    around = Around(job, layouts, _sum(components.values()), level)
+    return _ledger(Tensors(job, layouts, longest_tokens), {}, level)
+
+
+def ledger_of_possible(job: Job, layouts: Layouts, min_headroom_bytes: float) -> tuple[IntArray, Ledger] | None:
+    """Indices of the layouts whose states alone leave room on the card, and the ledger of those.
+
+        possible = max over stages and moments of the sum of STATE_PARTS + headroom <= card
+
+    What else a GPU holds can only add to its states: a search need not look at it where they do not fit.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    min_headroom_bytes : left free on the card [bytes]
+
+    Returns
+    -------
+    indices of shape (possible,) [-]; Ledger, parts broadcast to shape (stage, moment, possible) [bytes]; None where no
+    layout is possible
+
+    Source: states after ZeRO (arXiv:1910.02054).
+    """
+    longest_tokens = as_array(job.sequences(layouts).longest_tokens)
+    states = computed(STATE_PARTS, Tensors(job, layouts, longest_tokens))
+    held_bytes = np.broadcast_to(_sum(states.values()).max(axis=(0, 1)), len(layouts))
+    possible = np.flatnonzero(held_bytes + min_headroom_bytes <= job.server.accelerator.memory_bytes)
+    if not possible.size:
+        return None
+    tensors = Tensors(job, layouts[possible], longest_tokens[possible])
+    known = {name: size if size.shape[-1] == 1 else size[..., possible] for name, size in states.items()}
+    return possible, _ledger(tensors, known, "cautious")
+
+
+def _ledger(tensors: Tensors, known: Mapping[str, Array], level: str) -> Ledger:
+    """The ledger of all parts, in their order, of which some are known."""
+    rest = computed((part for part in TENSOR_PARTS if part.name not in known), tensors)
+    components = {part.name: known[part.name] if part.name in known else rest[part.name] for part in TENSOR_PARTS}
+    around = Around(tensors.job, tensors.layouts, _sum(components.values()), level)
     components |= computed((buckets,), tensors)
     return Ledger(components | computed(OVERHEAD_PARTS, around), _host_bytes(tensors))
 

@@ -28,6 +28,7 @@ from xe_sizer.training.moments import (
     LOSS,
     OPTIMIZER,
     PASSES,
+    over_time,
     spread,
 )
 from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
@@ -154,13 +155,15 @@ def frozen_copies(tensors: Tensors) -> Array:
     lambda tensors: tensors.job.casts_weights,
 )
 def cast_weights(tensors: Tensors) -> Array:
-    held = tensors.held
-    casts = tensors.job.element_bytes * (1.0 - tensors.gathers)
+    job, held = tensors.job, tensors.held
+    casts = job.element_bytes * (1.0 - tensors.gathers) * float(job.casts_weights)
     kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
-    return np.asarray(
-        spread((held.linear + held.experts) * casts * kept) * ALL_ACTIVATIONS
-        + spread(held.whole_layer * casts) * (FIRST_LAYER + (1.0 - kept) * LAST_LAYER)
-        + spread(held.head * casts) * (FORWARD + LOSS)
+    again = held.whole_layer * casts
+    return over_time(
+        (ALL_ACTIVATIONS, (held.linear + held.experts) * casts * kept),
+        (FIRST_LAYER, again),
+        (LAST_LAYER, again * (1.0 - kept)),
+        (FORWARD + LOSS, held.head * casts),
     )
 
 
@@ -176,8 +179,7 @@ def gathered_layers(tensors: Tensors) -> Array:
     quantised = float(method.quantised)
     per_weight = (method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
     units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
-    root_gradient = spread(held.root * size * tensors.base * gathers)
-    return spread(units * gathers) * PASSES + root_gradient * LAYERS_BACKWARD
+    return over_time((PASSES, units * gathers), (LAYERS_BACKWARD, held.root * size * tensors.base * gathers))
 
 
 @part(
@@ -187,7 +189,8 @@ def gathered_layers(tensors: Tensors) -> Array:
     lambda tensors: tensors.job.method.quantised,
 )
 def dequantised_layer(tensors: Tensors) -> Array:
-    return spread(tensors.held.whole_layer / 2.0 * tensors.job.element_bytes) * PASSES
+    quantised = float(tensors.job.method.quantised)
+    return over_time((PASSES, tensors.held.whole_layer / 2.0 * tensors.job.element_bytes * quantised))
 
 
 @part("adapters", "r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685")
@@ -234,11 +237,8 @@ def saved_activations(tensors: Tensors) -> Array:
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
     kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
     first = one.kept * layers * np.maximum(in_flight - 1.0, 0.0) + one.checkpoint
-    return np.asarray(
-        spread(kept + one.ends * tensors.has_head) * (FORWARD + LOSS)
-        + spread(kept - one.kept + one.checkpoint) * LAST_LAYER
-        + spread(first) * FIRST_LAYER
-    )
+    last = kept - one.kept + one.checkpoint
+    return over_time((FORWARD + LOSS, kept + one.ends * tensors.has_head), (LAST_LAYER, last), (FIRST_LAYER, first))
 
 
 @part(
@@ -251,15 +251,15 @@ def layer_in_backward(tensors: Tensors) -> Array:
     # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it.
     learns = float(model.tied_embeddings and tensors.job.method.learning.base)
     tied = 2.0 * learns * tensors.held.embedding * tensors.sizes.gradient
-    at_the_end = spread(tied + shapes.spread(shapes.inputs.residual_bytes)) * BACKWARD_END
-    return np.asarray(tensors.saved.backward_peak * LAYERS_BACKWARD + at_the_end)
+    at_the_end = tied + shapes.spread(shapes.inputs.residual_bytes)
+    return over_time((LAYERS_BACKWARD, tensors.saved.backward_peak), (BACKWARD_END, at_the_end))
 
 
 @part("logits and loss", "tokens x vocabulary / TP x bytes alive together", "stack's loss kernel")
 def logits_and_loss(tensors: Tensors) -> Array:
     one, wide = tensors.saved, tensors.wide_logits
     kept, live = ((loss + wide) * tensors.has_head for loss in (one.loss_kept, one.loss_live))
-    return np.asarray(spread(kept) * FORWARD + spread(live) * LOSS)
+    return over_time((FORWARD, kept), (LOSS, live))
 
 
 @part(
@@ -274,7 +274,7 @@ def optimizer_workspace(tensors: Tensors) -> Array:
     # An optimizer that runs in the backward updates a weight in one kernel too.
     without = job.optimizer.in_one_kernel | tensors.offloaded | updates_at_once(job, layouts)
     workspace = np.where(without, 0.0, learning / tensors.shards.optimizer * multi_tensor * tensors.sizes.weight)
-    return spread(workspace + orthogonalisation_bytes(job)) * OPTIMIZER
+    return over_time((OPTIMIZER, workspace + orthogonalisation_bytes(job)))
 
 
 @part("communication buckets", "bucket of the data-parallel reduction, at most the gradients", "stack")
@@ -282,7 +282,7 @@ def buckets(tensors: Tensors) -> Array:
     """From the loss to the end of the backward."""
     learning = tensors.held.base * tensors.base + tensors.held.adapters
     bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
-    return spread(bucket) * (tensors.layouts.data_ranks > 1) * (LOSS + LAYERS_BACKWARD + BACKWARD_END)
+    return over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * (tensors.layouts.data_ranks > 1)))
 
 
 @frozen
@@ -322,6 +322,9 @@ def library_workspaces(around: Around) -> Array:
 def allocator_slack(around: Around) -> Array:
     return np.asarray(around.tensors * getattr(around.job.stack.memory.slack_share, around.level))
 
+
+STATE_PARTS = (weights, adapters, gradients, optimizer_states)
+"""What a rank holds whatever it computes at the moment."""
 
 TENSOR_PARTS = (
     weights,

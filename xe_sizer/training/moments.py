@@ -30,3 +30,15 @@ PASSES = ALL_ACTIVATIONS + FIRST_LAYER
 def spread(per_stage: Array) -> Array:
     """(stage, layout) to (stage, 1, layout)."""
     return per_stage[:, None, :]
+
+
+def over_time(*held: tuple[Array, Array]) -> Array:
+    """Bytes at each moment of what is there at some of them, shape (stage, moment, layout).
+
+    held : moments as above, and bytes of shape (stage, layout) or (layout,)
+    """
+    total = np.zeros((2, len(MOMENTS), max(np.shape(size)[-1] for _, size in held)))
+    for moments, size in held:
+        for moment in np.flatnonzero(moments):
+            total[:, moment] += size
+    return total
