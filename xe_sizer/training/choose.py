@@ -11,7 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import Ledger, fits, memory_ledger, spare_bytes
+from xe_sizer.training.memory import Ledger, fits, fitting, memory_ledger, spare_bytes
 from xe_sizer.training.padding import Sequences
 from xe_sizer.training.step import TIE, KeepsLimits, Timeline, timeline
 
@@ -101,10 +101,9 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
 
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
     """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with something to spare."""
-    spare = spare_bytes(job, min_headroom_bytes)
     for chunk in chunks:
-        ok = fits(memory_ledger(job, chunk), job, spare)
-        if ok.any():
+        ok = fitting(job, chunk, spare_bytes(job, min_headroom_bytes))
+        if ok.size:
             return int(chunk.gpus[ok].min())
     return None
 
@@ -120,7 +119,7 @@ def counts_that_keep(
     keeps_limits : of numbers of GPUs and times of a step [s], both of shape (layout,)
     """
     for chunk in chunks:
-        fitting = chunk[fits(memory_ledger(job, chunk), job, min_headroom_bytes)]
-        if len(fitting):
-            kept = keeps_limits(fitting.gpus, timeline(job, fitting).step_s)
-            yield from np.unique(fitting.gpus[kept]).tolist()
+        layouts = chunk[fitting(job, chunk, min_headroom_bytes)]
+        if len(layouts):
+            kept = keeps_limits(layouts.gpus, timeline(job, layouts).step_s)
+            yield from np.unique(layouts.gpus[kept]).tolist()

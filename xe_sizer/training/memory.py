@@ -229,6 +229,15 @@ def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[n
     return on_card if host is None else on_card & (ledger.host_bytes <= host)
 
 
+def fitting(job: Job, layouts: Layouts, min_headroom_bytes: float) -> IntArray:
+    """Indices of the layouts that fit, shape (fitting,) [-]; see `fits` and `ledger_of_possible`."""
+    found = ledger_of_possible(job, layouts, min_headroom_bytes)
+    if found is None:
+        return np.zeros(0, dtype=np.int64)
+    possible, ledger = found
+    return possible[fits(ledger, job, min_headroom_bytes)]
+
+
 def spare_bytes(job: Job, min_headroom_bytes: float) -> float:
     """Headroom that the search asks of a layout: what the user asks, at least SPARE_SHARE of the card [bytes]."""
     return max(min_headroom_bytes, SPARE_SHARE * job.server.accelerator.memory_bytes)
