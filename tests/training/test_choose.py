@@ -9,7 +9,7 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.training import choose as price
-from xe_sizer.training.choose import choose, counts_that_keep, smallest_count
+from xe_sizer.training.choose import choose, choose_each, counts_that_keep, smallest_count
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import SPARE_SHARE, fits, memory_ledger
@@ -131,3 +131,19 @@ def test_counts_on_which_some_layout_fits_and_keeps_the_limits() -> None:
     found = list(counts_that_keep(made, [everything], GIB, lambda _, seconds: seconds <= limit_s))
     assert found == expected
     assert 0 < len(expected) < 5
+
+
+@pytest.mark.parametrize("memory_gib", [4, 30, 79])
+def test_sets_that_are_evaluated_as_one_array_choose_as_they_do_alone(memory_gib: float) -> None:
+    """Some sets fit with room, some by a hair, some not at all."""
+    made, _ = candidates()
+    made = small_card(made, memory_gib)
+    rules = ask({"model": "llama-2-7b", "job": "sft", "train.global_batch": 16, "train.seq_len": 2048}).rules
+    sets = [legal_layouts(rules, (gpus,)) for gpus in (8, 1, 4, 2)]
+    together = choose_each(made, sets, GIB)
+    alone = [choose(made, one, GIB) for one in sets]
+    for found, expected in zip(together, alone, strict=True):
+        assert row(found.layouts) == row(expected.layouts)
+        assert (found.rank, found.considered, found.feasible) == (expected.rank, expected.considered, expected.feasible)
+        assert found.ledger.peak_bytes == pytest.approx(expected.ledger.peak_bytes, rel=1e-12)
+        assert found.timeline.step_s == pytest.approx(expected.timeline.step_s, rel=1e-12)

@@ -5,7 +5,7 @@ The one engine behind the advice of both wings, which say what to try and what c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -46,6 +46,7 @@ class Trials(Generic[E]):
     size : estimates a changed scenario; raises InputError where it is not legal
     mends : whether an estimate answers what the one before does not
     hopeless : whether a change cannot mend, for a reason that is cheaper to see than its estimate
+    together : estimates of those changes that can be estimated as one array, by `key_of`
     """
 
     before: E
@@ -54,11 +55,12 @@ class Trials(Generic[E]):
     size: Callable[[Given], E]
     mends: Callable[[E], bool]
     hopeless: Callable[[Change], bool] = lambda _: False
+    together: Callable[[Sequence[Change]], Mapping[str, E | None]] = lambda _: {}
     estimates: dict[str, E | None] = field(default_factory=dict)
 
     def estimate(self, change: Change) -> E | None:
         """The estimate after a change; None where the change is not legal, or enough has been tried."""
-        key = repr(sorted(change.values.items()))
+        key = key_of(change)
         if key not in self.estimates:
             if len(self.estimates) >= MOST_TRIALS:
                 return None
@@ -70,8 +72,10 @@ class Trials(Generic[E]):
 
     def kept(self, changes: Iterable[Change], keeps: Callable[[E], bool] | None = None) -> Iterator[Option[E]]:
         """Those changes after which the estimate mends, or is as asked; estimated as they are taken."""
-        for change in changes:
-            after = None if keeps is None and self.hopeless(change) else self.estimate(change)
+        tried = [change for change in changes if keeps is not None or not self.hopeless(change)]
+        self.estimates |= self.together([change for change in tried if key_of(change) not in self.estimates])
+        for change in tried:
+            after = self.estimate(change)
             if after is not None and (keeps or self.mends)(after):
                 yield Option(change, after)
 
@@ -115,6 +119,11 @@ class Trials(Generic[E]):
         whole = together(taken)
         after = self.estimate(whole)
         return [Option(whole, after)] if after is not None else []
+
+
+def key_of(change: Change) -> str:
+    """Tells changes apart by what they set."""
+    return repr(sorted(change.values.items()))
 
 
 def mildest(options: Iterable[Option[E]]) -> list[Option[E]]:

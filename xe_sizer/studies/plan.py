@@ -21,7 +21,7 @@ from xe_sizer.scenario.change import changed, command
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.read import Given
-from xe_sizer.training.choose import Choice
+from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
 from xe_sizer.training.frontier import Frontier, Progress, frontier
 from xe_sizer.training.layout import WORDS
@@ -29,7 +29,6 @@ from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.sizing import size
 from xe_sizer.training.space import layout_chunks
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
@@ -159,8 +158,8 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
     job = resolved.job
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
-        choice = Choice(job, row, memory_ledger(job, row), True, best.considered, best.feasible)
-        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None, size)
+        choice = Choice(job, row, memory_ledger(job, row), FITS, best.considered, best.feasible)
+        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None)
 
 
 def _result(

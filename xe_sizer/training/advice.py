@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import Advice
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
-from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, mildest, settled
+from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest, settled
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
-from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolve import rearranged, resolve
+from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.sizing import size, size_each
 from xe_sizer.units import GIB, HOUR_S
 
 MOST_FOR_HEADROOM = 2
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
 LAYOUT_EFFORT = 3  # a layout of several new degrees, as many as a user may know how to set
+SAME_JOB_KEYS = ("gpus", "train.micro_batch")  # beside those of the layout
 ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
 
 Options = list[Option[TrainingEstimate]]
@@ -32,9 +37,10 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         estimate,
         estimate.resolved.given,
         registry,
-        lambda given: estimate.size(resolve(given, registry)),
+        lambda given: size(resolve(given, registry)),
         lambda after: _mends(estimate, after),
         lambda change: beyond_the_speed_of_light(estimate, change, registry),
+        lambda changes: _together(estimate, changes, registry),
     )
     options = sorted(_options(trials, most), key=_rank)[:most]
     return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option.after))
@@ -49,6 +55,26 @@ def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
         return False
     return after.ok
+
+
+def _together(
+    before: TrainingEstimate, changes: Sequence[Change], registry: Registry
+) -> dict[str, TrainingEstimate | None]:
+    """Changes of the layout or the number of GPUs alone, estimated as one array: the job stays what it is."""
+    estimates: dict[str, TrainingEstimate | None] = {}
+    same_job: dict[str, ResolvedTraining] = {}
+    for change in changes:
+        if all(key in SAME_JOB_KEYS or key.startswith("layout.") for key in change.values):
+            try:
+                resolved = rearranged(before.resolved, changed(before.resolved.given, change.values), registry)
+            except InputError:
+                estimates[key_of(change)] = None
+                continue
+            if resolved is not None:
+                same_job[key_of(change)] = resolved
+    if len(same_job) > 1:
+        estimates |= zip(same_job, size_each(list(same_job.values())), strict=True)
+    return estimates
 
 
 def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry: Registry) -> bool:
@@ -148,7 +174,7 @@ def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
     if not sized.resolved.fixed:
         return None
     try:
-        return sized.size(sized.resolved.without_layout())
+        return size(sized.resolved.without_layout())
     except InputError:  # the search's own choices may not divide a count that the user's do
         return None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array
+from xe_sizer.graph.operators import Array, IntArray
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import Ledger, fits, fitting, memory_ledger, spare_bytes
@@ -21,15 +22,23 @@ FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
 
 @frozen
 class Choice:
-    """The best of many layouts with its memory; `fits` with the headroom asked for. Time is computed when asked for."""
+    """The best of many layouts with its memory; time is computed when it is asked for.
+
+    rank : FITS_WITH_ROOM, FITS (both with the headroom asked for) or DOES_NOT_FIT
+    considered, feasible : layouts to choose from, and those of them that fit
+    """
 
     job: Job
     layouts: Layouts
     ledger: Ledger
-    fits: bool
+    rank: int
     considered: int
     feasible: int
     known_timeline: Timeline | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.rank < DOES_NOT_FIT
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -40,16 +49,10 @@ class Choice:
         """What padding makes of the data under the layout."""
         return self.timeline.sequences
 
-
-@frozen
-class _Candidate:
-    """The best layout of one chunk: lowest rank, then lowest value (seconds, or bytes where nothing fits)."""
-
-    rank: int
-    value: float
-    layouts: Layouts
-    ledger: Ledger
-    timeline: Timeline | None
+    @property
+    def order(self) -> tuple[int, float]:
+        """What is better comes first: by rank, then the faster, or what misses by less."""
+        return self.rank, float(self.timeline.step_s[0] if self.fits else self.ledger.peak_bytes[0])
 
 
 def _chunks(layouts: Layouts) -> Iterator[Layouts]:
@@ -63,40 +66,50 @@ def _best_index(values: Array, peaks: Array) -> int:
     return int(near[np.argmin(peaks[near])])
 
 
-def _best_of(
-    job: Job, chunk: Layouts, ledger: Ledger, min_headroom_bytes: float, rank_to_beat: int
-) -> _Candidate | None:
-    """The best layout of a chunk, or None when it cannot beat the rank found so far."""
-    peaks = ledger.peak_bytes
-    for rank, headroom in ((FITS_WITH_ROOM, spare_bytes(job, min_headroom_bytes)), (FITS, min_headroom_bytes)):
-        ok = np.flatnonzero(fits(ledger, job, headroom))
-        if rank <= rank_to_beat and ok.size:
-            times = timeline(job, chunk[ok])
-            index = _best_index(times.step_s, peaks[ok])
-            where = ok[index : index + 1]
-            return _Candidate(rank, float(times.step_s[index]), chunk[where], ledger.at(int(where[0])), times.at(index))
-    if rank_to_beat < DOES_NOT_FIT:
-        return None
-    index = int(np.argmin(peaks))
-    return _Candidate(DOES_NOT_FIT, float(peaks[index]), chunk[index : index + 1], ledger.at(index), None)
-
-
 def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
     """The fastest layout that fits with something to spare; else one that fits; else the one that misses by least.
 
     `layouts` must not be empty.
     """
-    best: _Candidate | None = None
-    feasible = 0
-    for chunk in _chunks(layouts):
-        ledger = memory_ledger(job, chunk)
-        feasible += int(fits(ledger, job, min_headroom_bytes).sum())
-        candidate = _best_of(job, chunk, ledger, min_headroom_bytes, best.rank if best else DOES_NOT_FIT)
-        if candidate and (best is None or (candidate.rank, candidate.value) < (best.rank, best.value)):
-            best = candidate
-    assert best is not None
-    fits_ = best.rank < DOES_NOT_FIT
-    return Choice(job, best.layouts, best.ledger, fits_, len(layouts), feasible, best.timeline)
+    parts = [choose_each(job, [chunk], min_headroom_bytes)[0] for chunk in _chunks(layouts)]
+    if len(parts) == 1:
+        return parts[0]
+    best = min(parts, key=lambda part: part.order)
+    return replace(best, considered=len(layouts), feasible=sum(part.feasible for part in parts))
+
+
+def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) -> list[Choice]:
+    """The best of each set of layouts of one job, as by `choose`; all of them are evaluated as one array.
+
+    No set may be empty.
+    """
+    every = Layouts.joined(sets) if len(sets) > 1 else sets[0]
+    ledger = memory_ledger(job, every)
+    ranks = np.full(len(every), DOES_NOT_FIT)
+    ranks[fits(ledger, job, min_headroom_bytes)] = FITS
+    ranks[fits(ledger, job, spare_bytes(job, min_headroom_bytes))] = FITS_WITH_ROOM
+    ends = np.cumsum([len(one) for one in sets])
+    best = [_of_best_rank(ranks, end - len(one), end) for one, end in zip(sets, ends.tolist(), strict=True)]
+    fitting = np.concatenate([indices[ranks[indices] < DOES_NOT_FIT] for indices in best])
+    times = timeline(job, every[fitting]) if fitting.size else None
+    found, timed = [], 0
+    for one, end, indices in zip(sets, ends.tolist(), best, strict=True):
+        index, at = int(indices[np.argmin(ledger.peak_bytes[indices])]), None
+        if times is not None and ranks[index] < DOES_NOT_FIT:
+            seconds = times.step_s[timed : timed + indices.size]
+            place = _best_index(seconds, ledger.peak_bytes[indices])
+            index, at = int(indices[place]), times.at(timed + place)
+            timed += indices.size
+        feasible = int((ranks[end - len(one) : end] < DOES_NOT_FIT).sum())
+        layouts = every[index : index + 1]
+        found.append(Choice(job, layouts, ledger.at(index), int(ranks[index]), len(one), feasible, at))
+    return found
+
+
+def _of_best_rank(ranks: IntArray, start: int, end: int) -> IntArray:
+    """Indices of those from start to end that have the best rank among them."""
+    inside = ranks[start:end]
+    return start + np.flatnonzero(inside == inside.min())
 
 
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:

@@ -27,7 +27,6 @@ class TrainingEstimate:
     """A resolved scenario with its layout chosen.
 
     find_minimum : looks for the fewest GPUs on which some layout fits, when somebody asks
-    size : sizes another resolved scenario in the same way; raises InputError where no layout is legal
     Time is computed when it is asked for: a layout that does not fit need not be timed.
     """
 
@@ -35,7 +34,6 @@ class TrainingEstimate:
     gpus: int
     choice: Choice
     find_minimum: Callable[[], int | None]
-    size: Callable[[ResolvedTraining], TrainingEstimate]
 
     @property
     def ledger(self) -> Ledger:

@@ -78,6 +78,26 @@ def resolve(given: Given, registry: Registry) -> ResolvedTraining:
     return resolved
 
 
+def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> ResolvedTraining | None:
+    """The same job on other GPUs of its kind, or under another layout, as a changed scenario has them.
+
+    None where the change makes another job of it: the usual batch depends on the GPUs; or where their number is open.
+
+    Raises
+    ------
+    InputError : every contradiction with the model, the hardware or the stack
+    """
+    job = resolved.job
+    gpus = gpu_count(Provenance(given), job.server)
+    problems = list(conflicts(given, job.model, job.server, job.stack, job.precision, gpus, registry))
+    if problems:
+        raise InputError(in_reading_order(problems, given))
+    usual = "train.global_batch" in given.origin or _default_global_batch(given, gpus) == job.global_batch
+    if gpus is None or not usual:
+        return None
+    return replace(resolved, given=given, fixed=_fixed(given.values.layout, given.values.train.micro_batch), gpus=gpus)
+
+
 def _inference(given: Given) -> Problem:
     """What to say to a scenario that another command answers."""
     asked = "the job is inference" if given.values.job else "a scenario with a 'serve' section and no job is inference"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 
 from xe_sizer.errors import InputError
-from xe_sizer.training.choose import choose, counts_that_keep, smallest_count
+from xe_sizer.training.choose import choose, choose_each, counts_that_keep, smallest_count
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.space import LARGEST_SEARCH, gpu_counts, layout_chunks, legal_layouts
@@ -47,7 +47,22 @@ def _sized(resolved: ResolvedTraining, gpus: int, find_minimum: Callable[[], int
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
     choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
-    return TrainingEstimate(resolved, gpus, choice, find_minimum, size)
+    return TrainingEstimate(resolved, gpus, choice, find_minimum)
+
+
+def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:
+    """One job on given numbers of GPUs or under given layouts, evaluated as one array; None where none is legal."""
+    sets = [legal_layouts(one.rules, (one.gpus or 1,)) for one in resolved]
+    legal = [place for place, layouts in enumerate(sets) if len(layouts)]
+    estimates: list[TrainingEstimate | None] = [None] * len(sets)
+    if legal:
+        job, headroom_bytes = resolved[0].job, resolved[0].min_headroom_bytes
+        choices = choose_each(job, [sets[place] for place in legal], headroom_bytes)
+        for place, choice in zip(legal, choices, strict=True):
+            one = resolved[place]
+            find_minimum = partial(_fewest, one, _counts(one))
+            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, find_minimum)
+    return estimates
 
 
 def _smallest_that_meets(resolved: ResolvedTraining, counts: tuple[int, ...]) -> TrainingEstimate:
