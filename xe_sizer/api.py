@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.source import load_yaml
 from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.keys import SECTIONS, Keys
-from xe_sizer.scenario.read import BadScenarioError, Given, scenario_of_call
+from xe_sizer.scenario.keys import SECTIONS
+from xe_sizer.scenario.read import BadScenarioError, scenario_of_call
 
 if TYPE_CHECKING:
+    from xe_sizer.profiles.source import Document
     from xe_sizer.result.accuracy import Accuracy
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity
     from xe_sizer.result.training import Result
+    from xe_sizer.scenario.keys import Keys
+    from xe_sizer.scenario.read import Given
 
 AnyPath = str | PathLike[str]
 Profiles = Sequence[AnyPath]

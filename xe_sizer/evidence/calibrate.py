@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -23,12 +24,16 @@ from numpy.typing import NDArray
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.prediction import reason_of
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training import PredictedRecord, predict_record, step_time
+from xe_sizer.evidence.training import predict_record, step_time
 from xe_sizer.frozen import frozen
-from xe_sizer.software.stack import Stack, load_stack
+from xe_sizer.software.stack import load_stack
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.evidence.training import PredictedRecord
+    from xe_sizer.software.stack import Stack
 
 Vector = NDArray[np.float64]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xe_sizer.errors import InputError, Where
+from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import look_up, plain
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Server
 from xe_sizer.profiles.registry import Registry
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Where
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
 
 
 class RecordRegistry(Registry):

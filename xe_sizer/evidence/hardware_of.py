@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import look_up, names
-from xe_sizer.evidence.records import Record
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.profiles.gpu_schema import Source
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import (
     ScaleOut,
     ScaleUp,
@@ -21,6 +18,11 @@ from xe_sizer.profiles.server import (
     server,
     usual_scale_out,
 )
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.profiles.registry import Registry
 
 VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, inference_of
 from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
 from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of
-from xe_sizer.evidence.records import Record
 from xe_sizer.frozen import frozen
-from xe_sizer.result.accuracy import Prediction
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.resolve import resolve as resolve_serving
-from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.uncertainty import span
 from xe_sizer.units import MILLI
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.flags import RecordRegistry
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.result.accuracy import Prediction
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.resolved import ResolvedService
 
 
 @frozen

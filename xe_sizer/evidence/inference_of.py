@@ -8,20 +8,24 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from xe_sizer.evidence.flags import Flags, RecordRegistry
+from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import conditions, plain
-from xe_sizer.evidence.records import Record
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.engine import engine_names
 from xe_sizer.software.number_formats import ALIASES, AWQ, E4M3, E4M3_BLOCKS, FORMATS, GPTQ, MXFP4
 from xe_sizer.units import SIXTEEN_BIT
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.flags import RecordRegistry
+    from xe_sizer.evidence.records import Record
 
 # Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means.
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from xe_sizer.evidence.records import Measured, Record
+from typing import TYPE_CHECKING
+
 from xe_sizer.frozen import frozen
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Measured, Record
 
 METRICS = ("allocated", "reserved", "nvidia-smi")
 

@@ -6,17 +6,20 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import names, plain
-from xe_sizer.evidence.records import Record, Shape
+from xe_sizer.evidence.records import Shape
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.profiles.registry import Registry
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.registry import Registry
 
 SUFFIXES = re.compile(r"[-_](instruct|chat|it|base|hf|sft)$")
 CUT = re.compile(r"(-\d+-?layers?)?(-\d+-?experts?)?$")  # a benchmark's small version of a known model

@@ -6,14 +6,17 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
-from xe_sizer.evidence.records import Record
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.software.stack import Stack, default_stack, load_stack, stack_names
+from xe_sizer.software.stack import default_stack, load_stack, stack_names
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.software.stack import Stack
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent

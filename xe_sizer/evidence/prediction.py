@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError
-from xe_sizer.evidence.records import Record
 from xe_sizer.result.accuracy import Prediction
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import InputError
+    from xe_sizer.evidence.records import Record
 
 
 def prediction_of(

@@ -10,14 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.profiles.convert import Locate, convert, file_order
+from xe_sizer.profiles.convert import convert, file_order
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import read_text
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.convert import Locate
 
 SHIPPED = Path(__file__).parent / "data"
 """The records that come with xe-sizer."""

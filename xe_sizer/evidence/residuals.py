@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.training import PredictedRecord
 from xe_sizer.evidence.validate import answered, timed
 from xe_sizer.frozen import frozen
-from xe_sizer.result.accuracy import Prediction
 from xe_sizer.software.stack import stack_names
-from xe_sizer.software.uncertainty import ANY, Group, Residuals, Table, blended
+from xe_sizer.software.uncertainty import ANY, Residuals, blended
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.evidence.training import PredictedRecord
+    from xe_sizer.result.accuracy import Prediction
+    from xe_sizer.software.uncertainty import Group, Table
 
 # Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
 # quantiles leave about one unseen run in five outside.

@@ -9,23 +9,29 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.flags import Flags, RecordRegistry
+from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import Usual, choose_stack, conditions, look_up, names, plain, usual
-from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.names import choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
-from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
+from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.training.methods import METHODS, MethodKind
+from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.lora import resolve_targets
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.flags import RecordRegistry
+    from xe_sizer.evidence.names import Usual
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Accelerator
+    from xe_sizer.profiles.dataset import DatasetProfile
+    from xe_sizer.training.methods import MethodKind
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
 # about 300 tokens (Orca-Math); pre-training batches hold about 4 M tokens (LLaMA, arXiv:2302.13971, section 2.3).

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.result.accuracy import QUANTITIES, Confusion, Prediction, Summary
+from xe_sizer.result.accuracy import QUANTITIES, Confusion, Summary
+
+if TYPE_CHECKING:
+    from xe_sizer.result.accuracy import Prediction
 
 ALL = "all"
 WEIGHTED = "all (sources weighted alike)"

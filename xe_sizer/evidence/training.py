@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.measured import Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of, reason_of
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import Asked, scenario_of
+from xe_sizer.evidence.scenario_of import scenario_of
 from xe_sizer.frozen import frozen
-from xe_sizer.result.accuracy import Prediction
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.memory import Ledger, at_level
+from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.sizing import size
 from xe_sizer.training.uncertainty import uncertainty
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.flags import RecordRegistry
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.evidence.scenario_of import Asked
+    from xe_sizer.result.accuracy import Prediction
+    from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.resolved import ResolvedTraining
 
 # What is given up, in this order, where a record's layout is none that its stack could run.
 GIVE_UP = (

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import ServedRecord, rates, serve_record, served_predictions
 from xe_sizer.evidence.prediction import reason_of
-from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training import PredictedRecord, predict_record, predictions, step_time
-from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
+from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Skipped
+
+if TYPE_CHECKING:
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.result.accuracy import Prediction
 
 
 def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES) -> Accuracy:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.parameters import Weight, adapted_weights, layer_weights
+from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.parameters import adapted_weights, layer_weights
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.parameters import Weight
 
 
 @frozen

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm, residual
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.inputs import Block, GraphInputs
-from xe_sizer.graph.model import LatentAttention, ModelShape
-from xe_sizer.graph.operators import Array, Attention, Operator, attended_positions
+from xe_sizer.graph.operators import Attention, attended_positions
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Block, GraphInputs
+    from xe_sizer.graph.model import LatentAttention, ModelShape
+    from xe_sizer.graph.operators import Array, Operator
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}

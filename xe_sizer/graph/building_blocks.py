@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.adapters import Adapter, adapters_on
-from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, RankShape
-from xe_sizer.graph.parameters import Weight
+from xe_sizer.graph.adapters import adapters_on
+from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.adapters import Adapter
+    from xe_sizer.graph.inputs import Block
+    from xe_sizer.graph.operators import Array, Operator, RankShape
+    from xe_sizer.graph.parameters import Weight
 
 MASK = 1.0  # bytes of a dropout mask's element
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.operators import Array, Collective
+from typing import TYPE_CHECKING
+
+from xe_sizer.graph.operators import Collective
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Block
+    from xe_sizer.graph.operators import Array
 
 
 def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1) -> Collective:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Array, Kernels, RankShape
-from xe_sizer.graph.parameters import Weight, adapted_weights
+from xe_sizer.graph.parameters import adapted_weights
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array, Kernels, RankShape
+    from xe_sizer.graph.parameters import Weight
 
 
 @frozen

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.model import Experts
-from xe_sizer.graph.operators import Array, Matmul, Operator, as_array
+from xe_sizer.graph.operators import Matmul, as_array
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Block
+    from xe_sizer.graph.model import Experts
+    from xe_sizer.graph.operators import Array, Operator
 
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
 # Read and write every token copy once, in each direction.

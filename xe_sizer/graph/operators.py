@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.losses import VOCABULARY_PARALLEL, Loss
+from xe_sizer.graph.losses import VOCABULARY_PARALLEL
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.losses import Loss
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]

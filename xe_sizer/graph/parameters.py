@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
-from xe_sizer.graph.operators import Array
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
+    from xe_sizer.graph.operators import Array
 
 NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
 NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})

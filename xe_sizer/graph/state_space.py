@@ -7,15 +7,19 @@ chunk to chunk (arXiv:2405.21060, section 6; arXiv:2412.06464). Mamba-1 walks to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.inputs import Block, GraphInputs
-from xe_sizer.graph.model import StateSpace
-from xe_sizer.graph.operators import Array, MemoryBound, Operator, Scan
+from xe_sizer.graph.operators import Scan
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Block, GraphInputs
+    from xe_sizer.graph.model import StateSpace
+    from xe_sizer.graph.operators import Array, MemoryBound, Operator
 
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).

@@ -9,19 +9,24 @@ arXiv:2205.05198, section 4, for the fused and sharded variants).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.graph.attention import attention_core, attention_half
 from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.inputs import Block, GraphInputs
+from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.mlp import experts_half, mlp_half
-from xe_sizer.graph.model import LayerKind
-from xe_sizer.graph.operators import Array, Matmul, MemoryBound, Operator, as_array
+from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.state_space import scan, state_space_half
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.model import LayerKind
+    from xe_sizer.graph.operators import Array, Operator
 
 # Rows are read and written; the scatter reads the gradient, and reads and writes the rows that it adds to.
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
-from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.matmul import MatmulLaw, grouped_law
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.laws.precision import (
@@ -20,6 +19,9 @@ from xe_sizer.laws.precision import (
     activation_bytes,
     sixteen_bit,
 )
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.hardware import Accelerator
 
 # Without a kernel of its own family an accelerator runs the next older one.
 OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from xe_sizer.laws.hardware import Accelerator
+from typing import TYPE_CHECKING
+
 from xe_sizer.units import HOUR_S
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.hardware import Accelerator
 
 KWH_J = 3.6e6  # joules of a kilowatt-hour
 # Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
-from xe_sizer.laws.collectives import CollectiveLaw
-from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.attention import DecodeLaw
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.attention import AttentionLaw
+    from xe_sizer.laws.collectives import CollectiveLaw
+    from xe_sizer.laws.matmul import MatmulLaw
 
 # Where no accelerator of the kind was measured: between the kernels of A100 and H100.
 DEFAULT_DECODE = DecodeLaw(10e-6, 0.85, source="between the kernels of A100 and H100; assumed")

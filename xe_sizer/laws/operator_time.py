@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,23 +15,31 @@ from xe_sizer.graph.operators import (
     Collective,
     Matmul,
     MemoryBound,
-    Operator,
-    RankShape,
     Scan,
     launches,
 )
 from xe_sizer.laws.attention import (
     EAGER_BACKWARD_FLOPS,
     FLASH_BACKWARD_FLOPS,
-    AttentionLaw,
     DecodeLaw,
     attention_time_s,
     decode_attention_time_s,
     eager_attention_bytes,
 )
-from xe_sizer.laws.collectives import Network, collective_time_s
-from xe_sizer.laws.matmul import MatmulLaw, grouped_law, matmul_time_s
+from xe_sizer.laws.collectives import collective_time_s
+from xe_sizer.laws.matmul import grouped_law, matmul_time_s
 from xe_sizer.laws.memory_bound import memory_bound_time_s
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import (
+        Operator,
+        RankShape,
+    )
+    from xe_sizer.laws.attention import (
+        AttentionLaw,
+    )
+    from xe_sizer.laws.collectives import Network
+    from xe_sizer.laws.matmul import MatmulLaw
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
 Times = tuple[Array, Array, Array]

@@ -7,12 +7,14 @@ that none of the four can go with another. The parts of one answer stand in one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
 
 Inputs = TypeVar("Inputs")
 ABSENT: Array = np.zeros((1, 1, 1))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xe_sizer.profiles.config_json import Config
+if TYPE_CHECKING:
+    from xe_sizer.profiles.config_json import Config
 
 Values = dict[str, Any]
 """Fields of a `ModelShape`; a function below gets those found so far and returns the ones to replace."""

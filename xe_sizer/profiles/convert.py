@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Location
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from xe_sizer.errors import Where
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.source import load_yaml
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Where
 
 
 class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

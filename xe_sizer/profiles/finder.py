@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
+from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.source import PATH_HINT, load_yaml
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Where
 
 T = TypeVar("T")
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.config_json import MAX_LAYERS, Config, load_json
-from xe_sizer.profiles.config_quirks import QUIRKS, Values
-from xe_sizer.profiles.families import FAMILIES, LLAMA_LIKE, REFUSED, TEXT_PARTS, Family, Flag, Moe
+from xe_sizer.profiles.config_quirks import QUIRKS
+from xe_sizer.profiles.families import FAMILIES, LLAMA_LIKE, REFUSED, TEXT_PARTS
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.config_quirks import Values
+    from xe_sizer.profiles.families import Family, Flag, Moe
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.profiles.finder import KINDS, Finder
-from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.finder import KINDS
+from xe_sizer.profiles.source import load_yaml
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.finder import Finder
+    from xe_sizer.profiles.source import Document
 
 OWN_KEYS = ("default",)  # say something of the file itself, and not of those that inherit from it
 

@@ -11,17 +11,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
+from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer, StateSpace
 from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.profiles.convert import KeyPath, convert
-from xe_sizer.profiles.finder import Finder
+from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.model_schema import ModelProfile
-from xe_sizer.profiles.source import PATH_HINT, Document, load_yaml
+from xe_sizer.profiles.source import PATH_HINT, load_yaml
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Where
+    from xe_sizer.profiles.convert import KeyPath
+    from xe_sizer.profiles.finder import Finder
+    from xe_sizer.profiles.source import Document
 
 ALIASES = "aliases"
 COUNT_TOLERANCE = 0.005

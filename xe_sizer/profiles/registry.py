@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError, Where
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Accelerator, Server
-from xe_sizer.profiles.fabric import FabricProfile, fabric_with, load_fabric_profile
+from xe_sizer.errors import InputError
+from xe_sizer.profiles.fabric import fabric_with, load_fabric_profile
 from xe_sizer.profiles.finder import Finder, default_name
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
-from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
-from xe_sizer.profiles.server import ServerProfile, bare_server, load_server_profile, server
-from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.server import bare_server, load_server_profile, server
+from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import read_text
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Where
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.profiles.fabric import FabricProfile
+    from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
+    from xe_sizer.profiles.server import ServerProfile
+    from xe_sizer.profiles.source import Document
 
 
 class Registry(Finder):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from xe_sizer.report.document import Table
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Table
 
 MARK = "│"
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.document import (
-    Block,
     Column,
     Document,
     Fact,
@@ -20,7 +19,12 @@ from xe_sizer.report.document import (
 from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, given, number, percent, plural
 from xe_sizer.report.names import component_name
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
-from xe_sizer.result.common import Sized, TimeComponent
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import (
+        Block,
+    )
+    from xe_sizer.result.common import Sized, TimeComponent
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})

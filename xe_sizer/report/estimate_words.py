@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent
 from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name
-from xe_sizer.result.training import Result
 from xe_sizer.units import GIB
+
+if TYPE_CHECKING:
+    from xe_sizer.result.training import Result
 
 YES = "FITS"
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Block, Column, Table
+from xe_sizer.report.document import Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
 from xe_sizer.report.names import component_name, monitor_name
-from xe_sizer.result.common import Sized, TimeComponent
-from xe_sizer.result.training import Result
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block
+    from xe_sizer.result.common import Sized, TimeComponent
+    from xe_sizer.result.training import Result
 
 
 def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
 from xe_sizer.report.verdict import (
@@ -16,8 +16,10 @@ from xe_sizer.report.verdict import (
     subject,
     verdict_word,
 )
-from xe_sizer.result.common import Limit, Sized
 from xe_sizer.result.serving import OVERLOADED
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Limit, Sized
 
 State = Literal["passed", "skipped", "failed", "error"]
 Level = Literal["notice", "warning", "error"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from xe_sizer.result.common import Range
 from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Range
 
 NOT_A_NUMBER = "-"
 BEYOND_WORDS = 1e15  # from here on digits in full tell nobody anything

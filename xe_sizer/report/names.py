@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.report.format import clean
-from xe_sizer.result.common import Sized
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Sized
 
 # The ledger speaks of NVIDIA's software; other vendors have the same parts under other names.
 _MONITORS = {"NVIDIA": "nvidia-smi", "AMD": "rocm-smi"}

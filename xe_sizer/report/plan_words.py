@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.report.format import clean
-from xe_sizer.result.studies import Candidate
-from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER
+
+if TYPE_CHECKING:
+    from xe_sizer.result.studies import Candidate
+    from xe_sizer.result.training import Layout
 
 
 def hardware_words(candidate: Candidate) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Block, Column, Figure, Notes, Table
+from xe_sizer.report.document import Column, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
-from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 from xe_sizer.units import BARE_SERVER
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Figure
+    from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 
 SHOWN = 16  # kinds of hardware in the table; JSON has all
 WATT_PER_KW = 1000.0

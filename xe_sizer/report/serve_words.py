@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, gib, number, plural
 from xe_sizer.report.verdict import gpu_memory_missing, missed_text, profile_name
-from xe_sizer.result.serving import LatencyAt, ServeResult, Span
+from xe_sizer.result.serving import LatencyAt
 from xe_sizer.units import BARE_SERVER
+
+if TYPE_CHECKING:
+    from xe_sizer.result.serving import ServeResult, Span
 
 YES = "SERVES"
 UNBOUNDED = "unbounded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
@@ -12,8 +13,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from xe_sizer.report.bars import bar_text
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Document, Tone
+    from xe_sizer.report.options import Options
 
 _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side

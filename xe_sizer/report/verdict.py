@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.format import clean, gib, number
-from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
 from xe_sizer.result.serving import OVERLOADED
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
 
 
 class Words(Protocol):

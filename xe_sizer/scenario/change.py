@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.scenario.read import REPLACES, Given, with_flags
+from xe_sizer.scenario.read import REPLACES, with_flags
+
+if TYPE_CHECKING:
+    from xe_sizer.scenario.read import Given
 
 
 @frozen

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Problem
-from xe_sizer.profiles.convert import Locate
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.convert import Locate
 
 TOLERANCE = 0.01  # figures of one data set may differ by rounding
 

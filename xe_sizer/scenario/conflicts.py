@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import Problem
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import supported_precisions
-from xe_sizer.laws.hardware import Server
-from xe_sizer.scenario.read import Given
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.scenario.read import Given
 
 
 def problem_at(given: Given, key: str, message: str, hint: str | None = None) -> Problem:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array
 from xe_sizer.result.common import Limit, Reason
 from xe_sizer.scenario.schema import LimitsSection
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
 
 
 class Estimate(Protocol):

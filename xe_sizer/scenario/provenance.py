@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Server
 from xe_sizer.profiles.finder import is_path
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.read import Given
-from xe_sizer.scenario.schema import CostSection
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import CostSection
 
 T = TypeVar("T")
 

@@ -7,17 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_order
-from xe_sizer.profiles.source import Document, KeyPath, Locate, convert, load_yaml, parse_scalar
-from xe_sizer.scenario.caller import Caller
+from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, OTHER_VARIABLES, PREFIX, variable_name, variables
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.source import Document, KeyPath, Locate
+    from xe_sizer.scenario.caller import Caller
 
 __all__ = [
     "INFERENCE",

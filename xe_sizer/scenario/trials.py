@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import Advice
-from xe_sizer.scenario.change import Change, changed, command, together
+from xe_sizer.scenario.change import changed, command, together
 from xe_sizer.scenario.limits import Estimate
-from xe_sizer.scenario.read import Given
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.change import Change
+    from xe_sizer.scenario.read import Given
 
 E = TypeVar("E", bound=Estimate)
 

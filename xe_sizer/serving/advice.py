@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.common import Advice
-from xe_sizer.scenario.change import Change, together
-from xe_sizer.scenario.trials import MOST_ADVICE, Lever, Option, Trials, advice_of
+from xe_sizer.scenario.change import together
+from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.remedies import TO_FIT, TO_GAIN, TO_MEET_LIMITS, less_load, narrower_cache, narrower_weights
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.units import rounded
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.common import Advice
+    from xe_sizer.scenario.change import Change
+    from xe_sizer.scenario.trials import Lever
 
 MOST_GAINS = 2
 WORTH_SAYING = 0.95  # GPUs for a unit of load, against those of the service as it was asked

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.memory import ServingMemory, max_sequences, request_bytes, serving_memory, static_peak
-from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latencies, rate_within
-from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.memory import max_sequences, request_bytes, serving_memory, static_peak
+from xe_sizer.serving.queueing import Latencies, capacity, curve, latencies, rate_within
 from xe_sizer.serving.space import worthwhile
-from xe_sizer.serving.static import StaticBatch, static_batch
+from xe_sizer.serving.static import static_batch
 from xe_sizer.serving.steady import steady
 from xe_sizer.serving.step import StepTime
 from xe_sizer.serving.traffic import FULL, TARGET_LOAD
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.serving.queueing import Curve
+    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.static import StaticBatch
 
 ALIKE = 1.1  # what is closer than this is as good as equal: placements are not told apart more finely
 PERCENTILES = (50.0, 95.0, 99.0)

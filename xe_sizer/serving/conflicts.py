@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from xe_sizer.errors import Problem
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Server
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.scenario.read import Given
-from xe_sizer.software.engine import Engine
-from xe_sizer.software.number_formats import Scheme
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.number_formats import Scheme
 
 
 def conflicts(

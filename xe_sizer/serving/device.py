@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.collectives import ALL_REDUCE, Network
-from xe_sizer.laws.device import Efficiency, device
-from xe_sizer.laws.hardware import Accelerator, Server
-from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.collectives import ALL_REDUCE
+from xe_sizer.laws.device import device
 from xe_sizer.laws.network import network
-from xe_sizer.laws.operator_time import Device
 from xe_sizer.serving.job import ServingJob, wide_modules
-from xe_sizer.software.engine import Engine, NarrowKernel
-from xe_sizer.software.number_formats import Scheme
+from xe_sizer.software.engine import NarrowKernel
 from xe_sizer.units import MICRO, SIXTEEN_BIT
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.collectives import Network
+    from xe_sizer.laws.device import Efficiency
+    from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.laws.matmul import MatmulLaw
+    from xe_sizer.laws.operator_time import Device
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.number_formats import Scheme
 
 # A kernel that reads 16-bit activations and writes 8-bit ones; its time is assumed.
 OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0

@@ -6,18 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import Limit
 from xe_sizer.scenario.limits import judge, shares
-from xe_sizer.serving.choose import Choice, Point
-from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import (
     BESIDE,
     Card,
-    ServingMemory,
     cache,
     cuda_graphs,
     left_free,
@@ -25,10 +21,18 @@ from xe_sizer.serving.memory import (
     static_peak,
     weights,
 )
-from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
 from xe_sizer.units import GIB, HOUR_S, MEGA
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Limit
+    from xe_sizer.serving.choose import Choice, Point
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.memory import (
+        ServingMemory,
+    )
+    from xe_sizer.serving.resolved import ResolvedService
 
 WING = "serving"
 CACHE, RESERVED = cache.name, left_free.name

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.laws.collectives import Network
-from xe_sizer.laws.device import Efficiency
-from xe_sizer.laws.hardware import Server
-from xe_sizer.laws.operator_time import Device
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.software.engine import Engine
-from xe_sizer.software.number_formats import Scheme
+from xe_sizer.graph.operators import as_array
 from xe_sizer.units import SIXTEEN_BIT
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.collectives import Network
+    from xe_sizer.laws.device import Efficiency
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.laws.operator_time import Device
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.number_formats import Scheme
 
 WIDE_MODULES = frozenset({"head", "router", "embedding"})
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.attention import cache_width
-from xe_sizer.graph.model import ModelShape, StateSpace
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.software.number_formats import Format
+from xe_sizer.graph.operators import as_array
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape, StateSpace
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.software.number_formats import Format
 
 STATE_BYTES = 4.0  # recurrent states are kept in float32
 CONVOLUTION_BYTES = 2.0  # the last inputs of the convolution are kept in 16 bit

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import IntArray
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import IntArray
 
 
 @frozen

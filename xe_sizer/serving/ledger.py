@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.result.common import MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
-from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, Held, cache, left_free, weights
+from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, cache, left_free, weights
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
 from xe_sizer.units import GIB
+
+if TYPE_CHECKING:
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.memory import Held
 
 
 def serve_memory(estimate: ServingEstimate) -> ServeMemory:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import Part, computed, part
-from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.kv_cache import sequence_bytes
-from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import FLOAT32, GIB
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
 
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (own count).
 HIDDEN_TENSORS = 3.0

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.memory import ServingMemory, held_tokens, max_sequences
-from xe_sizer.serving.steady import Steady, steady
-from xe_sizer.serving.traffic import HIGHEST_LOAD, Traffic
+from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.memory import held_tokens, max_sequences
+from xe_sizer.serving.steady import steady
+from xe_sizer.serving.traffic import HIGHEST_LOAD
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.serving.steady import Steady
+    from xe_sizer.serving.traffic import Traffic
 
 GRID = 20  # states of a replica that are evaluated between one request and as many as fit
 # Fields of a steady state other than the parts of its steps.

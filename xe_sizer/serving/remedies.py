@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Lever
-from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.software.number_formats import E4M3, Format, narrow_formats
+from xe_sizer.software.number_formats import E4M3, narrow_formats
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.software.number_formats import Format
 
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes

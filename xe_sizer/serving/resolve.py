@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import Efficiency
-from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.provenance import (
     Provenance,
     collect,
@@ -24,13 +22,20 @@ from xe_sizer.scenario.provenance import (
     server_of,
     with_further,
 )
-from xe_sizer.scenario.read import Given
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import Traffic
-from xe_sizer.software.engine import Engine, default_engine, load_engine
-from xe_sizer.software.number_formats import E4M3, Format, Scheme, format_of, parse_scheme, plain_format, scheme
+from xe_sizer.software.engine import default_engine, load_engine
+from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.number_formats import Format, Scheme
 
 DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 DEFAULT_PERCENTILE = 95.0

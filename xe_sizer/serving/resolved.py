@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.frozen import frozen
-from xe_sizer.scenario.read import Given
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.traffic import Traffic
+
+if TYPE_CHECKING:
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.traffic import Traffic
 
 
 @frozen

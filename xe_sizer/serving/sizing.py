@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.serving.choose import choose
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.space import legal_placements
+
+if TYPE_CHECKING:
+    from xe_sizer.serving.resolved import ResolvedService
 
 
 def size(resolved: ResolvedService) -> ServingEstimate:

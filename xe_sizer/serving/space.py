@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
+
+if TYPE_CHECKING:
+    from xe_sizer.serving.job import ServingJob
 
 STAGES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 MORE_STAGES = (1, 2, 4)  # times the fewest that fit: what a deeper pipeline gains is looked at no further

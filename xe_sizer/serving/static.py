@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.graph.operators import as_array
 from xe_sizer.serving.step import StepTime, Work, step_time
-from xe_sizer.serving.traffic import Traffic
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.traffic import Traffic
 
 # Decode steps are timed at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)

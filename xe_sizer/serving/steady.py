@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.graph.operators import as_array
 from xe_sizer.serving.step import StepTime, Work, step_time
-from xe_sizer.serving.traffic import Traffic
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.traffic import Traffic
 
 LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
 

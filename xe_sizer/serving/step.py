@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GraphInputs, Learning
-from xe_sizer.graph.operators import Array, Attention, Kernels, Matmul, Operator, RankShape, Scan, as_array
+from xe_sizer.graph.operators import Attention, Kernels, Matmul, RankShape, Scan, as_array
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
-from xe_sizer.laws.parts import Part, computed, part
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.laws.parts import computed, part
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.laws.parts import Part
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
 
 MATMUL = "t0 + (a^p + b^p)^(1/p), a = 2 m n k / (e_f peak), b = bytes of weights and activations / (e_b bandwidth)"
 LAWS = "operator laws of the accelerator"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh
@@ -27,14 +27,18 @@ from xe_sizer.result.serving import (
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
-from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
-from xe_sizer.serving.step import STEP_PARTS, StepTime
+from xe_sizer.serving.step import STEP_PARTS
 from xe_sizer.serving.traffic import HIGHEST_LOAD
-from xe_sizer.serving.uncertainty import Quantity, span
+from xe_sizer.serving.uncertainty import span
 from xe_sizer.serving.warnings import warnings_of
 from xe_sizer.units import HOUR_S, MEGA, rounded
+
+if TYPE_CHECKING:
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.step import StepTime
+    from xe_sizer.serving.uncertainty import Quantity
 
 # Share of the thermal design power that an accelerator draws in serving, assumed: prompts come near all of it, decoding
 # waits for memory at about half to two thirds (arXiv:2308.12908, arXiv:2311.18677).

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.serving.resolved import ResolvedService
-from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, Uncertainty, from_residuals, published, symmetric
+from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, from_residuals, published, symmetric
+
+if TYPE_CHECKING:
+    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.software.uncertainty import Uncertainty
 
 TABLE = TABLES / "serving.json"
 Quantity = Literal["ttft", "tpot", "request", "throughput"]

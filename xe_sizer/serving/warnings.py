@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.provenance import whole_servers
-from xe_sizer.scenario.read import INFERENCE, Given
-from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.traffic import FULL
+
+if TYPE_CHECKING:
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.estimate import ServingEstimate
 
 SATURATED = 0.9
 USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.serving.job import wide_modules
 from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.software.number_formats import Scheme
 from xe_sizer.units import SIXTEEN_BIT
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.software.number_formats import Scheme
 
 
 def weight_bytes(model: ModelShape, scheme: Scheme) -> float:

@@ -6,11 +6,13 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer import __version__
 from xe_sizer.frozen import frozen
-from xe_sizer.scenario.read import Given
+
+if TYPE_CHECKING:
+    from xe_sizer.scenario.read import Given
 
 ENDINGS = (".yaml", ".json")
 

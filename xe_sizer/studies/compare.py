@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
@@ -10,7 +11,9 @@ from xe_sizer.result.studies import (
     Comparison,
     Difference,
 )
-from xe_sizer.result.training import Result
+
+if TYPE_CHECKING:
+    from xe_sizer.result.training import Result
 
 DIFFERENCES = 6
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from xe_sizer.profiles.registry import Registry
+from typing import TYPE_CHECKING
+
 from xe_sizer.result.common import with_advice
-from xe_sizer.result.training import Result
-from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.trials import MOST_ADVICE
 from xe_sizer.training.advice import advise
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import summarise
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.training import Result
+    from xe_sizer.scenario.read import Given
 
 
 def estimate(given: Given, registry: Registry, details: bool = True) -> Result:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import LeftOut
-from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
+from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.scenario.change import changed
-from xe_sizer.scenario.read import Given
-from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import throughput_of
 from xe_sizer.studies.serve import concluded
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.serving import ServeResult
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.resolved import ResolvedService
 
 MOST_POINTS = 24  # of a Pareto front
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.finder import is_path
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.read import Given
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
 
 
 def all_hardware(given: Given, among: Sequence[str], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:

@@ -6,32 +6,39 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace as replaced
 
 from xe_sizer import __version__
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Range, Reason, Verdict
-from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Rule, Search
+from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
+from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Search
 from xe_sizer.scenario.change import changed, command
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.options import OPTION_OF
-from xe_sizer.scenario.read import Given
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
-from xe_sizer.training.frontier import Frontier, Progress, frontier
+from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.rules import removed_by_rules
 from xe_sizer.training.space import layout_chunks
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.common import Range
+    from xe_sizer.result.studies import Rule
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.training.frontier import Frontier, Progress
+    from xe_sizer.training.resolved import ResolvedTraining
 
 OBJECTIVE = OBJECTIVES[0]
 LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from xe_sizer.errors import Problem
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.read import Given
+if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
 
 
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry, serving: bool) -> list[Problem]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Scaling,
     ScalingPoint,
 )
-from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import gpu_numbers, searched
-from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.resolved import ResolvedTraining
 
 
 def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:

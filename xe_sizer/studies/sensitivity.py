@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.laws.device import supported_precisions
-from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.laws.precision import sixteen_bit
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Effect,
@@ -21,15 +20,19 @@ from xe_sizer.result.studies import (
     Sensitivity,
 )
 from xe_sizer.scenario.change import changed
-from xe_sizer.scenario.read import Given
 from xe_sizer.studies.plan import searched
 from xe_sizer.training.device import device_of
-from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import scenario_of
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.hardware import Accelerator
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.resolved import ResolvedTraining
 
 HALF, DOUBLE = 0.5, 2.0
 CLEARLY = 1.1  # a step of a factor changes it by more than this

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from xe_sizer.profiles.registry import Registry
+from typing import TYPE_CHECKING
+
 from xe_sizer.result.common import with_advice
-from xe_sizer.result.serving import ServeResult
-from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.trials import MOST_ADVICE
 from xe_sizer.serving.advice import advise
-from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.summary import summarise
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.serving import ServeResult
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.estimate import ServingEstimate
 
 
 def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -17,8 +17,10 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import INTERRUPTED, SweepResult, SweepRow
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.studies.cells import Cell
 from xe_sizer.studies.plan import plan
+
+if TYPE_CHECKING:
+    from xe_sizer.studies.cells import Cell
 
 Told = Callable[[int, int], None]
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import GraphInputs
-from xe_sizer.graph.operators import Array, Attention, Matmul, MemoryBound, Operator, Scan, as_array
+from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan, as_array
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_kinds, logits_per_rank
-from xe_sizer.training.job import RankShapes
-from xe_sizer.training.layout import RECOMPUTE, SCHEDULES, Layouts
+from xe_sizer.training.layout import RECOMPUTE, SCHEDULES
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.training.job import RankShapes
+    from xe_sizer.training.layout import Layouts
 
 
 @frozen

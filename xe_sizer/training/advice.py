@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.common import Advice
 from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest, settled
@@ -14,9 +13,13 @@ from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
 from xe_sizer.training.resolve import rearranged, resolve
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.sizing import size, size_each
 from xe_sizer.units import GIB, HOUR_S
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.common import Advice
+    from xe_sizer.training.resolved import ResolvedTraining
 
 MOST_FOR_HEADROOM = 2
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, IntArray
-from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import Ledger, fits, fitting, memory_ledger, spare_bytes
-from xe_sizer.training.padding import Sequences
-from xe_sizer.training.step import TIE, KeepsLimits, Timeline, timeline
+from xe_sizer.training.memory import fits, fitting, memory_ledger, spare_bytes
+from xe_sizer.training.step import TIE, timeline
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.padding import Sequences
+    from xe_sizer.training.step import KeepsLimits, Timeline
 
 CHUNK = 1 << 14  # layouts evaluated together: arrays stay in the cache and memory stays bounded
 FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xe_sizer.errors import Problem, did_you_mean
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.hardware import Server
-from xe_sizer.profiles.finder import Finder
+from xe_sizer.errors import did_you_mean
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.scenario.read import Given
-from xe_sizer.software.stack import Stack, stacks_with
+from xe_sizer.software.stack import stacks_with
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.profiles.finder import Finder
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.software.stack import Stack
 
 PARALLEL_WAYS = {
     "tp": "tensor_parallel",

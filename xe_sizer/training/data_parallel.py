@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
-from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
-from xe_sizer.training.sharding import Census, adapter_factors, layers_per_stage
-from xe_sizer.training.stage_time import StageTime
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.sharding import adapter_factors, layers_per_stage
 from xe_sizer.training.state_bytes import StateBytes
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.sharding import Census
+    from xe_sizer.training.stage_time import StageTime
 
 
 @frozen

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from xe_sizer.laws.device import Efficiency, device
-from xe_sizer.laws.hardware import Accelerator
-from xe_sizer.laws.operator_time import Device
-from xe_sizer.software.stack import Overlap, Stack
-from xe_sizer.training.job import Job
+from xe_sizer.software.stack import Overlap
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.hardware import Accelerator
+    from xe_sizer.laws.operator_time import Device
+    from xe_sizer.software.stack import Stack
+    from xe_sizer.training.job import Job
 
 
 def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency) -> Device:

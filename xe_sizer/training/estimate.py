@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, IntArray, as_array
-from xe_sizer.result.common import Limit
+from xe_sizer.graph.operators import as_array
 from xe_sizer.scenario.limits import judge, kept, shares
-from xe_sizer.training.choose import Choice
-from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import Ledger, fits
-from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.step import Timeline
+from xe_sizer.training.memory import fits
 from xe_sizer.units import GIB, HOUR_S
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.result.common import Limit
+    from xe_sizer.training.choose import Choice
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.step import Timeline
 
 WING = "training"
 

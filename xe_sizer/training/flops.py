@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.operators import Array, Attention, Matmul, Operator, Scan, recomputed_share
-from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
+from xe_sizer.graph.operators import Attention, Matmul, Scan, recomputed_share
+from xe_sizer.training.layout import FULL, SELECTIVE
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.training.layout import Layouts
 
 ATTENTION_PASSES = 3.0  # forward, and a backward of two products for each of the forward's
 

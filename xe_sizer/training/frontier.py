@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array
-from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, ledger_of_possible, spare_bytes
-from xe_sizer.training.step import TIE, KeepsLimits, timeline
+from xe_sizer.training.step import TIE, timeline
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.step import KeepsLimits
 
 OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.training.job import Job
-from xe_sizer.training.layout import Layouts
+from xe_sizer.graph.operators import as_array
 from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, MOMENTS, OPTIMIZER, over_time, spread
-from xe_sizer.training.sharding import Census
 from xe_sizer.training.state_bytes import StateBytes
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.sharding import Census
 
 
 def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]:

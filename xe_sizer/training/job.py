@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GraphInputs, Learning
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Array, RankShape, as_array
-from xe_sizer.laws.collectives import Network
-from xe_sizer.laws.hardware import Server
-from xe_sizer.laws.operator_time import Device
+from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
-from xe_sizer.software.optimizer import Optimizer
-from xe_sizer.software.stack import Stack
-from xe_sizer.training.layout import Layouts
-from xe_sizer.training.lengths import TokenLengths
-from xe_sizer.training.methods import Method
-from xe_sizer.training.padding import Sequences, sequences
-from xe_sizer.training.unique_rows import UniqueRows, unique_rows
+from xe_sizer.training.padding import sequences
+from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.collectives import Network
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.laws.operator_time import Device
+    from xe_sizer.software.optimizer import Optimizer
+    from xe_sizer.software.stack import Stack
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.lengths import TokenLengths
+    from xe_sizer.training.methods import Method
+    from xe_sizer.training.padding import Sequences
+    from xe_sizer.training.unique_rows import UniqueRows
 
 
 @frozen

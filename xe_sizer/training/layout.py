@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import IntArray
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import IntArray
 
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))

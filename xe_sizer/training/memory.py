@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, IntArray, as_array
+from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
-from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, Layouts
+from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
     STATE_PARTS,
@@ -31,6 +31,11 @@ from xe_sizer.training.memory_parts import (
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.sharding import sharded_elements
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
 
 # What torch.cuda.memory_reserved() does not see, and what memory_allocated() does not.
 NOT_RESERVED = (cuda_context.name, nccl_buffers.name)

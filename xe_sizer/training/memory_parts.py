@@ -6,18 +6,18 @@ Stages are the first and the last, moments those of MOMENTS.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
-from xe_sizer.laws.parts import Part, part
-from xe_sizer.training.activations import Activations, activations, micro_batches_in_flight
+from xe_sizer.laws.parts import part
+from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
-from xe_sizer.training.job import Job, RankShapes
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
     BACKWARD_END,
@@ -32,9 +32,17 @@ from xe_sizer.training.moments import (
     spread,
 )
 from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
-from xe_sizer.training.sharding import Census, Shards, census, layers_per_stage, sharded_elements
+from xe_sizer.training.sharding import Shards, census, layers_per_stage, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.parts import Part
+    from xe_sizer.training.activations import Activations
+    from xe_sizer.training.job import Job, RankShapes
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.sharding import Census
 
 
 @frozen

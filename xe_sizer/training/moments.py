@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from xe_sizer.graph.operators import Array
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
 
 MOMENTS = (
     "end of forward",

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import adapters_on
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.parameters import Weight, layer_weights
+from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.parameters import layer_weights
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import matmul_time_s
-from xe_sizer.laws.operator_time import Device
-from xe_sizer.training.job import Job
-from xe_sizer.training.layout import Layouts
 from xe_sizer.training.sharding import layers_per_stage
 from xe_sizer.units import SIXTEEN_BIT
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.laws.operator_time import Device
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
 
 
 @frozen

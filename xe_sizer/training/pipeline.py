@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, as_array
+from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
-from xe_sizer.training.job import Job, RankShapes
-from xe_sizer.training.layout import SCHEDULES, Layouts
+from xe_sizer.training.layout import SCHEDULES
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.training.job import Job, RankShapes
+    from xe_sizer.training.layout import Layouts
 
 # Times that the weight gradients of a stage fill what its neighbours would wait, by SCHEDULES (arXiv:2401.10241).
 DEFERRED = np.array([0.0, 2.0, 3.0])

@@ -7,17 +7,20 @@ layout or the optimizer's storage, 4 needs host memory, 5 and 6 other hardware, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.graph.losses import LEAST_MEMORY
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Lever
 from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.space import LARGEST_SEARCH
 from xe_sizer.units import GIB
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.training.estimate import TrainingEstimate
 
 SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on

@@ -6,18 +6,15 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.device import Efficiency, supported_precisions
-from xe_sizer.laws.hardware import Server
 from xe_sizer.laws.network import network
 from xe_sizer.laws.precision import FP16
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -30,19 +27,29 @@ from xe_sizer.scenario.provenance import (
     server_of,
     with_further,
 )
-from xe_sizer.scenario.read import Given, serves
-from xe_sizer.software.optimizer import Optimizer, load_optimizer
-from xe_sizer.software.stack import Stack, default_stack, load_stack
+from xe_sizer.scenario.read import serves
+from xe_sizer.software.optimizer import load_optimizer
+from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, Method, MethodOptions
+from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
 from xe_sizer.training.methods.lora import resolve_targets
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.workload import DEFAULT_SEQ_LEN, Workload, dataset_of, workload
+from xe_sizer.training.workload import DEFAULT_SEQ_LEN, dataset_of, workload
 from xe_sizer.units import GIB
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.software.optimizer import Optimizer
+    from xe_sizer.software.stack import Stack
+    from xe_sizer.training.methods import Method
+    from xe_sizer.training.workload import Workload
 
 DEFAULT_GLOBAL_BATCH = 128
 METHOD_SECTIONS = ("lora", "p_tuning")

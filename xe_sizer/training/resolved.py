@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import IntArray
-from xe_sizer.laws.device import Efficiency
-from xe_sizer.scenario.read import Given
-from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.laws.device import Efficiency
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.training.job import Job
 
 
 @frozen

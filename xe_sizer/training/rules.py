@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import product
+from typing import TYPE_CHECKING
 
 from xe_sizer.result.studies import Rule
 from xe_sizer.training.space import (
-    Rules,
     context_options,
     divisors,
     layout_chunks,
@@ -15,6 +15,11 @@ from xe_sizer.training.space import (
     raw_sizes,
     tensor_options,
 )
+
+if TYPE_CHECKING:
+    from xe_sizer.training.space import (
+        Rules,
+    )
 
 GROUPINGS, LAYOUTS = "groupings", "layouts"
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
-from xe_sizer.training.layout import Layouts
-from xe_sizer.training.methods import Method
+from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.training.unique_rows import unique_rows
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.methods import Method
 
 Adapters = tuple[tuple[str, int], ...]
 """Adapted weights with the rank of their adapters."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.choose import choose, choose_each, counts_that_keep, smallest_count
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.space import LARGEST_SEARCH, gpu_counts, layout_chunks, legal_layouts
+
+if TYPE_CHECKING:
+    from xe_sizer.training.resolved import ResolvedTraining
 
 # Combinations that a search over ascending numbers of GPUs looks at first, and how much further it goes each time:
 # most jobs fit on few, and what is looked at in vain takes time.

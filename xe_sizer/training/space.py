@@ -7,14 +7,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import IntArray
-from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.software.stack import Stack
 
 LARGEST_LIST = 1 << 24
 LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for

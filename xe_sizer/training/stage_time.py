@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import GraphInputs
-from xe_sizer.graph.operators import Array, IntArray, Operator, as_array, recomputed_share
+from xe_sizer.graph.operators import as_array, recomputed_share
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.operator_time import OperatorTime, exchange_times, launch_counts, operator_times
+from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.training.job import Job, RankShapes
-from xe_sizer.training.layout import FULL, SELECTIVE, Layouts
+from xe_sizer.training.layout import FULL, SELECTIVE
 from xe_sizer.training.sharding import layers_per_stage
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.operators import Array, IntArray, Operator
+    from xe_sizer.laws.operator_time import OperatorTime
+    from xe_sizer.training.job import Job, RankShapes
+    from xe_sizer.training.layout import Layouts
 
 
 @frozen

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.frozen import frozen
-from xe_sizer.training.job import Job
 from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.training.job import Job
 
 
 @frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,20 @@ from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
-from xe_sizer.training.job import Job, RankShapes
-from xe_sizer.training.layout import OFFLOAD, Layouts
+from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
-from xe_sizer.training.padding import Sequences
-from xe_sizer.training.pipeline import Pipeline, pipeline
-from xe_sizer.training.sharding import Census, Shards, census
-from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, MicroBatch, StageTime, module_time, stage_time
+from xe_sizer.training.pipeline import pipeline
+from xe_sizer.training.sharding import Shards, census
+from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
+
+if TYPE_CHECKING:
+    from xe_sizer.training.job import Job, RankShapes
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.padding import Sequences
+    from xe_sizer.training.pipeline import Pipeline
+    from xe_sizer.training.sharding import Census
+    from xe_sizer.training.stage_time import MicroBatch, StageTime
 
 # Bytes per element of a fused Adam step: gradient read, weight written (16 bit), master and two moments read and
 # written; clipping reads the gradient once more and scales it. Multi-tensor updates run as separate kernels that

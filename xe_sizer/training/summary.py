@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.result.common import (
     SCHEMA_VERSION,
     Gpus,
-    Limit,
     MemoryComponent,
     Range,
     Reason,
@@ -23,16 +22,22 @@ from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTim
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
 from xe_sizer.training.device import at_the_speed_of_light
-from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.layout import WORDS, Layouts
+from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.stage_time import COMPUTE_PARTS
 from xe_sizer.training.step import STEP_PARTS, timeline
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import (
+        Limit,
+    )
+    from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.resolved import ResolvedTraining
 
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from xe_sizer.laws.device import Efficiency
-from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, Uncertainty, from_residuals, published, symmetric
-from xe_sizer.training.job import Job
+from typing import TYPE_CHECKING
+
+from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, from_residuals, published, symmetric
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.device import Efficiency
+    from xe_sizer.software.uncertainty import Uncertainty
+    from xe_sizer.training.job import Job
 
 TABLE = TABLES / "training.json"
 

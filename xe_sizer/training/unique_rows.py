@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, IntArray
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, IntArray
 
 LARGEST_KEY = 2**62  # inside a signed integer of 64 bits
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.dataset import DatasetProfile, load_dataset
-from xe_sizer.profiles.finder import Finder
+from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.scenario.provenance import relative
-from xe_sizer.scenario.read import Given
 from xe_sizer.scenario.schema import DataSection
-from xe_sizer.training.lengths import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
+from xe_sizer.training.lengths import constant_lengths, histogram_lengths, statistics_lengths
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.dataset import DatasetProfile
+    from xe_sizer.profiles.finder import Finder
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.training.lengths import TokenLengths
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_STEPS = 1000

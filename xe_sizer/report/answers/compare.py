@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from xe_sizer.report.document import Block, Column, Document, Table
+from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
-from xe_sizer.report.findings import Finding, scenario_finding
+from xe_sizer.report.findings import scenario_finding
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, percent
-from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
-from xe_sizer.result.studies import Alternative, Comparison
+from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block
+    from xe_sizer.report.findings import Finding
+    from xe_sizer.report.options import Options
+    from xe_sizer.result.studies import Alternative
 
 ANSWER = Comparison
 NAMES = ("model", "gpu", "server")

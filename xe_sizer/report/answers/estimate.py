@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,9 +18,9 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.document import Block, Column, Document, Fact, Table
+from xe_sizer.report.document import Column, Fact, Table
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.findings import Finding, scenario_finding
+from xe_sizer.report.findings import scenario_finding
 from xe_sizer.report.format import (
     amount,
     clean,
@@ -34,8 +34,13 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.names import monitor_name
-from xe_sizer.report.options import Options
-from xe_sizer.result.training import Cost, Result
+from xe_sizer.result.training import Result
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Document
+    from xe_sizer.report.findings import Finding
+    from xe_sizer.report.options import Options
+    from xe_sizer.result.training import Cost
 
 ANSWER = Result
 WORDS = estimate_words

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Block, Column, Document, Figure, Notes, Step, Steps, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark, limit_case
+from xe_sizer.report.document import Column, Document, Notes, Step, Steps, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark, limit_case
 from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
-from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER, HOUR_S
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Figure
+    from xe_sizer.report.findings import Level
+    from xe_sizer.report.options import Options
 
 ANSWER = PlanResult
 SHOWN = 12  # candidates of the table; JSON and CSV have all

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, given
-from xe_sizer.report.options import Options
 from xe_sizer.result.profiles import Profiles
+
+if TYPE_CHECKING:
+    from xe_sizer.report.options import Options
 
 ANSWER = Profiles
 NETWORK = "NICs x Gbit/s"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, duration, number, percent, plural
-from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Scaling, ScalingPoint
 from xe_sizer.result.training import Layout
+
+if TYPE_CHECKING:
+    from xe_sizer.report.options import Options
 
 ANSWER = Scaling
 NO_LAYOUT = "no layout fits on any of the GPUs that were tried"

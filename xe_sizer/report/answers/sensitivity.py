@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from xe_sizer.report.document import Block, Column, Document, Figure, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Level, Remark
+from xe_sizer.report.document import Column, Document, Figure, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
-from xe_sizer.report.options import Options
 from xe_sizer.report.verdict import job_words
-from xe_sizer.result.studies import Effect, Factor, Outcome, Sensitivity
+from xe_sizer.result.studies import Outcome, Sensitivity
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block
+    from xe_sizer.report.findings import Level
+    from xe_sizer.report.options import Options
+    from xe_sizer.result.studies import Effect, Factor
 
 ANSWER = Sensitivity
 AS_ASKED = "as asked"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,16 +18,21 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.document import Block, Column, Document, Table
+from xe_sizer.report.document import Column, Table
 from xe_sizer.report.explain import formulas, ledger, sources
-from xe_sizer.report.findings import Finding, scenario_finding
+from xe_sizer.report.findings import scenario_finding
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
-from xe_sizer.report.options import Options
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_words import latency, replica_gpus
 from xe_sizer.result.common import Range
-from xe_sizer.result.serving import LatencyAt, ServeResult, Span
+from xe_sizer.result.serving import ServeResult
 from xe_sizer.units import rounded
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Document
+    from xe_sizer.report.findings import Finding
+    from xe_sizer.report.options import Options
+    from xe_sizer.result.serving import LatencyAt, Span
 
 ANSWER = ServeResult
 WORDS = serve_words

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
-from xe_sizer.report.options import Options
 from xe_sizer.report.plan_words import hardware_words, layout_words
-from xe_sizer.result.studies import SweepResult, SweepRow
+from xe_sizer.result.studies import SweepResult
+
+if TYPE_CHECKING:
+    from xe_sizer.report.options import Options
+    from xe_sizer.result.studies import SweepRow
 
 ANSWER = SweepResult
 FIGURES = (

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Block, Column, Document, Figure, Table
+from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
-from xe_sizer.report.options import Options
 from xe_sizer.report.scatter import scatter
-from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped, Summary
+from xe_sizer.result.accuracy import QUANTITIES, Accuracy
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Figure
+    from xe_sizer.report.options import Options
+    from xe_sizer.result.accuracy import Prediction, Skipped, Summary
 
 ANSWER = Accuracy
 TITLES = {

@@ -6,9 +6,12 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean
-from xe_sizer.report.options import Options
+
+if TYPE_CHECKING:
+    from xe_sizer.report.options import Options
 
 SHOWS = "rows"
 ENDINGS = (".csv",)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from xe_sizer.report.findings import Finding, Remark
 from xe_sizer.report.format import clean
-from xe_sizer.report.options import Options
+
+if TYPE_CHECKING:
+    from xe_sizer.report.findings import Finding, Remark
+    from xe_sizer.report.options import Options
 
 SHOWS = "findings"
 ENDINGS = ()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Document
+    from xe_sizer.report.options import Options
 
 SHOWS = "document"
 ENDINGS = (".html", ".htm")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report.options import Options
+if TYPE_CHECKING:
+    from xe_sizer.report.options import Options
 
 SHOWS = "answer"
 ENDINGS = (".json",)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from xe_sizer.report.findings import Case, Finding
-from xe_sizer.report.options import Options
+if TYPE_CHECKING:
+    from xe_sizer.report.findings import Case, Finding
+    from xe_sizer.report.options import Options
 
 SHOWS = "findings"
 ENDINGS = (".xml",)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.bars import bar_text
-from xe_sizer.report.document import Block, Document, Facts, FactsPair, Figure, Notes, Steps, Table, Tone
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Document, Tone
+    from xe_sizer.report.options import Options
 
 SHOWS = "document"
 ENDINGS = (".md", ".markdown")

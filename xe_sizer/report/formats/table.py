@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from xe_sizer.report.document import Document
-from xe_sizer.report.options import Options
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Document
+    from xe_sizer.report.options import Options
 
 SHOWS = "document"
 ENDINGS = (".txt",)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
+from xe_sizer.training.methods.method import Method, register
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.training.methods.method import MethodKind, MethodOptions
 
 
 @register("pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft")

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
-from xe_sizer.training.methods.method import Method, MethodKind, MethodOptions, register
+from xe_sizer.training.methods.method import Method, register
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.training.methods.method import MethodKind, MethodOptions
 
 # Names that frameworks give to the same projections.
 SYNONYMS = {

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
-from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Learning
 
 
 @frozen
