@@ -82,7 +82,14 @@ GROUPS = (
     Group(
         "Memory",
         "What one GPU holds in training, on its pipeline stage and at its worst moment.",
-        ("training.sharding", "training.activations", "training.gradients", "training.memory_parts", "training.memory"),
+        (
+            "training.sharding",
+            "training.activations",
+            "training.moments",
+            "training.gradients",
+            "training.memory_parts",
+            "training.memory",
+        ),
         ("training.memory_parts.MEMORY_PARTS",),
     ),
     Group(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
 
 Inputs = TypeVar("Inputs")
-ABSENT: Array = np.zeros((1, 1, 1))
+ABSENT: Array = np.zeros((1, 1, 1))  # what a part comes to that does not apply; broadcasts to any shape
 
 
 def _always(_: object) -> bool:

@@ -235,7 +235,21 @@ def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[n
 
 
 def fitting(job: Job, layouts: Layouts, min_headroom_bytes: float) -> IntArray:
-    """Indices of the layouts that fit, shape (fitting,) [-]; see `fits` and `ledger_of_possible`."""
+    """Indices of the layouts that fit; what a GPU holds is computed only where its states alone do.
+
+        fits = peak + headroom <= card and offloaded <= host
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    min_headroom_bytes : that must stay free [bytes]
+
+    Returns
+    -------
+    ndarray of int, shape (fitting,) [-]
+
+    Source: `fits` and `ledger_of_possible`.
+    """
     found = ledger_of_possible(job, layouts, min_headroom_bytes)
     if found is None:
         return np.zeros(0, dtype=np.int64)

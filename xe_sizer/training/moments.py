@@ -36,9 +36,19 @@ def spread(per_stage: Array) -> Array:
 
 
 def over_time(*held: tuple[Array, Array]) -> Array:
-    """Bytes at each moment of what is there at some of them, shape (stage, moment, layout).
+    """Bytes at each moment of what is there at some of them.
 
-    held : moments as above, and bytes of shape (stage, layout) or (layout,)
+        bytes(moment) = sum of the sizes that are there at the moment
+
+    Parameters
+    ----------
+    held : moments as above, and sizes of shape (stage, layout) or (layout,) [bytes]
+
+    Returns
+    -------
+    ndarray of float, shape (stage, moment, layout) [bytes]
+
+    Source: definition.
     """
     total = np.zeros((2, len(MOMENTS), max(np.shape(size)[-1] for _, size in held)))
     for moments, size in held:
