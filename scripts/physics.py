@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -167,19 +167,19 @@ def _states_source(function: Callable[..., Any]) -> bool:
 
 def has_arrays(function: Callable[..., Any]) -> bool:
     """Whether arrays, or dataclasses of arrays, stand in the annotations."""
-    return any(_holds(str(kind), function.__globals__) for kind in function.__annotations__.values())
+    return any(_holds(str(kind)) for kind in function.__annotations__.values())
 
 
-def _holds(annotation: str, names: dict[str, Any]) -> bool:
-    words = set(re.findall(r"\w+", annotation))
-    return bool(words & ARRAYS) or any(_is_struct(names[word]) for word in words if word in names)
+def _holds(annotation: str) -> bool:
+    words = re.findall(r"\w+", annotation)
+    return any(word in ARRAYS or _is_struct(word) for word in words)
 
 
-@cache
-def _is_struct(kind: object) -> bool:
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        return False
-    return any(set(re.findall(r"\w+", str(field.type))) & ARRAYS for field in fields(kind))
+def _is_struct(name: str) -> bool:
+    """Whether a dataclass of this name has arrays; a module may import it for type checkers alone."""
+    own = [module for path, module in sys.modules.items() if path.startswith("xe_sizer.")]
+    kinds = {id(kind): kind for module in own if is_dataclass(kind := vars(module).get(name))}
+    return any(ARRAYS & set(re.findall(r"\w+", str(each.type))) for kind in kinds.values() for each in fields(kind))
 
 
 def equation(function: Callable[..., Any]) -> Equation:
@@ -231,7 +231,7 @@ def _joined(block: str) -> str:
 
 def missing(function: Callable[..., Any]) -> list[str]:
     """What the docstring of an equation does not state."""
-    stated, names = equation(function), function.__globals__
+    stated = equation(function)
     explained = {name: text for names, text in stated.symbols for name in names.split(", ")}
     annotations = {name: str(kind) for name, kind in function.__annotations__.items() if name != "return"}
     problems = [f"the symbol {name}" for name in annotations if name not in explained]
@@ -244,7 +244,7 @@ def missing(function: Callable[..., Any]) -> list[str]:
         ("a formula", " = " in stated.formula),
         ("a source", bool(stated.source)),
         ("the unit of the result", bool(UNIT.search(stated.returns)) or not _numeric(function)),
-        ("the shape of the result", bool(SHAPE.search(stated.returns)) or not _holds(_result(function), names)),
+        ("the shape of the result", bool(SHAPE.search(stated.returns)) or not _holds(_result(function))),
     )
     return problems + [what for what, stands in checks if not stands]
 
@@ -256,7 +256,7 @@ def _result(function: Callable[..., Any]) -> str:
 def _numeric(function: Callable[..., Any]) -> bool:
     """Whether the result is a number or holds arrays."""
     kind = _result(function)
-    return bool(set(re.findall(r"\w+", kind)) & NUMBERS) or _holds(kind, function.__globals__)
+    return bool(set(re.findall(r"\w+", kind)) & NUMBERS) or _holds(kind)
 
 
 def parts(path: str) -> tuple[Part[Any], ...]:
