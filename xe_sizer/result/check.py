@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from xe_sizer.errors import EXIT_BAD_INPUT
+from xe_sizer.errors import EXIT_BAD_INPUT, Problem
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct
-
-if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
 
 
 class CheckProblem(Struct, frozen=True, kw_only=True):

@@ -7,12 +7,9 @@ is null.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from xe_sizer.result.common import Answer, Ledger, Struct, TimeComponent
-
-if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, LeftOut, Source, Verdict
+from xe_sizer.result.common import Advice, Answer, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
 
 OVERLOADED = "overloaded"
 """Code of the reason that says so."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Answer, Range
+from xe_sizer.result.common import Answer, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Result
-
-if TYPE_CHECKING:
-    from xe_sizer.result.common import LeftOut, Verdict
 
 OBJECTIVES = ("cost", "time", "gpus", "energy")
 INTERRUPTED = "interrupted before its answer"

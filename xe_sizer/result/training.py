@@ -6,12 +6,9 @@ Field names are the contract: add, never rename, within schema version 1. Compon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from xe_sizer.result.common import Answer, Ledger, Range, Struct, TimeComponent
-
-if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, Source, Verdict
+from xe_sizer.result.common import Advice, Answer, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
 
 
 class Layout(Struct, frozen=True):
