@@ -12,7 +12,7 @@ import msgspec
 
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.software.stack import default_stack, load_stack, stack_names
+from xe_sizer.software.stack import PARALLEL_WAYS, default_stack, load_stack, stack_names
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
@@ -22,12 +22,6 @@ T = TypeVar("T")
 FOLDER = Path(__file__).parent
 VARIANTS = FOLDER / "stacks"
 ANY_LAYOUT = "-any-layout"
-PARALLEL = {
-    "tp": "tensor_parallel",
-    "pp": "pipeline_parallel",
-    "cp": "context_parallel",
-    "ep": "expert_parallel",
-}
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,7 +217,7 @@ def _lacks(record: Record, stack: Stack) -> list[str]:
     supports, layout = stack.supports, record.layout
     found = [
         name
-        for name, attribute in PARALLEL.items()
+        for name, attribute in PARALLEL_WAYS.items()
         if (getattr(layout, name) or 1) > 1 and not getattr(supports, attribute)
     ]
     if layout.zero is not None and layout.zero not in supports.zero and layout.zero > 0:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Problem
+from xe_sizer.scenario.schema import LOADS
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
@@ -76,7 +77,7 @@ def _both(scenario: _Numbers, first: str, second: str, hint: str) -> Iterator[_C
 
 
 def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
-    loads = [f"serve.{name}" for name in ("request_rate", "concurrency", "batch")]
+    loads = [f"serve.{name}" for name in LOADS]
     given = [key for key in loads if scenario.raw(key) is not None]
     for further in given[1:]:
         yield from _both(scenario, given[0], further, "a load is one of request_rate, concurrency and batch")

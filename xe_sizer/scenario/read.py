@@ -16,7 +16,7 @@ from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, OTHER_VARIABLES, PREFIX, variable_name, variables
-from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
+from xe_sizer.scenario.schema import LOADS, ScenarioFile, scenario_json_schema
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.source import Document, KeyPath, Locate
@@ -52,9 +52,7 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "efficiency.flops": ("efficiency.ideal",),
     "efficiency.memory": ("efficiency.ideal",),
     "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
-    "serve.request_rate": ("serve.concurrency", "serve.batch"),
-    "serve.concurrency": ("serve.request_rate", "serve.batch"),
-    "serve.batch": ("serve.request_rate", "serve.concurrency"),
+    **{f"serve.{load}": tuple(f"serve.{other}" for other in LOADS if other != load) for load in LOADS},
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 

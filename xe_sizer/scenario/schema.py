@@ -21,6 +21,7 @@ Padding = Literal[
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
+LOADS = ("request_rate", "concurrency", "batch")  # keys of `serve`, of which a scenario has at most one
 Objective = Literal["cost", "time", "gpus", "energy"]
 NumberFormat = Annotated[str, named(format_names)]
 CacheFormat = Annotated[str, named(cache_format_names)]

@@ -22,6 +22,7 @@ from xe_sizer.scenario.provenance import (
     server_of,
     with_further,
 )
+from xe_sizer.scenario.schema import LOADS
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
@@ -41,7 +42,6 @@ DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 DEFAULT_PERCENTILE = 95.0
 DEFAULT_DRAFT_COST = 0.05
 PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
-LOADS = ("request_rate", "concurrency", "batch")
 
 
 def resolve(given: Given, registry: Registry) -> ResolvedService:

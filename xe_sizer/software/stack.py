@@ -32,6 +32,13 @@ Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
+PARALLEL_WAYS = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+}  # layout key: what a stack's `supports` calls it
+
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass

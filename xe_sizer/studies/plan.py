@@ -259,7 +259,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         price=sized.cost,
         currency=None if sized.cost is None else resolved.currency,
         energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
-        tokens_per_s=job.global_batch / sized.step_s * sized.tokens_per_sample,
+        tokens_per_s=sized.tokens_per_s,
         command=command(resolved.given, layout_flags(sized), registry.user_folders),
     )
 

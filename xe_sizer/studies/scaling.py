@@ -59,7 +59,7 @@ def _weak(resolved: ResolvedTraining, count: int, fewest: int) -> TrainingEstima
 
 def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
     job = sized.resolved.job
-    samples_per_s = job.global_batch / sized.step_s
+    samples_per_s = sized.samples_per_s
     alone = first.global_batch / first.step_s / first.gpus if first else samples_per_s / sized.gpus
     seconds = sized.component_s
     return ScalingPoint(
@@ -67,7 +67,7 @@ def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
         global_batch=job.global_batch,
         layout=layout_of(sized.layouts),
         step_s=sized.step_s,
-        tokens_per_s=samples_per_s * sized.tokens_per_sample,
+        tokens_per_s=sized.tokens_per_s,
         efficiency=samples_per_s / sized.gpus / alone,
         bound=bound_of(seconds),
         lost=_mostly_lost(seconds),

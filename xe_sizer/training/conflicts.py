@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.software.stack import stacks_with
+from xe_sizer.software.stack import PARALLEL_WAYS, stacks_with
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.scenario.read import Given
     from xe_sizer.software.stack import Stack
-
-PARALLEL_WAYS = {
-    "tp": "tensor_parallel",
-    "pp": "pipeline_parallel",
-    "cp": "context_parallel",
-    "ep": "expert_parallel",
-}  # layout key: what a stack's `supports` calls it
 
 
 def conflicts(

@@ -131,6 +131,16 @@ class TrainingEstimate:
         return self.resolved.job.method.sequences_per_sample * float(self.choice.sequences.mean_tokens[0])
 
     @property
+    def samples_per_s(self) -> float:
+        """Samples that all GPUs train on in a second."""
+        return self.resolved.job.global_batch / self.step_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens that all GPUs process in a second, padding included."""
+        return self.samples_per_s * self.tokens_per_sample
+
+    @property
     def component_s(self) -> dict[str, float]:
         """Seconds of each part of a step."""
         return {name: float(value[0]) for name, value in self.timeline.components.items()}
@@ -143,14 +153,15 @@ class TrainingEstimate:
     @property
     def cost(self) -> float | None:
         """Expected price of the run, None where no price is known."""
-        rate = self.resolved.price_per_gpu_hour
-        return None if rate is None else self.hours * self.billed_gpus * rate
+        found = self.resolved.run_cost(np.asarray(self.hours), np.asarray(self.gpus))
+        return None if found is None else float(found)
 
 
 def keeps_limits(resolved: ResolvedTraining, gpus: IntArray, step_s: Array) -> NDArray[np.bool_]:
     """Whether steps of such a time on such numbers of GPUs keep the limits on hours and price, shape (layout,)."""
     hours = step_s * resolved.job.steps / HOUR_S
     known: dict[str, Array] = {"hours": hours, "gpus": as_array(gpus)}
-    if resolved.price_per_gpu_hour is not None:
-        known["cost"] = hours * resolved.billed_gpus(gpus) * resolved.price_per_gpu_hour
+    cost = resolved.run_cost(hours, gpus)
+    if cost is not None:
+        known["cost"] = cost
     return kept(resolved.given.values.limits, WING, known, len(step_s))

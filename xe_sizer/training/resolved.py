@@ -12,7 +12,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.scenario.read import Given
     from xe_sizer.training.job import Job
@@ -63,6 +63,16 @@ class ResolvedTraining:
         """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
         node = self.job.server.accelerators
         return -(-gpus // node) * node if self.whole_nodes else gpus
+
+    def run_cost(self, hours: Array, gpus: IntArray) -> Array | None:
+        """Expected price of runs of so many hours on so many GPUs, in `currency`; None where no price is known.
+
+            cost = hours x GPUs that are paid for x price of a GPU-hour
+
+        Source: definition.
+        """
+        rate = self.price_per_gpu_hour
+        return None if rate is None else hours * self.billed_gpus(gpus) * rate
 
     def no_layout(self, counts: Sequence[int]) -> Problem:
         """What to say where none of the numbers of GPUs has a legal layout."""

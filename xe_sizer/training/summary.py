@@ -136,7 +136,6 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
     step_s = sum(seconds.values())
     efficiency = sized.resolved.efficiency
     span = uncertainty(job, efficiency)
-    samples_per_s = job.global_batch / step_s
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
     ideal = _ideal_seconds(sized) if details else None
@@ -159,8 +158,8 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         ),
         steps=job.steps,
         total_s=span.around(step_s * job.steps),
-        tokens_per_s_per_gpu=samples_per_s * sized.tokens_per_sample / sized.gpus,
-        samples_per_s=samples_per_s,
+        tokens_per_s_per_gpu=sized.tokens_per_s / sized.gpus,
+        samples_per_s=sized.samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
         bound=bound_of(seconds),
