@@ -1,6 +1,6 @@
 """What each term of the time model explains: python scripts/ablation.py FILE...
 
-Every measured run is priced again with one term switched off, its layout held fixed. A term that does not change the
+Every measured run is predicted again with one term switched off, its layout held fixed. A term that does not change the
 errors explains nothing.
 """
 

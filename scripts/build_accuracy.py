@@ -127,7 +127,7 @@ def page(records: list[Record]) -> str:
     sections = [
         "# Accuracy",
         (
-            "Written by `scripts/build_accuracy.py`. Every record is priced as a user's scenario would be; gaps are "
+            "Written by `scripts/build_accuracy.py`. Every record is predicted as a user's scenario would be; gaps are "
             "filled from the defaults of its stack or engine and said. The error is predicted / measured - 1, "
             "its median the bias. Ranges are taken from the residuals, and in range counts a run's own source with "
             "them; 80 % is the aim where it has no part."

@@ -70,17 +70,17 @@ NOTES = {
     "gemma-3-27b": TEXT_ONLY,
     "mistral-nemo-12b": "The configuration allows 1,024,000 positions; 128k are advertised.",
     "mistral-7b-v0.2": "Without the sliding window of v0.1.",
-    "phi-3-small-8k": "Every second layer has block-sparse attention, priced as full attention. The tied "
+    "phi-3-small-8k": "Every second layer has block-sparse attention, computed as full attention. The tied "
     "embeddings and the biases are inferred: they reproduce the published 7.39B.",
     "phi-4-mini-3.8b": "The configured sliding window is longer than the longest sequence, so there is none.",
     "starcoder2-15b": "The untied head is inferred: the published 16.0B needs it.",
     "mixtral-8x22b": "The instruct version has 32768 vocabulary rows.",
     "gpt-oss-20b": "Expert weights are published in MXFP4.",
     "gpt-oss-120b": "Expert weights are published in MXFP4.",
-    "llama-4-scout-17b-16e": f"{TEXT_ONLY} Chunked attention (8192 tokens) on three of four layers is priced "
+    "llama-4-scout-17b-16e": f"{TEXT_ONLY} Chunked attention (8192 tokens) on three of four layers is computed "
     "as a sliding window.",
     "llama-4-maverick-17b-128e": f"{TEXT_ONLY} Chunked attention (8192 tokens) on three of four layers is "
-    "priced as a sliding window.",
+    "computed as a sliding window.",
     "deepseek-v3": NATIVE_FP8,
     "deepseek-r1": NATIVE_FP8,
     "deepseek-v3.1": NATIVE_FP8,

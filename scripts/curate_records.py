@@ -1,7 +1,7 @@
 """Choose the records that ship: python scripts/curate_records.py FILE...
 
 A few runs of every publication, spread over its models, accelerators and sizes; facts only. Of what a record says in
-words only those are kept that decide how it is priced. Publications with a file of their own are left out.
+words only those are kept that decide how it is predicted. Publications with a file of their own are left out.
 """
 
 from __future__ import annotations

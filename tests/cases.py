@@ -1,4 +1,4 @@
-"""Questions and layouts that tests of the equations price. Fixed answers only, no logic of the code under test."""
+"""Questions and layouts that tests of the equations estimate. Fixed answers only, no logic of the code under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inference questions and jobs that tests price. Fixed answers only, no logic of the code under test."""
+"""Inference questions and jobs that tests estimate. Fixed answers only, no logic of the code under test."""
 
 from __future__ import annotations
 

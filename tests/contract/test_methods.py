@@ -32,7 +32,7 @@ def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_is_priced(name: str) -> None:
+def test_a_method_is_estimated(name: str) -> None:
     made = job(kind=name, train__seq_len=1024)
     chosen = layouts(dp=[1, 8], zero=[0, 1], grad_accum=4)
     ledger, line = memory_ledger(made, chosen), timeline(made, chosen)

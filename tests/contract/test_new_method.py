@@ -1,4 +1,4 @@
-"""A training method is one file: a DPO-like one is dropped beside the others and priced through the command line.
+"""A training method is one file: a DPO-like one is dropped beside the others and estimated through the command line.
 
 Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290) trains on pairs of a chosen and a rejected
 answer, and runs each through a frozen copy of the model too.

@@ -46,7 +46,7 @@ def test_an_optimizer_says_what_it_is_and_some_stack_has_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("stack", stack_names())
-def test_every_optimizer_of_a_stack_is_priced(stack: str) -> None:
+def test_every_optimizer_of_a_stack_is_estimated(stack: str) -> None:
     """On the card, sharded and not, and on the host, which is slower."""
     chosen = layouts(dp=[1, 8], zero=[0, 1], offload=[0, 0], grad_accum=4)
     for name in load_stack(stack).supports.optimizers:

@@ -28,12 +28,12 @@ def record(place: int, seq_len: int, micro: int, gpus: int) -> Record:
 
 def on_a_slower_cluster(plain: Record) -> Record:
     """The record with the time of a stack whose matrix products reach 0.7 of the parent's rate."""
-    priced = predict_record(plain, RecordRegistry()).sized
-    job = priced.resolved.job
+    predicted = predict_record(plain, RecordRegistry()).sized
+    job = predicted.resolved.job
     slower = msgspec.structs.replace(job.stack.efficiency, matmul=SLOWER_MATMUL)
     stack = msgspec.structs.replace(job.stack, efficiency=slower)
-    device = device_of(job.server.accelerator, stack, job.precision, priced.resolved.efficiency)
-    step_s = float(timeline(replace(job, stack=stack, device=device), priced.layouts).step_s[0])
+    device = device_of(job.server.accelerator, stack, job.precision, predicted.resolved.efficiency)
+    step_s = float(timeline(replace(job, stack=stack, device=device), predicted.layouts).step_s[0])
     return msgspec.structs.replace(plain, measured=Measured(step_time_s=step_s))
 
 

@@ -57,7 +57,7 @@ def test_every_rule_ends_in_a_stack_that_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "framework", "priced_as"),
+    ("stack", "framework", "predicted_as"),
     [
         ("nemo", "nemo-24.07", "nemo-2025"),
         ("nemo", "megatron-bridge-26.08", "nemo"),
@@ -69,11 +69,11 @@ def test_every_rule_ends_in_a_stack_that_loads() -> None:
         (None, None, "generic"),
     ],
 )
-def test_stacks_by_name_and_framework(stack: str | None, framework: str | None, priced_as: str) -> None:
+def test_stacks_by_name_and_framework(stack: str | None, framework: str | None, predicted_as: str) -> None:
     found = choose_stack(record(stack, framework))
-    assert found.name == priced_as
+    assert found.name == predicted_as
     plain = (stack or "").lower().replace("_", "-")
-    assert bool(found.assumed) == (plain != priced_as)
+    assert bool(found.assumed) == (plain != predicted_as)
 
 
 def test_the_format_of_the_weights_decides() -> None:

@@ -119,7 +119,7 @@ def test_interleaving_is_off_unless_stated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "weights", "priced_as"),
+    ("job", "weights", "predicted_as"),
     [
         ("adapter-v2", None, "lora"),
         ("prefixtuning", None, "p-tuning"),
@@ -127,9 +127,9 @@ def test_interleaving_is_off_unless_stated() -> None:
         ("ia3", "int8", "qlora"),
     ],
 )
-def test_jobs_are_priced_as_the_nearest_and_said(job: str, weights: str | None, priced_as: str) -> None:
+def test_jobs_are_predicted_as_the_nearest_and_said(job: str, weights: str | None, predicted_as: str) -> None:
     found = asked(job=job, weights=weights)
-    assert found.flags["job"] == priced_as
+    assert found.flags["job"] == predicted_as
     assert found.assumed
 
 
@@ -140,7 +140,7 @@ def test_jobs_without_equations_are_refused(job: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "stated", "priced_as"),
+    ("gpu", "stated", "predicted_as"),
     [
         ("a100-sxm-80gb", "fp8", "bf16"),
         ("v100-sxm-32gb", "bf16", "fp16"),
@@ -149,10 +149,10 @@ def test_jobs_without_equations_are_refused(job: str) -> None:
         ("t4", "mxfp8", "fp16"),
     ],
 )
-def test_precisions_fall_back_to_what_the_accelerator_has(gpu: str, stated: str, priced_as: str) -> None:
+def test_precisions_fall_back_to_what_the_accelerator_has(gpu: str, stated: str, predicted_as: str) -> None:
     found = asked(gpu=gpu, precision=stated, gpus=8, layout=LayoutStated())
-    assert found.flags["precision"] == priced_as
-    assert f"precision {stated} priced as {priced_as}" in found.assumed
+    assert found.flags["precision"] == predicted_as
+    assert f"precision {stated} predicted as {predicted_as}" in found.assumed
 
 
 def test_lengths_of_samples() -> None:

@@ -39,7 +39,7 @@ def predicted(record: Record) -> dict[str, Prediction]:
     return {prediction.quantity: prediction for prediction in validate([record]).records}
 
 
-def test_a_record_is_priced_as_the_same_scenario() -> None:
+def test_a_record_is_predicted_as_the_same_scenario() -> None:
     flags = {
         "model": "llama-2-13b", "gpu": "a100-sxm-80gb", "gpus": 16, "job": "pretrain", "stack": "megatron-lm",
         "layout.tp": 4, "layout.pp": 2, "layout.vpp": 1, "layout.dp": 2, "layout.zero": 1, "layout.recompute": "none",
@@ -71,7 +71,7 @@ def test_gaps_are_said() -> None:
     bare = Record(id="bare", job="lora", model="llama-2-7b", gpu="a100-sxm-80gb", gpus=8, measured=Measured(oom=True))
     text = " ".join(predicted(bare)["oom"].assumed)
     for words in (
-        "priced as generic",
+        "predicted as generic",
         "lengths not stated",
         "128 sequences a step",
         "precision bf16",
@@ -80,7 +80,7 @@ def test_gaps_are_said() -> None:
         assert words in text
 
 
-def test_a_layout_that_misses_the_card_is_priced_all_the_same() -> None:
+def test_a_layout_that_misses_the_card_is_predicted_all_the_same() -> None:
     big = msgspec.structs.replace(KNOWN, layout=LayoutStated(tp=1, pp=1, dp=16, zero=0), batch=Batch(micro=4, total=64))
     found = predicted(big)
     assert found["oom"].predicted is True
@@ -89,8 +89,8 @@ def test_a_layout_that_misses_the_card_is_priced_all_the_same() -> None:
 
 def test_impossible_parts_of_a_layout_are_given_up_one_by_one() -> None:
     odd = msgspec.structs.replace(KNOWN, layout=LayoutStated(tp=3, pp=2, dp=2), gpus=16)
-    priced = predict_record(odd, RecordRegistry())
-    assert any(text.startswith("layout.tp 3") for text in priced.assumed)
+    predicted = predict_record(odd, RecordRegistry())
+    assert any(text.startswith("layout.tp 3") for text in predicted.assumed)
 
 
 def test_stages_of_different_sizes_cost_their_fullest() -> None:
@@ -114,7 +114,7 @@ def test_without_a_number_of_gpus_there_is_no_verdict() -> None:
     assert set(predicted(loose)) == {"step_time", "peak_memory"}
 
 
-def test_what_cannot_be_priced_is_skipped_with_the_reason() -> None:
+def test_what_cannot_be_predicted_is_skipped_with_the_reason() -> None:
     found = validate([
         msgspec.structs.replace(KNOWN, id="a", job="dpo"),
         msgspec.structs.replace(KNOWN, id="b", model="nothing-known"),

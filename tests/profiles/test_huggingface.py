@@ -138,7 +138,7 @@ def problems(path: Path) -> list[str]:
         ({"num_attention_heads": 33, "num_key_value_heads": 3}, "4096 is not a multiple of 33 heads"),
     ],
 )
-def test_config_that_cannot_be_priced(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_config_that_cannot_be_estimated(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
     found = problems(write(tmp_path, CONFIGS["llama-3.1-8b"][0] | changes))
     assert len(found) == 1
     assert expected in found[0]

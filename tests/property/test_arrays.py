@@ -1,4 +1,4 @@
-"""One set of equations: a batch of layouts is priced as each layout alone, in any order."""
+"""One set of equations: a batch of layouts gives the same figures as each layout alone, in any order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def columns(rows: list[dict[str, int]]) -> Layouts:
     return layouts(**{name: [row[name] for row in rows] for name in rows[0]})
 
 
-def priced(made: Job, chosen: Layouts) -> dict[str, np.ndarray]:
+def figures_of(made: Job, chosen: Layouts) -> dict[str, np.ndarray]:
     """Every figure that has one value a layout."""
     ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
     shape = ledger.total_bytes.shape
@@ -51,10 +51,10 @@ def priced(made: Job, chosen: Layouts) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", JOBS)
 @settings(max_examples=12, deadline=None)
 @given(rows=BATCH)
-def test_a_batch_is_priced_as_each_layout_alone(name: str, rows: list[dict[str, int]]) -> None:
-    together = priced(JOBS[name], columns(rows))
+def test_a_batch_gives_the_figures_of_each_layout_alone(name: str, rows: list[dict[str, int]]) -> None:
+    together = figures_of(JOBS[name], columns(rows))
     for index, row in enumerate(rows):
-        alone = priced(JOBS[name], layouts(**row))
+        alone = figures_of(JOBS[name], layouts(**row))
         for figure, value in together.items():
             assert value[..., index] == pytest.approx(alone[figure][..., 0], rel=1e-12), figure
 
@@ -64,7 +64,7 @@ def test_a_batch_is_priced_as_each_layout_alone(name: str, rows: list[dict[str, 
 @given(rows=BATCH)
 def test_the_order_of_layouts_does_not_matter(name: str, rows: list[dict[str, int]]) -> None:
     chosen = columns(rows)
-    there, back = priced(JOBS[name], chosen), priced(JOBS[name], chosen[::-1])
+    there, back = figures_of(JOBS[name], chosen), figures_of(JOBS[name], chosen[::-1])
     for figure, value in there.items():
         assert np.array_equal(value, back[figure][..., ::-1]), figure
 
@@ -74,7 +74,7 @@ def test_the_order_of_layouts_does_not_matter(name: str, rows: list[dict[str, in
 @given(rows=BATCH)
 def test_every_figure_is_finite_and_sums_to_its_total(name: str, rows: list[dict[str, int]]) -> None:
     chosen = columns(rows)
-    for figure, value in priced(JOBS[name], chosen).items():
+    for figure, value in figures_of(JOBS[name], chosen).items():
         assert np.all(np.isfinite(value)), figure
         assert np.all(value >= 0), figure
     ledger, line = memory_ledger(JOBS[name], chosen), timeline(JOBS[name], chosen)

@@ -1,4 +1,4 @@
-"""Whatever the catalogue holds can be priced: every model, accelerator and server gives finite, positive figures."""
+"""Whatever the catalogue holds can be estimated: every model, accelerator and server gives finite, positive figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline
 
 
-def assert_priced(made: Job, chosen: Layouts) -> None:
+def assert_estimated(made: Job, chosen: Layouts) -> None:
     ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
     for part in (*ledger.components.values(), *line.components.values(), ledger.host_bytes):
         assert np.all(np.isfinite(part))
@@ -33,7 +33,7 @@ def test_every_model(name: str, kind: str) -> None:
     """On one GPU kind: alone, sharded, recomputed and, where the heads allow it, tensor-parallel."""
     made = job(name, kind, train__seq_len=1024)
     tp = 2 if made.model.heads % 2 == 0 else 1
-    assert_priced(
+    assert_estimated(
         made, layouts(tp=[1, 1, 1, tp], dp=[1, 8, 8, 4], zero=[0, 3, 1, 0], recompute=[0, 0, 2, 1], grad_accum=4)
     )
 
@@ -41,7 +41,7 @@ def test_every_model(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", [name for name in REGISTRY.names("model") if REGISTRY.model(name).experts])
 def test_every_model_with_experts_spreads_them(name: str) -> None:
     made = job(name, "sft", train__seq_len=1024)
-    assert_priced(made, layouts(tp=[1, 1, 4], dp=[8, 16, 2], ep=[1, 4, 4], zero=1, grad_accum=4))
+    assert_estimated(made, layouts(tp=[1, 1, 4], dp=[8, 16, 2], ep=[1, 4, 4], zero=1, grad_accum=4))
     spread = memory_ledger(made, layouts(dp=8, ep=[1, 2, 4], zero=1, grad_accum=4)).tensor_peak_bytes
     assert np.all(np.diff(spread) < 0)
 
@@ -51,13 +51,13 @@ def test_every_server(name: str) -> None:
     """A small job inside one node and over two."""
     made = ask({"model": "qwen2.5-0.5b", "job": "lora", "server": name, "train.seq_len": 512}).job
     node = made.server.accelerators
-    assert_priced(made, layouts(dp=[1, node, 2 * node], zero=[0, 1, 3], grad_accum=2))
+    assert_estimated(made, layouts(dp=[1, node, 2 * node], zero=[0, 1, 3], grad_accum=2))
 
 
 @pytest.mark.parametrize("name", REGISTRY.names("gpu"))
 def test_every_accelerator(name: str) -> None:
     made = ask({"model": "qwen2.5-0.5b", "job": "sft", "gpu": name, "gpus": 4, "train.seq_len": 512}).job
-    assert_priced(made, layouts(tp=[1, 2, 1], dp=[1, 2, 4], zero=[0, 1, 3], grad_accum=2))
+    assert_estimated(made, layouts(tp=[1, 2, 1], dp=[1, 2, 4], zero=[0, 1, 3], grad_accum=2))
 
 
 LATENT = [name for name in REGISTRY.names("model") if REGISTRY.model(name).latent_attention]

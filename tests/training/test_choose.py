@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cases import ask, job, layouts
 
-from xe_sizer.training import choose as price
+from xe_sizer.training import choose as choosing
 from xe_sizer.training.choose import choose, choose_each, counts_that_keep, smallest_count
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
@@ -42,8 +42,8 @@ def times_of_fitting(made: Job, everything: Layouts, headroom: float) -> list[fl
 @pytest.mark.parametrize("chunk", [7, 1 << 14])
 @pytest.mark.parametrize("memory_gib", [40, 79])
 def test_the_fastest_that_fits_with_room(memory_gib: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is priced together. Among equally fast ones more headroom wins: time may differ by the tie."""
-    monkeypatch.setattr(price, "CHUNK", chunk)
+    """Whatever is evaluated together. Among equally fast ones more headroom wins: time may differ by the tie."""
+    monkeypatch.setattr(choosing, "CHUNK", chunk)
     made, everything = candidates()
     made = small_card(made, memory_gib)
     found = choose(made, everything, GIB)

@@ -1,4 +1,4 @@
-"""The search in chunks against pricing every layout at once, on random spaces."""
+"""The search in chunks against evaluating every layout at once, on random spaces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def random_question(seed: int) -> tuple[ResolvedTraining, tuple[int, ...], int]:
 
 @pytest.mark.parametrize("seed", range(SPACES))
 def test_nothing_is_lost(seed: int) -> None:
-    """For every number of GPUs the answer is that of pricing all layouts: as fast, and with as much headroom."""
+    """For every number of GPUs the answer is that of evaluating all layouts: as fast, and with as much headroom."""
     resolved, counts, size = random_question(seed)
     job, rules = resolved.job, replace(resolved.rules, every_way=True)
     every = legal_layouts(rules, counts)

@@ -25,7 +25,7 @@ class Progress:
         """`considered`: layouts that the search of one kind of GPU has seen; the next kind begins again at zero."""
         self._total += considered - self._before if considered >= self._before else considered
         self._before = considered
-        self._say(f"{self._total:,} layouts priced")
+        self._say(f"{self._total:,} layouts tried")
 
     def plans(self, done: int, total: int) -> None:
         self._say(f"{done} of {total} plans")

@@ -1,4 +1,4 @@
-"""What a record becomes scenario keys with: the catalogue and what records describe themselves, and the keys."""
+"""Collects the scenario keys that a record becomes, and the catalogue with what records describe themselves."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ class Flags:
         if known is None:
             self.assumed.append(f"{key} '{stated}' is unknown here: the stack's default")
         else:
-            self.put(key, known, None if known == plain(word) else f"{key} '{stated}' priced as {known}")
+            self.put(key, known, None if known == plain(word) else f"{key} '{stated}' predicted as {known}")

@@ -159,10 +159,10 @@ def conditions(record: Record) -> str:
     return f"{record.framework or ''} {record.notes or ''}".lower()
 
 
-def usual(record: Record, priced_as: str) -> Usual:
-    """What the record's framework does where the record does not say; `priced_as` is the stack that stands for it."""
+def usual(record: Record, stands_in: str) -> Usual:
+    """What the record's framework does where the record does not say; `stands_in` is the stack that stands for it."""
     known = stack_rules().usual
-    return known.get(Path(priced_as).stem) or known.get(plain(record.stack or ""), Usual())
+    return known.get(Path(stands_in).stem) or known.get(plain(record.stack or ""), Usual())
 
 
 def choose_stack(record: Record) -> ChosenStack:
@@ -200,14 +200,14 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
     lacks = _lacks(record, _stack(known[0]))
     assumed = []
     if because:
-        assumed.append(f"stack '{record.stack or 'not stated'}' priced as {known[0]}: {because}")
+        assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {because}")
     name = known[0]
     if lacks and f"{name}{ANY_LAYOUT}" in _known():
         name = f"{name}{ANY_LAYOUT}"
         assumed.append(f"{known[0]} with {', '.join(lacks)} added")
     elif lacks:
         name = next((stack for stack in known if not _lacks(record, _stack(stack))), default_stack())
-        assumed.append(f"priced as {name}, since {known[0]} has no {', '.join(lacks)}")
+        assumed.append(f"predicted as {name}, since {known[0]} has no {', '.join(lacks)}")
     optimizers = _stack(name).supports.optimizers
     return ChosenStack(_known()[name], optimizers, tuple(assumed), counts_micro_batches)
 

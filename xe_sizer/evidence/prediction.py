@@ -47,4 +47,4 @@ def oom_prediction(record: Record, measured: bool, fits: bool, assumed: tuple[st
 
 
 def reason_of(error: InputError) -> str:
-    return re.sub(r"\s+", " ", "; ".join(problem.message for problem in error.problems)) or "cannot be priced"
+    return re.sub(r"\s+", " ", "; ".join(problem.message for problem in error.problems)) or "cannot be predicted"

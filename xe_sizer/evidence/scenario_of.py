@@ -104,14 +104,14 @@ def _job(record: Record, flags: Flags) -> str:
     if reason or job is None:
         raise InputError(Problem(f"job '{record.job}': {reason or 'no equation, and none is near'}"))
     if job != stated:
-        flags.assumed.append(f"job '{record.job}' priced as {job}")
+        flags.assumed.append(f"job '{record.job}' predicted as {job}")
     weights = plain(record.weights or "")
     if any(word in weights for word in table.quantised_weights):
         quantised = next(kind.name for kind in METHODS.values() if kind.quantises)
         if job != quantised:
-            flags.assumed.append(f"{record.weights} weights: priced as {quantised}")
+            flags.assumed.append(f"{record.weights} weights: predicted as {quantised}")
         if "8" in weights:
-            flags.assumed.append(f"{record.weights} weights priced as 4-bit ones")
+            flags.assumed.append(f"{record.weights} weights predicted as 4-bit ones")
         return quantised
     return job
 
@@ -133,7 +133,7 @@ def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
     if found not in gpu.peak_flops_per_s:
         flags.assumed.append(f"precision '{record.precision}' is unknown here: the stack's default")
         return
-    flags.put("precision", found, None if found == stated else f"precision {record.precision} priced as {found}")
+    flags.put("precision", found, None if found == stated else f"precision {record.precision} predicted as {found}")
 
 
 def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:

@@ -70,7 +70,7 @@ def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
             fits = _fits_recomputed(resolved)
         assumed = (*asked.assumed, *_defaults(resolved), *_chosen(sized))
         return PredictedRecord(record, asked, sized, fits, assumed)
-    raise AssertionError("a scenario lost all its keys and still could not be priced")
+    raise AssertionError("a scenario lost all its keys and still could not be predicted")
 
 
 def _fits_recomputed(resolved: ResolvedTraining) -> bool:

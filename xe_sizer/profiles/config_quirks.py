@@ -111,7 +111,7 @@ def _chatglm(config: Config, values: Values) -> Values:
 
 
 def _llama4(config: Config, values: Values) -> Values:
-    config.assume("chunked attention is priced as a sliding window of the same length")
+    config.assume("chunked attention is computed as a sliding window of the same length")
     if config.has("moe_layers"):
         step = values["experts"].every_n_layers
         if config.items("moe_layers") != list(range(step - 1, values["layers"], step)):

@@ -178,7 +178,7 @@ TEXT_PARTS = {
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
 
 _STATE_SPACE = "its config is not read yet, but 'xe-sizer profiles list model' has profiles with state-space layers"
-_RECURRENT = "its layers are recurrent, which xe-sizer cannot price yet"
+_RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
 _NOT_A_DECODER = "it is not a decoder-only language model"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(

@@ -120,8 +120,8 @@ class Finder:
             return
         for place, direct in self.places(kind):
             file = place / f"{plain}.yaml"
-            # Who names a file that does not say its kind is told what it lacks.
-            if file.is_file() and (not direct or self._told(file) in (None, kind)):
+            # A file that states no kind is taken for the one asked for: its loader then says which keys it lacks.
+            if file.is_file() and (not direct or self._stated_kind(file) in (None, kind)):
                 yield file
 
     def is_users_own(self, kind: str, name: str) -> bool:
@@ -206,11 +206,11 @@ class Finder:
     def _listed(self, kind: str, place: Path, direct: bool) -> Iterator[Path]:
         for file in place.glob("*.yaml"):
             named = _plain(file.stem) == file.stem and file.stem not in KINDS[kind].beside
-            if named and (not direct or self._told(file) == kind):
+            if named and (not direct or self._stated_kind(file) == kind):
                 yield file
 
-    def _told(self, file: Path) -> str | None:
-        """The kind that a file says it is of; a file that cannot be read says none."""
+    def _stated_kind(self, file: Path) -> str | None:
+        """The kind that a file states, or None where the file cannot be read or states none."""
         try:
             return self.kind_of(file)
         except InputError:

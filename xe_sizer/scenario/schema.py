@@ -98,7 +98,7 @@ class LayoutSection(Section, frozen=True):
     cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
     dp: Annotated[
-        Degree | None, Meta(description="Data parallel replicas; in serving ranks that share experts alone")
+        Degree | None, Meta(description="Data parallel replicas; in serving: ranks that share only the experts")
     ] = None
     zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
     zero_group: Annotated[
@@ -217,9 +217,9 @@ class ScenarioFile(Section, frozen=True):
     model: Annotated[Name, Meta(description="Model: a profile name, a profile path, or a Hugging Face config.json")]
     server: Annotated[Name | None, Meta(description="Server profile; instead of gpu")] = None
     gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
-    gpus: Annotated[Degree | None, Meta(description="GPUs of the job; left out, the minimum is searched")] = None
+    gpus: Annotated[Degree | None, Meta(description="Number of GPUs; left out, it is searched for")] = None
     nodes: Annotated[Degree | None, Meta(description="Servers of the job")] = None
-    job: Annotated[Job | None, Meta(description="Training method")] = None
+    job: Annotated[Job | None, Meta(description="Job: a training method; inference is sized by serve")] = None
     stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
     optimizer: Annotated[Name | None, Meta(description="Optimizer, e.g. adamw, or the path of an optimizer file")] = (

@@ -73,7 +73,7 @@ class Choice:
 
 @frozen
 class _Cases:
-    """ReplicaLayouts to choose from with their memory; arrays of shape (placements,).
+    """Placements to choose from, with their memory; arrays of shape (placements,).
 
     holds : requests at their full length that fit at once; fitting : whether that is enough
     need_bytes : of a GPU for everything beside the cache, and for the cache of the least that serves

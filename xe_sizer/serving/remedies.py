@@ -1,4 +1,4 @@
-"""The levers on a service: each proposes changes of one kind, the mildest first. Whether they help is tried elsewhere.
+"""What may mend a service: each function proposes changes of one kind, the mildest first; the advice tries them out.
 
 Efforts order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs,
 5 less load, 6 a wider limit.

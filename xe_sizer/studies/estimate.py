@@ -1,4 +1,4 @@
-"""Scenario to result: the one conductor."""
+"""From a training scenario to its result."""
 
 from __future__ import annotations
 

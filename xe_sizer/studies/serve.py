@@ -1,4 +1,4 @@
-"""A scenario of inference to its result: the conductor beside `estimate`."""
+"""From an inference scenario to its result."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
 
 
 def _of_best_rank(ranks: IntArray, start: int, end: int) -> IntArray:
-    """Indices of those from start to end that have the best rank among them."""
+    """Indices from `start` up to, not including, `end` at which the rank is the best one of that range."""
     inside = ranks[start:end]
     return start + np.flatnonzero(inside == inside.min())
 

@@ -119,7 +119,10 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
 
 
 def _best(found: _Kept) -> _Kept:
-    """What may be the answer for its number of GPUs: within TIE of the fastest, none as fast less of a burden."""
+    """What may be the answer for its number of GPUs.
+
+    Within TIE of the fastest, and with the best tie-break among those as fast.
+    """
     order = np.lexsort((found.tie_break, found.step_s, found.tight, found.layouts.gpus))
     found = found[order]
     key = found.layouts.gpus * 2 + found.tight

@@ -120,7 +120,7 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
 
 
 def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> ResolvedTraining | None:
-    """The question, or None with every problem that can be found added to the list.
+    """The resolved job, or None with every problem that can be found added to the list.
 
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """

@@ -24,7 +24,7 @@ class ResolvedTraining:
 
     fixed : layout fields that the user chose, coded as in `Layouts`
     whole_nodes : the price is a server's, which is rented or owned as a whole
-    resolved, origin : scenario keys with their values, and where each came from
+    values, origin : scenario keys with their values, and where each came from
     """
 
     given: Given
@@ -42,7 +42,7 @@ class ResolvedTraining:
     data_source: str | None
 
     def without_layout(self) -> ResolvedTraining:
-        """The same question with the whole layout open."""
+        """The same job with the whole layout open."""
         return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
 
     @property
