@@ -66,6 +66,7 @@ GROUPS = (
             "graph.operators",
             "graph.building_blocks",
             "graph.adapters",
+            "graph.stages",
             "graph.exchanges",
             "graph.losses",
             "graph.attention",

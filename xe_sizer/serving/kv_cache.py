@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.graph.attention import cache_width
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.stages import layers_per_stage
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape, StateSpace
@@ -103,8 +104,7 @@ def sequence_bytes(
     Source: paged attention (arXiv:2309.06180); stages of whole layers, the fullest decides.
     """
     held = np.ceil(as_array(tokens) / block) * block
-    pp = as_array(placements.pp)
-    full, windowed = (np.ceil(layers / pp) for layers in attention_layers(model, windows))
+    full, windowed = (layers_per_stage(layers, placements.pp) for layers in attention_layers(model, windows))
     layer = layer_token_bytes(model, cache, placements.tp)
     size = full * layer * held
     if model.sliding_window:
@@ -132,7 +132,7 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     if space is None:
         return np.zeros(len(placements))
     layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
-    return np.asarray(np.ceil(layers / as_array(placements.pp)) * _state_elements(space) / as_array(placements.tp))
+    return np.asarray(layers_per_stage(layers, placements.pp) * _state_elements(space) / as_array(placements.tp))
 
 
 def _state_elements(space: StateSpace) -> float:

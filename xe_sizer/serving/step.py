@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import Attention, Kernels, Matmul, RankShape, Scan, as_array
+from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
@@ -88,11 +89,11 @@ class EngineStep:
     @cached_property
     def times(self) -> tuple[tuple[Operator, Array], ...]:
         """Operators with the seconds that they take in all layers of the fullest stage."""
-        fullest = _fullest_stage(self.job, self.placements)
+        imbalance = _stage_imbalance(self.job, self.placements)
         layers = operator_times(self.layers, self.job.device, backward=False)
         ends = operator_times(self.ends, self.job.device, backward=False)
         return (
-            *((time.operator, fullest * time.forward_s) for time in layers),
+            *((time.operator, imbalance * time.forward_s) for time in layers),
             *((time.operator, np.ones(1) * time.forward_s) for time in ends),
         )
 
@@ -243,10 +244,10 @@ def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTi
     return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step.modules_s)
 
 
-def _fullest_stage(job: ServingJob, placements: ReplicaLayouts) -> Array:
+def _stage_imbalance(job: ServingJob, placements: ReplicaLayouts) -> Array:
     """How much longer the layers take where stages differ: all groups go at the pace of ceil(layers / pp) [-]."""
     stages = as_array(placements.pp if job.engine.pipelined else np.ones_like(placements.pp))
-    return np.asarray(np.ceil(job.model.layers / stages) * stages / job.model.layers)
+    return np.asarray(layers_per_stage(job.model.layers, stages) * stages / job.model.layers)
 
 
 def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.serving.job import wide_modules
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.units import SIXTEEN_BIT
@@ -75,7 +75,7 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayo
 
 def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
     """The heaviest run of ceil(layers / pp) layers that a rank may hold [bytes]."""
-    share = np.ceil(model.layers / as_array(placements.pp)) / model.layers
+    share = layers_per_stage(model.layers, placements.pp) / model.layers
     each = [(count, _total(weights, placements, scheme)) for count, weights in _layers(model)]
     if len(each) == 1 or model.kv_layers is not None:
         return np.asarray(share * sum(count * size for count, size in each))
@@ -83,7 +83,7 @@ def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts
     found = np.zeros(len(placements))
     for stages in np.unique(placements.pp):
         of_stages = placements.pp == stages
-        runs = _runs(model, math.ceil(model.layers / int(stages)))
+        runs = _runs(model, int(layers_per_stage(model.layers, stages)))
         found[of_stages] = (runs @ sizes[:, of_stages]).max(axis=0)
     return found
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
-from xe_sizer.training.sharding import adapter_factors, layers_per_stage
+from xe_sizer.training.sharding import adapter_factors
 from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
 
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
-    layers = layers_per_stage(job.model, layouts)
+    layers = layers_per_stage(job.model.layers, layouts.pp)
     first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers)
 
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations, micro_batches_in_flight
@@ -32,7 +33,7 @@ from xe_sizer.training.moments import (
     spread,
 )
 from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
-from xe_sizer.training.sharding import Shards, census, layers_per_stage, sharded_elements
+from xe_sizer.training.sharding import Shards, census, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
 
@@ -116,7 +117,7 @@ class Tensors:
 
     @cached_property
     def layers(self) -> Array:
-        return layers_per_stage(self.job.model, self.layouts)
+        return layers_per_stage(self.job.model.layers, self.layouts.pp)
 
     @cached_property
     def has_head(self) -> Array:

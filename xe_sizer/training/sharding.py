@@ -16,6 +16,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.training.unique_rows import unique_rows
 
 if TYPE_CHECKING:
@@ -64,25 +65,6 @@ class Census:
     @property
     def base(self) -> Array:
         return self.linear + self.other + self.experts
-
-
-def layers_per_stage(model: ModelShape, layouts: Layouts) -> Array:
-    """Layers of the fullest stage.
-
-        layers = ceil(L / pp)
-
-    Parameters
-    ----------
-    model : L layers [-]
-    layouts : pp of shape (layout,) [-]
-
-    Returns
-    -------
-    ndarray of float, shape (layout,) [-]
-
-    Source: own derivation: stages of whole layers; the fullest decides memory and time.
-    """
-    return np.ceil(model.layers / as_array(layouts.pp))
 
 
 @frozen
@@ -156,7 +138,7 @@ def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes:
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
         vectors = vectors + share * groups.vectors(weights)
         layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
-    stage_layers, several = np.ceil(model.layers / groups.pp), groups.pp > 1
+    stage_layers, several = layers_per_stage(model.layers, groups.pp), groups.pp > 1
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
     tied_share = float(model.tied_embeddings)
     tied = embedding * tied_share
