@@ -87,7 +87,7 @@ MISSES = {
         "--samples 40000 --mean-tokens 400"
     ),
 }
-# Jobs that one lever mends, the flags of that lever, and whether it is what a user would rather do first.
+# Jobs that one remedy mends, the flags of that remedy, and whether it is what a user would rather do first.
 LEVERS = {
     "chunked loss": (
         (
@@ -164,7 +164,7 @@ LEVERS = {
         False,
     ),
 }
-# Jobs whose offloaded states are too much for the server's own memory, and a lever that mends that.
+# Jobs whose offloaded states are too much for the server's own memory, and a remedy that mends that.
 TOO_BIG_FOR_THE_HOST = {
     "more nodes": (
         f"--model llama-3.1-405b {SERVER} --gpus 8 --stack deepspeed --zero 3 --offload params",
@@ -182,7 +182,7 @@ TOO_BIG_FOR_THE_HOST = {
 FAILING = {
     **TOO_BIG,
     **MISSES,
-    **{f"lever {name}": command for name, (command, *_) in LEVERS.items()},
+    **{f"remedy {name}": command for name, (command, *_) in LEVERS.items()},
     **{f"host {name}": command for name, (command, _) in TOO_BIG_FOR_THE_HOST.items()},
 }
 TIGHT = f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 2 --micro-batch 2 --recompute none"

@@ -38,7 +38,7 @@ class Section:
     title: str
     path: str
     language: str
-    text: str
+    texts: tuple[str, ...]
     commands: tuple[tuple[str, ...], ...]
 
     @property
@@ -48,11 +48,13 @@ class Section:
     def write(self, root: Path) -> None:
         file = root / self.path
         if self.language == "diff":
-            file.write_text(patched(file.read_text(encoding="utf-8"), self.text), encoding="utf-8")
+            for change in self.texts:
+                file.write_text(patched(file.read_text(encoding="utf-8"), change), encoding="utf-8")
         else:
+            (whole,) = self.texts
             assert not file.exists(), f"{self.path} ships: the example must be something new"
             file.parent.mkdir(exist_ok=True)
-            file.write_text(self.text, encoding="utf-8")
+            file.write_text(whole, encoding="utf-8")
 
 
 def patched(text: str, change: str) -> str:
@@ -79,11 +81,11 @@ def sections() -> Iterator[Section]:
         fences = list(FENCE.finditer(body))
         if all(fence["language"] == "sh" for fence in fences):
             continue  # about several files, or none
-        file, *others = fences
-        assert [fence["language"] for fence in others] == ["sh"]
-        yield Section(
-            heading["title"], heading["path"], file["language"], file["text"], tuple(commands(others[0]["text"]))
-        )
+        *contents, last = fences
+        (language,) = {fence["language"] for fence in contents}
+        assert last["language"] == "sh"
+        texts = tuple(fence["text"] for fence in contents)
+        yield Section(heading["title"], heading["path"], language, texts, tuple(commands(last["text"])))
 
 
 SECTIONS = tuple(sections())

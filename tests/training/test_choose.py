@@ -50,7 +50,7 @@ def test_the_fastest_that_fits_with_room(memory_gib: float, chunk: int, monkeypa
     spare = max(GIB, SPARE_SHARE * memory_gib * GIB)
     roomy = times_of_fitting(made, everything, spare)
     feasible = int(fits(memory_ledger(made, everything), made, GIB).sum())
-    assert (found.fits, found.considered, found.feasible) == (True, len(everything), feasible)
+    assert (found.fits_with_headroom, found.considered, found.feasible) == (True, len(everything), feasible)
     assert 0 < len(roomy) < len(everything)
     assert float(timeline(made, found.layouts).step_s[0]) <= min(roomy) * (1 + TIE)
     assert fits(memory_ledger(made, found.layouts), made, spare)[0]
@@ -67,7 +67,7 @@ def test_a_layout_that_fits_by_a_hair_is_taken_when_there_is_no_other() -> None:
     made = job(kind="qlora", train__seq_len=512)
     one = layouts()
     hair = small_card(made, float(memory_ledger(made, one).peak_bytes[0]) / GIB * (1 + 1e-6))
-    assert choose(hair, one, 0.0).fits
+    assert choose(hair, one, 0.0).fits_with_headroom
     assert smallest_count(hair, [one], 0.0) is None
 
 
@@ -88,7 +88,7 @@ def test_when_nothing_fits_the_nearest_miss() -> None:
     made = small_card(made, 4)
     found = choose(made, everything, 0.0)
     peaks = memory_ledger(made, everything).peak_bytes
-    assert (found.fits, found.feasible) == (False, 0)
+    assert (found.fits_with_headroom, found.feasible) == (False, 0)
     assert memory_ledger(made, found.layouts).peak_bytes[0] <= peaks.min() * (1 + 1e-12)
 
 
@@ -96,8 +96,8 @@ def test_headroom_rules_layouts_out() -> None:
     made = job(kind="qlora", train__seq_len=512)
     one = layouts()
     room = made.server.accelerator.memory_bytes - float(memory_ledger(made, one).peak_bytes[0])
-    assert choose(made, one, room - 1).fits
-    assert not choose(made, one, room + 1).fits
+    assert choose(made, one, room - 1).fits_with_headroom
+    assert not choose(made, one, room + 1).fits_with_headroom
 
 
 def test_ties_go_to_the_layout_with_more_headroom() -> None:

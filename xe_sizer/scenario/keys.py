@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, is_typeddict
 
+from xe_sizer.scenario.schema import LimitsKeys
+
 
 class HistogramKeys(TypedDict, total=False):
     """Token lengths of a data set, counted."""
@@ -69,18 +71,6 @@ class PTuningKeys(TypedDict, total=False):
 
     virtual_tokens: int | None
     encoder_hidden: int | None
-
-
-class LimitsKeys(TypedDict, total=False):
-    """What the answer must keep; a broken limit is exit code 1."""
-
-    max_hours: float | None
-    max_cost: float | None
-    min_headroom_gib: float | None
-    max_gpus: int | None
-    max_ttft_s: float | None
-    max_tpot_s: float | None
-    max_cost_per_million_tokens: float | None
 
 
 class CostKeys(TypedDict, total=False):

@@ -65,8 +65,7 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
 def relative(given: Given, key: str, name: str) -> str:
     """A path in a scenario file starts at the file's folder."""
     folder = given.folder_for(key)
-    is_path = "/" in name or name.endswith((".yaml", ".yml", ".json"))
-    return str(folder / name) if folder is not None and is_path else name
+    return str(folder / name) if folder is not None and is_path(name) else name
 
 
 def collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:

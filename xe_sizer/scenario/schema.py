@@ -1,6 +1,6 @@
 """The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta, field
@@ -160,6 +160,18 @@ class LimitsSection(Section, frozen=True):
     min_headroom_gib: Annotated[
         NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
     ] = None
+
+
+class LimitsKeys(TypedDict, total=False):
+    """The limits as keyword arguments of the public API, for who reads or checks a call of it."""
+
+    max_hours: float | None
+    max_cost: float | None
+    max_ttft_s: float | None
+    max_tpot_s: float | None
+    max_cost_per_million_tokens: float | None
+    max_gpus: int | None
+    min_headroom_gib: float | None
 
 
 class CostSection(Section, frozen=True):

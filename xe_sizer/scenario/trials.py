@@ -35,7 +35,7 @@ class Option(Generic[E]):
 
 
 @frozen(eq=True)
-class Lever(Generic[E]):
+class Remedy(Generic[E]):
     """Changes of one kind, the mildest first; none of them asks less effort of the user than `effort` says."""
 
     effort: int
@@ -82,20 +82,20 @@ class Trials(Generic[E]):
             if after is not None and (keeps or self.mends)(after):
                 yield Option(change, after)
 
-    def pull(self, levers: Sequence[Lever[E]], most: int, found: list[Option[E]]) -> list[Option[E]]:
-        """The found options and more, up to MOST_ADVICE: of each lever the mildest change that mends.
+    def try_each(self, remedies: Sequence[Remedy[E]], most: int, found: list[Option[E]]) -> list[Option[E]]:
+        """The found options and more, up to MOST_ADVICE: of each remedy the mildest change that mends.
 
-        most : pieces of advice that are wanted; for one alone, levers that ask more than what mends are not pulled
+        most : pieces of advice that are wanted; for one alone, remedies that ask more than what mends are not tried
         """
-        for lever in levers:
-            if len(found) >= MOST_ADVICE or (most == 1 and settled(found, lever.effort)):
+        for remedy in remedies:
+            if len(found) >= MOST_ADVICE or (most == 1 and settled(found, remedy.effort)):
                 break
-            found = [*found, *mildest(self.kept(lever.changes(self.before, self.registry)))]
+            found = [*found, *mildest(self.kept(remedy.changes(self.before, self.registry)))]
         return found
 
-    def strongest(self, levers: Iterable[Lever[E]]) -> list[Change]:
-        """The strongest change of each lever, to be combined."""
-        return [change for lever in levers for change in list(lever.changes(self.before, self.registry))[-1:]]
+    def strongest(self, remedies: Iterable[Remedy[E]]) -> list[Change]:
+        """The strongest change of each remedy, to be combined."""
+        return [change for remedy in remedies for change in list(remedy.changes(self.before, self.registry))[-1:]]
 
     def combination(self, changes: Iterable[Change]) -> list[Option[E]]:
         """The changes taken one after the other, those that help, until they mend; then without those not needed."""

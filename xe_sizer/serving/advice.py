@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Advice
     from xe_sizer.scenario.change import Change
-    from xe_sizer.scenario.trials import Lever
+    from xe_sizer.scenario.trials import Remedy
 
 MOST_GAINS = 2
 WORTH_SAYING = 0.95  # GPUs for a unit of load, against those of the service as it was asked
@@ -43,22 +43,22 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
 
 
 def _mended(trials: Serving, most: int) -> Options:
-    """What turns the no into a yes, the mildest of each lever; else what at least fits."""
+    """What turns the no into a yes, the mildest of each remedy; else what at least fits."""
     before, limits = trials.before, trials.before.resolved.given.values.limits
     if before.fits and limits.max_cost_per_million_tokens is not None and before.cost is None:
         return []  # nothing can be said about a price that nobody knows
     found: Options = []
-    for lever in TO_MEET_LIMITS if before.fits else TO_FIT:
+    for remedy in TO_MEET_LIMITS if before.fits else TO_FIT:
         if len(found) < most:
-            found += _first(trials, lever)
+            found += _first(trials, remedy)
     if not before.fits and all("gpus" in option.change.values for option in found):
         found += _less_and_narrower(trials)
     return found or ([] if before.fits else list(_fitting(trials)))
 
 
-def _first(trials: Serving, lever: Lever[ServingEstimate]) -> Options:
-    """The mildest of one lever's changes with which the answer is yes."""
-    return _one_of(trials.kept(lever.changes(trials.before, trials.registry)))
+def _first(trials: Serving, remedy: Remedy[ServingEstimate]) -> Options:
+    """The mildest of one remedy's changes with which the answer is yes."""
+    return _one_of(trials.kept(remedy.changes(trials.before, trials.registry)))
 
 
 def _one_of(options: Iterable[Option[ServingEstimate]]) -> Options:
@@ -78,15 +78,15 @@ def _less_and_narrower(trials: Serving) -> Options:
 
 
 def _fitting(trials: Serving) -> Iterator[Option[ServingEstimate]]:
-    """Changes that fit and still miss a limit, the mildest of each lever."""
-    for lever in TO_FIT:
-        changes = lever.changes(trials.before, trials.registry)
+    """Changes that fit and still miss a limit, the mildest of each remedy."""
+    for remedy in TO_FIT:
+        changes = remedy.changes(trials.before, trials.registry)
         yield from _one_of(trials.kept(changes, lambda after: after.fits))
 
 
 def _gains(trials: Serving) -> Options:
     """Changes that serve the same with fewer GPUs, or more on the same."""
-    changes: list[Change] = [change for lever in TO_GAIN for change in lever.changes(trials.before, trials.registry)]
+    changes: list[Change] = [change for remedy in TO_GAIN for change in remedy.changes(trials.before, trials.registry)]
     most = WORTH_SAYING * _gpus_per_load(trials.before)
     better = [option for option in trials.kept(changes) if _gpus_per_load(option.after) <= most]
     return sorted(better, key=lambda option: (_gpus_per_load(option.after), option.change.effort))

@@ -1,4 +1,4 @@
-"""What may mend a service: each function proposes changes of one kind, the mildest first; the advice tries them out.
+"""Remedies of a service: each proposes changes of one kind, the mildest first. Whether they help is tried elsewhere.
 
 Efforts order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs,
 5 less load, 6 a wider limit.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.change import Change
-from xe_sizer.scenario.trials import Lever
+from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.number_formats import E4M3, narrow_formats
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded
 
@@ -176,11 +176,11 @@ def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
 
 
 TO_FIT = (
-    Lever(1, memory_share), Lever(2, narrower_weights), Lever(2, narrower_cache), Lever(1, placement),
-    Lever(4, more_gpus), Lever(5, less_load), Lever(5, shorter_prompts),
+    Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(1, placement),
+    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
 )  # fmt: skip
 TO_MEET_LIMITS = (
-    Lever(1, placement), Lever(1, memory_share), Lever(2, narrower_weights), Lever(2, narrower_cache),
-    Lever(4, more_gpus), Lever(5, less_load), Lever(6, wider_limits),
+    Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache),
+    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
 )  # fmt: skip
-TO_GAIN = (Lever(1, placement), Lever(2, narrower_weights), Lever(2, narrower_cache))
+TO_GAIN = (Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache))

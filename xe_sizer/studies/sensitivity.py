@@ -11,6 +11,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.network import network as network_of
 from xe_sizer.laws.precision import sixteen_bit
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
@@ -28,7 +29,7 @@ from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import scenario_of
 
 if TYPE_CHECKING:
-    from xe_sizer.laws.hardware import Accelerator
+    from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.training.estimate import TrainingEstimate
@@ -42,12 +43,12 @@ CLEARLY = 1.1  # a step of a factor changes it by more than this
 class _Step:
     """One step of a factor in words: scenario keys that change, or the hardware in place.
 
-    gpu : another accelerator in the same server; scale_out : factor on the rate between nodes
+    server : one of the same build with another accelerator; scale_out : factor on the rate between nodes
     """
 
     words: str
     values: Mapping[str, object] = field(default_factory=dict)
-    gpu: str | None = None
+    server: Server | None = None
     scale_out: float = 1.0
 
 
@@ -99,11 +100,13 @@ def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedT
     job = resolved.job
     network = replace(job.network, scale_out_bytes_per_s=job.network.scale_out_bytes_per_s * step.scale_out)
     job = replace(job, network=network)
-    if step.gpu is not None:
-        gpu = registry.accelerator(step.gpu)
-        device = device_of(gpu, job.stack, job.precision, resolved.efficiency)
-        job = replace(job, server=replace(job.server, accelerator=gpu), device=device)
-    return replace(resolved, job=job)
+    if step.server is None:
+        return replace(resolved, job=job)
+    gpu = step.server.accelerator
+    device = device_of(gpu, job.stack, job.precision, resolved.efficiency)
+    links = replace(job.network, scale_up=network_of(step.server).scale_up)
+    job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
+    return replace(resolved, job=job, price_per_gpu_hour=None)  # the price that is known is of the own accelerator
 
 
 def _outcome(sized: TrainingEstimate) -> Outcome:
@@ -179,21 +182,25 @@ def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
             yield _Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
     own = base.resolved.job.server.accelerator
     peak = _peak(own)
-    others = [(_peak(other), other.memory_bytes, other.name) for other in _in_such_servers(base, registry)]
-    slower = [name for rate, _, name in sorted(others) if rate < peak / CLEARLY][-1:]
-    faster = [name for rate, _, name in sorted(others) if rate > peak * CLEARLY][:1]
-    roomier = [name for rate, size, name in sorted(others) if rate == peak and size > own.memory_bytes * CLEARLY][:1]
+    servers = _such_servers(base, registry)
+    others = sorted((_peak(gpu), gpu.memory_bytes, gpu.name) for gpu in (one.accelerator for one in servers.values()))
+    slower = [name for rate, _, name in others if rate < peak / CLEARLY][-1:]
+    faster = [name for rate, _, name in others if rate > peak * CLEARLY][:1]
+    roomier = [name for rate, size, name in others if rate == peak and size > own.memory_bytes * CLEARLY][:1]
     for name in (*slower, *roomier, *faster):
-        yield _Step(name, gpu=name)
+        yield _Step(name, server=servers[name])
 
 
-def _in_such_servers(base: TrainingEstimate, registry: Registry) -> list[Accelerator]:
-    """The vendor's accelerators that servers of the same build carry and that know the job's precision."""
+def _such_servers(base: TrainingEstimate, registry: Registry) -> dict[str, Server]:
+    """Servers of the same build by their accelerator: the vendor's that know the job's precision."""
     job = base.resolved.job
-    own = job.server.accelerator
-    servers = registry.servers_built(job.server.accelerators, job.server.scale_up)
-    found = {server.accelerator.name: server.accelerator for server in servers}
-    return [gpu for gpu in found.values() if gpu.vendor == own.vendor and job.precision in supported_precisions(gpu)]
+    built = registry.servers_built(job.server.accelerators, job.server.scale_up)
+    return {
+        server.accelerator.name: server
+        for server in built
+        if server.accelerator.vendor == job.server.accelerator.vendor
+        and job.precision in supported_precisions(server.accelerator)
+    }
 
 
 def _peak(gpu: Accelerator) -> float:

@@ -1,4 +1,4 @@
-"""Which of the levers to pull: what mends the job, what gives it headroom, or what makes it faster."""
+"""Which of the remedies to take: what mends the job, what gives it headroom, or what makes it faster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
 
 def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
-    if not after.choice.fits or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
+    if not after.choice.fits_with_headroom or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
         return False
     asked_bytes = before.resolved.job.server.host_memory_bytes
     host_bytes = after.resolved.job.server.host_memory_bytes or asked_bytes
@@ -103,7 +103,7 @@ def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry
 
 def _options(trials: Training, most: int) -> Options:
     before = trials.before
-    if not before.choice.fits:
+    if not before.choice.fits_with_headroom:
         return _made_to_fit(trials, most)
     if before.ok:
         faster = _faster(before)
@@ -119,20 +119,20 @@ def _rank(option: Option[TrainingEstimate]) -> tuple[bool, int, int, float]:
 
 
 def _made_to_fit(trials: Training, most: int) -> Options:
-    """What brings memory down: one lever, else several together; other hardware; a smaller job."""
+    """What brings memory down: one remedy, else several together; other hardware; a smaller job."""
     before = trials.before
     host = before.resolved.job.server.host_memory_bytes
     short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
     same_job = ((LESS_OFFLOAD,) if short_of_host else ()) + SAME_JOB
-    found = trials.pull(same_job, most, [])
+    found = trials.try_each(same_job, most, [])
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))
     found = found or trials.combination(trials.strongest(same_job))
     if most == 1 and settled(found, OTHER_JOB[0].effort):
         return found
-    found = trials.pull(OTHER_JOB, most, found)
-    all_levers = same_job + (FOR_LIMITS if before.resolved.given.values.limits.max_hours else OTHER_JOB)
-    return found if len(found) > 1 else _with(found, trials.combination(trials.strongest(all_levers)))
+    found = trials.try_each(OTHER_JOB, most, found)
+    all_remedies = same_job + (FOR_LIMITS if before.resolved.given.values.limits.max_hours else OTHER_JOB)
+    return found if len(found) > 1 else _with(found, trials.combination(trials.strongest(all_remedies)))
 
 
 def _with(found: Options, more: Options) -> Options:
@@ -144,9 +144,9 @@ def _with(found: Options, more: Options) -> Options:
 def _given_headroom(trials: Training) -> Options:
     """For a job that fits inside the error of the model: what moves it out of there."""
     found: Options = []
-    for lever in SAME_JOB + OTHER_JOB:
+    for remedy in SAME_JOB + OTHER_JOB:
         if len(found) < MOST_FOR_HEADROOM:
-            changes = lever.changes(trials.before, trials.registry)
+            changes = remedy.changes(trials.before, trials.registry)
             found += [option for option in mildest(trials.kept(changes)) if option.after.margin == "headroom"]
     return found
 
@@ -154,7 +154,7 @@ def _given_headroom(trials: Training) -> Options:
 def _made_to_meet_limits(trials: Training, most: int) -> Options:
     """What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job."""
     faster = [option for option in _faster(trials.before) if trials.mends(option.after)]
-    found = trials.pull(FOR_LIMITS, most, faster)
+    found = trials.try_each(FOR_LIMITS, most, faster)
     return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 

@@ -42,7 +42,7 @@ class Choice:
     known_timeline: Timeline | None = None
 
     @property
-    def fits(self) -> bool:
+    def fits_with_headroom(self) -> bool:
         return self.rank < DOES_NOT_FIT
 
     @cached_property
@@ -57,7 +57,7 @@ class Choice:
     @property
     def order(self) -> tuple[int, float]:
         """What is better comes first: by rank, then the faster, or what misses by less."""
-        return self.rank, float(self.timeline.step_s[0] if self.fits else self.ledger.peak_bytes[0])
+        return self.rank, float(self.timeline.step_s[0] if self.fits_with_headroom else self.ledger.peak_bytes[0])
 
 
 def _chunks(layouts: Layouts) -> Iterator[Layouts]:

@@ -56,7 +56,7 @@ class TrainingEstimate:
     def minimum(self) -> int | None:
         """Fewest GPUs on which some layout fits with something to spare; None where none that was tried has one."""
         smallest = self.find_minimum()
-        if self.resolved.gpus is None or not self.choice.fits:
+        if self.resolved.gpus is None or not self.choice.fits_with_headroom:
             return smallest
         return min(smallest or self.gpus, self.gpus)
 
@@ -72,7 +72,7 @@ class TrainingEstimate:
     @property
     def ok(self) -> bool:
         """Whether the job fits and keeps every limit."""
-        return self.choice.fits and all(limit.ok for limit in self.limits)
+        return self.choice.fits_with_headroom and all(limit.ok for limit in self.limits)
 
     @cached_property
     def shortfall(self) -> float:

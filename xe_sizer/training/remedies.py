@@ -1,4 +1,4 @@
-"""The levers: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
+"""The remedies: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
 
 Efforts order what a user would rather do first: 1 changes nothing but a kernel or a batch's parts, 2 and 3 the
 layout or the optimizer's storage, 4 needs host memory, 5 and 6 other hardware, 7 and 8 are another training.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.scenario.change import Change
-from xe_sizer.scenario.trials import Lever
+from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
@@ -154,14 +154,15 @@ def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
             yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, 8)
 
 
-LESS_OFFLOAD = Lever(2, less_offload)
+LESS_OFFLOAD = Remedy(2, less_offload)
 SAME_JOB = (
-    Lever(1, chunked_loss), Lever(1, earlier_reduction), Lever(1, smaller_micro_batch), Lever(2, recomputation),
-    Lever(2, zero_stage), Lever(2, tensor_parallel), Lever(3, pipeline_stages), Lever(3, small_optimizer),
-    Lever(4, more_offload),
+    Remedy(1, chunked_loss), Remedy(1, earlier_reduction), Remedy(1, smaller_micro_batch), Remedy(2, recomputation),
+    Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(3, small_optimizer),
+    Remedy(4, more_offload),
 )  # fmt: skip
-"""Levers that keep model, method, data and hardware, by effort."""
-OTHER_JOB = (Lever(5, more_gpus), Lever(6, larger_gpu), Lever(7, lighter_method), Lever(8, shorter_sequences))
+"""Remedies that keep model, method, data and hardware, by effort."""
+OTHER_JOB = (Remedy(5, more_gpus), Remedy(6, larger_gpu), Remedy(7, lighter_method), Remedy(8, shorter_sequences))
 FOR_LIMITS = (
-    LESS_OFFLOAD, Lever(5, other_counts), Lever(6, larger_gpu), Lever(7, lighter_method), Lever(8, shorter_sequences),
+    LESS_OFFLOAD, Remedy(5, other_counts), Remedy(6, larger_gpu), Remedy(7, lighter_method),
+    Remedy(8, shorter_sequences),
 )  # fmt: skip
