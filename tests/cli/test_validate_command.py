@@ -117,6 +117,7 @@ def test_bad_files_are_told_all_at_once(cli: Cli, tmp_path: Path) -> None:
         (("--only", "speed"), "--only"),
         (("--worst", "many"), "--worst"),
         (("--format", "htm"), "--format"),
+        (("--exit-zero",), "--exit-zero"),  # nothing is judged, so there is nothing to forgive
     ],
 )
 def test_wrong_options(cli: Cli, arguments: tuple[str, ...], words: str) -> None:

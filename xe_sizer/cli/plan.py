@@ -20,8 +20,9 @@ from xe_sizer.result.studies import OBJECTIVES
 app = typer.Typer(add_completion=False)
 _HELP = """Search every layout on every number and kind of GPU: the fewest that fit, the fastest, the cheapest.
 
-With --gpus the number is fixed, else --max-gpus (default 1024) bounds it. Of the plans that keep every limit, such as
---max-hours and --max-cost, the best by --objective is chosen; where none keeps them all, the nearest.
+With --gpus the number is fixed, else --max-gpus (default 1024) bounds it.
+Of the plans that keep every limit (--max-hours, --max-cost and others) the
+best by --objective is chosen; where none keeps them all, the nearest.
 Ctrl-C ends the search with the best found so far (exit code 130).
 """
 SWEEP = "Sweep"

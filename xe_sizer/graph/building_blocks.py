@@ -32,11 +32,10 @@ WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, 
 # Read both, write the sum; in the next norm's kernel the norm reads the sum already.
 RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
 # Bytes that the kernels around an adapter move, per element of its input and of its output, forward and backward.
-# - base: adapters in the type of the base model. Forward, their output is scaled and added to the frozen layer's;
-#   backward, their gradient of the input is added to the layer's.
-# - wide: float32 adapters in a 16-bit model (peft). The input is cast to float32, the output is scaled and added, and
-#   the sum is cast back to 16 bits; backward, the gradient of the input is cast back.
-# - autocast: the products run in 16 bits, so the float32 copy of the input is cast down again.
+# `base`: adapters in the type of the base model; forward, their output is scaled and added to the frozen layer's;
+# backward, their gradient of the input is added to the layer's. `wide`: float32 adapters in a 16-bit model (peft); the
+# input is cast to float32, the output is scaled and added, the sum is cast down; backward, the gradient of the input
+# is cast down. `autocast`: the products run in 16 bits, so the float32 copy of the input is cast down again.
 ADAPTER_BYTES = {
     "base": ((0.0, 6.0), (6.0, 2.0)),
     "wide": ((6.0, 24.0), (12.0, 14.0)),
