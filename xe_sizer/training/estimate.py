@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.scenario.limits import judge, kept, shares
+from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.memory import fits
+from xe_sizer.training.step import timeline
 from xe_sizer.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
@@ -144,6 +146,14 @@ class TrainingEstimate:
     def component_s(self) -> dict[str, float]:
         """Seconds of each part of a step."""
         return {name: float(value[0]) for name, value in self.timeline.components.items()}
+
+    @cached_property
+    def ideal_s(self) -> dict[str, float] | None:
+        """Seconds of each part at the speed of light; None where fixed efficiencies replace the laws."""
+        if self.resolved.efficiency.fixed:
+            return None
+        line = timeline(at_the_speed_of_light(self.resolved.job), self.layouts, self.choice.sequences)
+        return {name: float(value[0]) for name, value in line.components.items()}
 
     @property
     def billed_gpus(self) -> int:

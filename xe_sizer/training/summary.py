@@ -21,13 +21,12 @@ from xe_sizer.result.common import (
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
-from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.stage_time import COMPUTE_PARTS
-from xe_sizer.training.step import STEP_PARTS, timeline
+from xe_sizer.training.step import STEP_PARTS
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
@@ -138,7 +137,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
     span = uncertainty(job, efficiency)
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
-    ideal = _ideal_seconds(sized) if details else None
+    ideal = sized.ideal_s if details else None
     return Time(
         step_s=span.around(step_s),
         components=tuple(
@@ -168,14 +167,6 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else _losses(seconds, ideal),
     )
-
-
-def _ideal_seconds(sized: TrainingEstimate) -> dict[str, float] | None:
-    """The parts of a step at the speed of light; None where fixed efficiencies replace the laws."""
-    if sized.resolved.efficiency.fixed:
-        return None
-    line = timeline(at_the_speed_of_light(sized.resolved.job), sized.layouts, sized.choice.sequences)
-    return {name: float(value[0]) for name, value in line.components.items()}
 
 
 def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
