@@ -109,6 +109,48 @@ def test_show_an_unknown_name(cli: Cli) -> None:
     assert "'llama-2-70b'" in ran.err
 
 
+@pytest.mark.parametrize("name", ["foo", "csv", "junit"])
+def test_show_names_the_formats_that_it_takes(cli: Cli, name: str) -> None:
+    ran = cli("profiles", "show", "llama-2-70b", "--format", name)
+    assert ran.code == 2
+    assert "one of html, json, markdown, table, yaml" in ran.err
+    for taken in ("html", "json", "markdown", "table", "yaml"):
+        assert cli("profiles", "show", "llama-2-70b", "--format", taken).code == 0
+
+
+def test_show_names_the_endings_that_it_takes(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("profiles", "show", "llama-2-70b", "-o", tmp_path / "model.csv")
+    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
+    assert "known are .htm, .html, .json, .markdown, .md, .txt, .yaml, .yml;" in ran.err
+
+
+def test_a_schema_is_written_to_json_only(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("profiles", "schema", "gpu", "-o", tmp_path / "gpu.pdf")
+    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
+    assert "--output: a schema cannot have the ending '.pdf'" in ran.err
+    for name in ("gpu.json", "gpu"):
+        assert cli("profiles", "schema", "gpu", "-o", tmp_path / name).code == 0
+
+
+def test_the_plural_of_a_kind_is_known(cli: Cli) -> None:
+    ran = cli("profiles", "list", "gpus")
+    assert ran.code == 2
+    assert "did you mean 'gpu'?" in ran.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_name_in_a_file_is_that_of_the_file(cli: Cli, tmp_path: Path, kind: str) -> None:
+    name = BUILT_IN.names(kind)[0]
+    text = BUILT_IN.path(kind, name).read_text()
+    (tmp_path / "mine.yaml").write_text(text)
+    ran = cli("profiles", "validate", tmp_path / "mine.yaml")
+    assert ran.code == 2
+    assert f": name is '{name}' but the file is 'mine.yaml'" in ran.err
+    assert "hint: give both the same name" in ran.err
+    (tmp_path / "mine.yaml").write_text(text.replace(f"name: {name}", "name: mine", 1))
+    assert cli("profiles", "validate", tmp_path / "mine.yaml").code == 0
+
+
 def test_validate_finds_every_problem_of_every_file(cli: Cli, tmp_path: Path) -> None:
     gpu = yaml.safe_load((ROOT / "gpu_profiles" / "l40s.yaml").read_text())
     good = tmp_path / "mine.yaml"

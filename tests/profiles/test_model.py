@@ -144,7 +144,7 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "place", "message"),
     [
-        ({"name": "other"}, "17:7", "'name' must equal the file name 'toy', not 'other'"),
+        ({"name": "other"}, "17:7", "name is 'other' but the file is 'toy.yaml'"),
         ({"kv_heads": "3"}, "17:11", "'heads' (4) must be a multiple of 'kv_heads' (3)"),
         ({"heads": "3", "kv_heads": ""}, "16:8", "'hidden' (8) is not a multiple of 'heads' (3)"),
         ({"position": "learned"}, "17:11", "learned positions need 'learned_positions'"),

@@ -53,7 +53,8 @@ def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> Profiles:
     found = [(kind, name) for kind in kinds for name in registry.names(kind) if wanted in name]
     if not found:
         known = [name for kind in kinds for name in registry.names(kind)]
-        raise InputError(Problem(f"no profile has '{part}' in its name", hint=did_you_mean(part, known)))
+        hint = (did_you_mean(part, kinds) if len(kinds) > 1 else None) or did_you_mean(part, known)
+        raise InputError(Problem(f"no profile has '{part}' in its name", hint=hint))
     rows = tuple({"kind": kind, "name": name} | _entry(registry, kind, name) for kind, name in found)
     return Profiles(schema_version=SCHEMA_VERSION, profiles=rows)
 

@@ -15,7 +15,7 @@ from xe_sizer.cli.invocation import Invocation, answering, profile_folders
 from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption
 from xe_sizer.cli.output import check_choice, file_from, output_from, print_problems, write_text
 from xe_sizer.cli.text import TextCommand, TextGroup
-from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.finder import KINDS
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
@@ -23,6 +23,7 @@ from xe_sizer.profiles.text_file import read_text
 from xe_sizer.report.format import plural
 from xe_sizer.report.formats import json
 from xe_sizer.report.options import Options
+from xe_sizer.report.registry import formats
 
 app = typer.Typer(
     cls=TextGroup,
@@ -45,6 +46,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 SOURCE = "yaml"  # the format of `profiles show` that is the file as it stands
+SOURCE_ENDINGS = (".yaml", ".yml")
 ShowFormatOption = Annotated[
     str | None,
     typer.Option("--format", "-f", metavar="FORMAT", help="table, markdown, html, json, or yaml: the file itself."),
@@ -87,18 +89,30 @@ def show_command(
         raise InputError(Problem("a profile name is missing", hint="'xe-sizer profiles list' prints all"))
     kind, path = catalogue.locate(Registry(profile_folders(profiles, os.environ)), name)
     file = file_from(output)
-    if format_ == SOURCE or (format_ is None and file is not None and file.suffix in (".yaml", ".yml")):
+    _check_showable(format_, file)
+    if format_ == SOURCE or (format_ is None and file is not None and file.suffix.lower() in SOURCE_ENDINGS):
         write_text(file, read_text(path))
         return EXIT_OK
     target = output_from(format_, output, color)
-    if target.format.whole:
-        target.write(target.format.render(load_yaml(path).value, target.options()))
-    elif target.format.shows == "document":
-        target.write(target.format.render(catalogue.show_document(kind, path), target.options()))
-    else:
-        hint = "a profile has neither verdicts nor rows; for example --format json"
-        raise InputError(Problem(f"'{target.format.name}' cannot show a profile", Location("--format"), hint))
+    shown = load_yaml(path).value if target.format.whole else catalogue.show_document(kind, path)
+    target.write(target.format.render(shown, target.options()))
     return EXIT_OK
+
+
+def _check_showable(format_: str | None, file: Path | None) -> None:
+    """A profile has neither verdicts nor rows, but its own file. Raises InputError for any other format or ending."""
+    showing = [each for each in formats() if each.shows in ("answer", "document")]
+    if format_ is not None:
+        names = sorted((*(each.name for each in showing), SOURCE))
+        if format_ not in names:
+            hint = did_you_mean(format_, names) or f"one of {', '.join(names)}"
+            raise InputError(Problem(f"'{format_}' cannot show a profile", Location("--format"), hint))
+    elif file is not None and file.suffix:
+        endings = sorted((*(ending for each in showing for ending in each.endings), *SOURCE_ENDINGS))
+        if file.suffix.lower() not in endings:
+            hint = f"known are {', '.join(endings)}; or name a format with --format"
+            message = f"a profile cannot be shown in a file with the ending '{file.suffix}'"
+            raise InputError(Problem(message, Location("--output"), hint))
 
 
 @app.command("validate", cls=TextCommand, help="Check profile files as an estimate would read them.")
@@ -136,8 +150,12 @@ def schema_command(
     if what is None:
         raise InputError(Problem("a kind of file is missing", hint=f"one of {', '.join(_SCHEMAS)}"))
     kind = check_choice("profiles schema", what, _SCHEMAS)
+    file = file_from(output)
+    if file is not None and file.suffix and file.suffix.lower() not in json.ENDINGS:
+        hint = f"a schema is JSON; known is {', '.join(json.ENDINGS)}"
+        raise InputError(Problem(f"a schema cannot have the ending '{file.suffix}'", Location("--output"), hint))
     schema = _schema(kind)
-    write_text(file_from(output), json.render({"$schema": _DIALECT, "title": f"xe-sizer {kind}", **schema}, Options()))
+    write_text(file, json.render({"$schema": _DIALECT, "title": f"xe-sizer {kind}", **schema}, Options()))
     return EXIT_OK
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.source import check_name, load_yaml
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -34,4 +34,6 @@ def load_dataset(name: str, where: Where = None, finder: Finder | None = None) -
 
 def _read(path: Path) -> DatasetProfile:
     document = load_yaml(path)
-    return convert(document.value, DatasetProfile, document.locate)
+    profile = convert(document.value, DatasetProfile, document.locate)
+    check_name(profile.name, document)
+    return profile

@@ -20,7 +20,7 @@ from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseInd
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.model_schema import ModelProfile
-from xe_sizer.profiles.source import PATH_HINT, load_yaml
+from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -45,9 +45,7 @@ def load_model_profile(path: Path) -> ModelShape:
     document = load_yaml(path)
     profile = convert(document.value, ModelProfile, document.locate)
     problems = [Problem(text, document.locate(key)) for key, text in _contradictions(profile)]
-    if profile.name != path.stem:
-        text = f"'name' must equal the file name '{path.stem}', not '{profile.name}'"
-        problems.append(Problem(text, document.locate(("name",))))
+    problems += name_problems(profile.name, document)
     shape = None if problems else shape_of(profile)
     if shape and not profile.parameters_note:
         problems = list(_wrong_counts(profile, shape, document))

@@ -12,7 +12,7 @@ from xe_sizer.profiles.fabric import FindFabric, fabric_with
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.gpu import pcie_bytes_per_s
 from xe_sizer.profiles.gpu_schema import GbPerS, Gpus, Pcie, Positive, Source
-from xe_sizer.profiles.source import Document, Locate, convert, load_yaml, name_problems
+from xe_sizer.profiles.source import Document, Locate, check_name, convert, load_yaml
 from xe_sizer.units import BARE_SERVER, BITS_PER_BYTE, GIGA, MEGA
 
 
@@ -74,9 +74,7 @@ def load_server_profile(path: Path) -> tuple[ServerProfile, Document]:
     """
     document = load_yaml(path)
     profile = convert(document.value, ServerProfile, document.locate)
-    problems = name_problems(profile.name, document)
-    if problems:
-        raise InputError(problems)
+    check_name(profile.name, document)
     return profile, document
 
 

@@ -206,6 +206,13 @@ def name_problems(name: str, document: Document) -> list[Problem]:
     return [Problem(message, document.locate(("name",)), "give both the same name")]
 
 
+def check_name(name: str, document: Document) -> None:
+    """Raises InputError if a profile's name is not that of its file."""
+    problems = name_problems(name, document)
+    if problems:
+        raise InputError(problems)
+
+
 @lru_cache(maxsize=4096)  # files have the same keys and words again and again
 def parse_scalar(text: str) -> bool | int | float | str | None:
     """The value of an unquoted YAML scalar; also for command-line flags and environment variables.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.report import formats
+from xe_sizer.report import formats as modules
 
 if TYPE_CHECKING:
     from xe_sizer.report.options import Options
@@ -48,7 +48,7 @@ class Format(msgspec.Struct, frozen=True):
 
 
 def format_names() -> tuple[str, ...]:
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(modules.__path__)))
 
 
 def known_format(name: str) -> Format:
@@ -62,7 +62,7 @@ def known_format(name: str) -> Format:
 
 def format_of_ending(ending: str) -> Format:
     """The format that the ending of a file means, with its dot. Raises InputError if none does."""
-    found = next((each for each in _formats() if ending.lower() in each.endings), None)
+    found = next((each for each in formats() if ending.lower() in each.endings), None)
     if found is None:
         hint = f"known are {', '.join(known_endings())}; or name one with --format"
         raise InputError(Problem(f"no format has the ending '{ending}'", Location("--output"), hint))
@@ -70,7 +70,7 @@ def format_of_ending(ending: str) -> Format:
 
 
 def known_endings() -> list[str]:
-    return sorted(ending for each in _formats() for ending in each.endings)
+    return sorted(ending for each in formats() for ending in each.endings)
 
 
 def render(answer: Answer, name: str, options: Options) -> str:
@@ -83,10 +83,11 @@ def render(answer: Answer, name: str, options: Options) -> str:
     return format_.render(getattr(reporter(answer.question), format_.shows)(answer, options), options)
 
 
-def _formats() -> Iterator[Format]:
+def formats() -> Iterator[Format]:
+    """All of them, by name."""
     return map(_format, format_names())
 
 
 def _format(name: str) -> Format:
-    module = importlib.import_module(f"{formats.__name__}.{name}")
+    module = importlib.import_module(f"{modules.__name__}.{name}")
     return Format(name, module.SHOWS, module.ENDINGS, module.render)

@@ -13,7 +13,7 @@ from xe_sizer.errors import Where
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
 from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.source import check_name, load_yaml
 from xe_sizer.units import MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -227,4 +227,6 @@ def _shipped(path: Path) -> Engine:
 
 def _load(path: Path, finder: Finder) -> Engine:
     document = load_yaml(path)
-    return convert(read_inherited(document, "engine", finder), Engine, document.locate)
+    engine = convert(read_inherited(document, "engine", finder), Engine, document.locate)
+    check_name(engine.name, document)
+    return engine

@@ -13,7 +13,7 @@ from xe_sizer.errors import Where
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
 from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.source import check_name, load_yaml
 
 Moments = Annotated[float, msgspec.Meta(ge=0, le=16)]
 Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
@@ -87,4 +87,6 @@ def _shipped(path: Path) -> Optimizer:
 
 def _load(path: Path, finder: Finder) -> Optimizer:
     document = load_yaml(path)
-    return convert(read_inherited(document, "optimizer", finder), Optimizer, document.locate)
+    optimizer = convert(read_inherited(document, "optimizer", finder), Optimizer, document.locate)
+    check_name(optimizer.name, document)
+    return optimizer

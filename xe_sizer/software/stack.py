@@ -17,7 +17,7 @@ from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert, named
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
 from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.source import Document, load_yaml, name_problems
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.units import MICRO, MILLI
 
@@ -261,7 +261,7 @@ def _shipped(path: Path) -> Stack:
 def _load(path: Path, finder: Finder) -> Stack:
     document = load_yaml(path)
     stack = convert(read_inherited(document, "stack", finder), Stack, document.locate)
-    problems = list(_contradictions(stack, document, finder))
+    problems = [*name_problems(stack.name, document), *_contradictions(stack, document, finder)]
     if problems:
         raise InputError(problems)
     return stack
