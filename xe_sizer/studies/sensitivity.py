@@ -55,7 +55,7 @@ class _Step:
 def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     """What each of seven factors is worth, moved by a step each way; the widest effect first.
 
-    Factors: those of the design guide on sizing for model customization (data, model size, method, batch size, GPUs
+    Factors: those of Dell's design guide on sizing for model customization (data, model size, method, batch size, GPUs
     and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
     out.
     """
