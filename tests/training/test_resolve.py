@@ -144,10 +144,10 @@ def test_fixed_fractions_leave_the_host_out() -> None:
 
 
 def test_the_price_of_a_gpu_is_the_users_or_its_share_of_the_node() -> None:
-    assert ask({**BASE, "cost.price_per_gpu_hour": 2.5}).price_per_gpu_hour == 2.5
+    assert ask({**BASE, "cost.price_per_gpu_hour": 2.5}).tariff.per_gpu_hour == 2.5
     priced = [name for name in REGISTRY.names("server") if REGISTRY.server(name).price_per_hour]
     server = REGISTRY.server(priced[0])
-    share = ask({**BASE, "server": priced[0]}).price_per_gpu_hour
+    share = ask({**BASE, "server": priced[0]}).tariff.per_gpu_hour
     assert share == pytest.approx((server.price_per_hour or 0) / server.accelerators)
 
 

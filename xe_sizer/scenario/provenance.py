@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import asdict
+
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.finder import is_path
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.laws.hardware import Server
+    from xe_sizer.laws.device import Efficiency
+    from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import CostSection
 
 T = TypeVar("T")
 
@@ -35,6 +37,13 @@ class Provenance:
         chosen = default if value is None else value
         self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
         return chosen
+
+    def keep(self, sections: Iterable[str]) -> None:
+        """Keep what was given in these sections, for the report."""
+        for section in sections:
+            for key, value in asdict(getattr(self.given.values, section)).items():
+                if value is not None and f"{section}.{key}" in self.given.origin:
+                    self.settle(f"{section}.{key}", None)
 
     def note(self, key: str, value: Any, origin: str) -> None:
         self.values[key] = value
@@ -89,14 +98,29 @@ def in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]
     return sorted(problems, key=order)
 
 
-def with_further(problems: Iterable[Problem], further: Iterable[Problem], given: Given) -> list[Problem]:
+def with_further(
+    problems: Iterable[Problem], rest: Given, resolve: Callable[[Given, Registry], object], registry: Registry
+) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model and hardware have against the rest of it.
 
     A place that has a problem already gets no second one, which would follow from the first.
     """
-    found = list(problems)
+    found, further = list(problems), list[Problem]()
+    collect(further, resolve, rest, registry)
     places = {problem.location for problem in found}
-    return in_reading_order([*found, *(problem for problem in further if problem.location not in places)], given)
+    return in_reading_order([*found, *(problem for problem in further if problem.location not in places)], rest)
+
+
+def assumptions(model: ModelShape, server: Server) -> Iterator[str]:
+    """What the profiles assume, as warnings."""
+    yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
+    yield from (f"{server.name}: {assumption}" for assumption in server.assumptions)
+
+
+def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:
+    """A warning where the times of operators follow another accelerator's laws."""
+    if gpu.laws.assumed and not efficiency.fixed:
+        yield f"{gpu.name}: operator laws borrowed from {gpu.laws.assumed}"
 
 
 def resolved_scenario(
@@ -117,12 +141,6 @@ def resolved_scenario(
     return nested
 
 
-def whole_servers(billed: int, used: int) -> Iterator[str]:
-    """What to say where a server's price pays for accelerators that are not used."""
-    if billed > used:
-        yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
-
-
 def gpu_count(provenance: Provenance, server: Server | None) -> int | None:
     values = provenance.given.values
     if values.gpus is None and values.nodes is not None:
@@ -131,10 +149,3 @@ def gpu_count(provenance: Provenance, server: Server | None) -> int | None:
     if values.gpus is not None:
         provenance.settle("gpus", None)
     return values.gpus
-
-
-def price_per_gpu_hour(asked: CostSection, server: Server) -> float | None:
-    """The price that was given, else the server's by accelerator."""
-    if asked.price_per_gpu_hour is not None or server.price_per_hour is None:
-        return asked.price_per_gpu_hour
-    return server.price_per_hour / server.accelerators

@@ -164,7 +164,7 @@ class ServingEstimate:
     @property
     def cost(self) -> float | None:
         """Price of an hour, None where no price is known."""
-        rate = self.resolved.price_per_gpu_hour
+        rate = self.resolved.tariff.per_gpu_hour
         return None if rate is None else self.billed_gpus * rate
 
     @cached_property

@@ -13,16 +13,18 @@ from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
 from xe_sizer.scenario.provenance import (
     Provenance,
+    assumptions,
+    borrowed_laws,
     collect,
     gpu_count,
     in_reading_order,
     model_of,
-    price_per_gpu_hour,
     relative,
     server_of,
     with_further,
 )
 from xe_sizer.scenario.schema import LOADS
+from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
@@ -69,9 +71,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedService:
 
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and engine have against the rest of it."""
-    further: list[Problem] = []
-    collect(further, resolve, rest, registry)
-    return with_further(problems, further, rest)
+    return with_further(problems, rest, resolve, registry)
 
 
 def _assembled(
@@ -98,14 +98,12 @@ def _assembled(
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
         spare_replicas=provenance.settle("serve.spare_replicas", 0),
-        price_per_gpu_hour=price_per_gpu_hour(values.cost, server),
-        whole_nodes=values.cost.price_per_gpu_hour is None,
-        currency=values.cost.currency or server.price_currency,
+        tariff=Tariff.of(values.cost, server),
         values=provenance.values,
         origin=provenance.origin,
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
-    _record(given, provenance)
+    provenance.keep(("layout", "limits", "cost", "efficiency", "serve"))
     return resolved
 
 
@@ -183,14 +181,6 @@ def _traffic(provenance: Provenance) -> Traffic:
     )
 
 
-def _record(given: Given, provenance: Provenance) -> None:
-    """Keep what was given for the report."""
-    for section in ("layout", "limits", "cost", "efficiency", "serve"):
-        for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
-            if value is not None and f"{section}.{key}" in given.origin:
-                provenance.settle(f"{section}.{key}", None)
-
-
 def _warnings(
     model: ModelShape, server: Server, engine: Engine, traffic: Traffic, efficiency: Efficiency
 ) -> Iterator[str]:
@@ -198,9 +188,7 @@ def _warnings(
     if model.max_positions and longest > model.max_positions:
         text = f"prompt and answer of {longest:,.0f} tokens are above the {model.max_positions:,} positions"
         yield f"{text} that {model.name} was trained for"
-    yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
-    yield from (f"{server.name}: {assumption}" for assumption in server.assumptions)
+    yield from assumptions(model, server)
     if engine.vendors and server.accelerator.vendor not in engine.vendors:
         yield f"{engine.name} runs on accelerators of {', '.join(engine.vendors)}, not on {server.accelerator.name}"
-    if server.accelerator.laws.assumed and not efficiency.fixed:
-        yield f"{server.accelerator.name}: operator laws borrowed from {server.accelerator.laws.assumed}"
+    yield from borrowed_laws(server.accelerator, efficiency)

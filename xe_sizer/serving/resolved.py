@@ -9,6 +9,7 @@ from xe_sizer.frozen import frozen
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.traffic import Traffic
 
@@ -30,9 +31,7 @@ class ResolvedService:
     gpus: int | None
     percentile: float
     spare_replicas: int
-    price_per_gpu_hour: float | None
-    whole_nodes: bool
-    currency: str
+    tariff: Tariff
     values: Mapping[str, Any]
     origin: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -44,5 +43,4 @@ class ResolvedService:
 
     def billed_gpus(self, gpus: int) -> int:
         """GPUs that are paid for: those asked for, and servers of which a part is used."""
-        paid, node = max(gpus, self.gpus or 0), self.job.server.accelerators
-        return -(-paid // node) * node if self.whole_nodes else paid
+        return self.tariff.billed_gpus(max(gpus, self.gpus or 0))

@@ -175,7 +175,7 @@ def cost_of(sized: ServingEstimate) -> ServeCost:
         per_million_input_tokens=sized.cost_per_million_input_tokens,
         per_million_output_tokens=sized.cost_per_million_tokens,
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
-        currency=sized.resolved.currency,
+        currency=sized.resolved.tariff.currency,
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.options import SERVE_OPTIONS
-from xe_sizer.scenario.provenance import whole_servers
 from xe_sizer.scenario.read import INFERENCE
+from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.serving.traffic import FULL
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
 def _one_currency(answers: Sequence[ServingEstimate]) -> bool:
     """Whether prices can be compared: all are known, in one currency."""
     known = all(one.cost is not None for one in answers)
-    return bool(answers) and known and len({one.resolved.currency for one in answers}) == 1
+    return bool(answers) and known and len({one.resolved.tariff.currency for one in answers}) == 1
 
 
 def one_price(given: Given) -> Iterator[str]:
@@ -147,7 +147,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         utilisation=sized.utilisation,
         cost_per_hour=sized.cost,
         cost_per_million_output_tokens=sized.cost_per_million_tokens,
-        currency=sized.resolved.currency,
+        currency=sized.resolved.tariff.currency,
         power_w=power_w(sized),
     )
 

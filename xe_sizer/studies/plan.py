@@ -211,7 +211,7 @@ def _warnings(found: Sequence[Candidates], money: bool) -> Iterator[str]:
 def _in_money(sized: Sequence[TrainingEstimate]) -> bool:
     """Whether prices can be compared: all known, in one currency."""
     known = all(one.cost is not None for one in sized)
-    return known and len({one.resolved.currency for one in sized}) == 1
+    return known and len({one.resolved.tariff.currency for one in sized}) == 1
 
 
 def _rank(sized: TrainingEstimate, objective: str, money: bool) -> tuple[bool, float, float, float]:
@@ -257,7 +257,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         pareto=pareto,
         meets_limits=sized.ok,
         price=sized.cost,
-        currency=None if sized.cost is None else resolved.currency,
+        currency=None if sized.cost is None else resolved.tariff.currency,
         energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.given, layout_flags(sized), registry.user_folders),

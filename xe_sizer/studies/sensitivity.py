@@ -106,7 +106,8 @@ def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedT
     device = device_of(gpu, job.stack, job.precision, resolved.efficiency)
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
-    return replace(resolved, job=job, price_per_gpu_hour=None)  # the price that is known is of the own accelerator
+    # The price that is known is of the own accelerator.
+    return replace(resolved, job=job, tariff=replace(resolved.tariff, per_gpu_hour=None))
 
 
 def _outcome(sized: TrainingEstimate) -> Outcome:
@@ -119,7 +120,7 @@ def _outcome(sized: TrainingEstimate) -> Outcome:
         peak_bytes=sized.peak_bytes,
         usable_bytes=sized.usable_bytes,
         price=sized.cost,
-        currency=None if sized.cost is None else sized.resolved.currency,
+        currency=None if sized.cost is None else sized.resolved.tariff.currency,
     )
 
 

@@ -108,7 +108,7 @@ def _options(trials: Training, most: int) -> Options:
     if before.ok:
         faster = _faster(before)
         return [*faster, *_given_headroom(trials)] if before.margin == "tight" else faster
-    if before.resolved.given.values.limits.max_cost is not None and before.resolved.price_per_gpu_hour is None:
+    if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
     return _made_to_meet_limits(trials, most)
 

@@ -158,7 +158,7 @@ class TrainingEstimate:
     @property
     def billed_gpus(self) -> int:
         """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
-        return int(self.resolved.billed_gpus(np.asarray(self.gpus)))
+        return self.resolved.tariff.billed_gpus(self.gpus)
 
     @property
     def cost(self) -> float | None:

@@ -18,16 +18,18 @@ from xe_sizer.laws.precision import FP16
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
+    assumptions,
+    borrowed_laws,
     collect,
     gpu_count,
     in_reading_order,
     model_of,
-    price_per_gpu_hour,
     relative,
     server_of,
     with_further,
 )
 from xe_sizer.scenario.read import serves
+from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.conflicts import conflicts
@@ -78,6 +80,11 @@ def resolve(given: Given, registry: Registry) -> ResolvedTraining:
     """
     if serves(given):
         raise InputError(_inference(given))
+    return _trained(given, registry)
+
+
+def _trained(given: Given, registry: Registry) -> ResolvedTraining:
+    """As `resolve`, for a scenario that may have settings of inference."""
     problems: list[Problem] = []
     resolved = _resolved(given, registry, problems)
     if problems or resolved is None:
@@ -114,9 +121,7 @@ def _inference(given: Given) -> Problem:
 
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
-    further: list[Problem] = []
-    _resolved(rest, registry, further)
-    return with_further(problems, further, rest)
+    return with_further(problems, rest, _trained, registry)
 
 
 def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> ResolvedTraining | None:
@@ -178,16 +183,16 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
     )
-    _record(given, provenance, work)
+    provenance.keep(("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"))
+    for key, value in work.defaults.items():
+        provenance.note(key, value, "default")
     return ResolvedTraining(
         given=given,
         job=job,
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
         min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
-        price_per_gpu_hour=price_per_gpu_hour(values.cost, server),
-        whole_nodes=values.cost.price_per_gpu_hour is None,
-        currency=values.cost.currency or server.price_currency,
+        tariff=Tariff.of(values.cost, server),
         efficiency=efficiency,
         values=provenance.values,
         origin=provenance.origin,
@@ -208,16 +213,6 @@ def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
         return stack
     defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
     return msgspec.structs.replace(stack, defaults=defaults)
-
-
-def _record(given: Given, provenance: Provenance, work: Workload) -> None:
-    """Keep what was given, and what the workload assumed, for the report."""
-    for section in ("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"):
-        for key, value in msgspec.structs.asdict(getattr(given.values, section)).items():
-            if value is not None and f"{section}.{key}" in given.origin:
-                provenance.settle(f"{section}.{key}", None)
-    for key, value in work.defaults.items():
-        provenance.note(key, value, "default")
 
 
 def _default_global_batch(given: Given, gpus: int | None) -> int:
@@ -298,7 +293,5 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         served.add("serve settings")
     if served:
         yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
-    yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
-    yield from (f"{job.server.name}: {assumption}" for assumption in job.server.assumptions)
-    if job.server.accelerator.laws.assumed and not efficiency.fixed:
-        yield f"{job.server.accelerator.name}: operator laws borrowed from {job.server.accelerator.laws.assumed}"
+    yield from assumptions(model, job.server)
+    yield from borrowed_laws(job.server.accelerator, efficiency)

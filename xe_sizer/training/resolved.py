@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.training.job import Job
 
 
@@ -23,7 +24,6 @@ class ResolvedTraining:
     """What is asked, resolved but for the layout.
 
     fixed : layout fields that the user chose, coded as in `Layouts`
-    whole_nodes : the price is a server's, which is rented or owned as a whole
     values, origin : scenario keys with their values, and where each came from
     """
 
@@ -32,9 +32,7 @@ class ResolvedTraining:
     fixed: Mapping[str, int]
     gpus: int | None
     min_headroom_bytes: float
-    price_per_gpu_hour: float | None
-    whole_nodes: bool
-    currency: str
+    tariff: Tariff
     efficiency: Efficiency
     values: Mapping[str, Any]
     origin: Mapping[str, str]
@@ -59,20 +57,15 @@ class ResolvedTraining:
             host_known=self.job.server.host_memory_bytes is not None,
         )
 
-    def billed_gpus(self, gpus: IntArray) -> IntArray:
-        """GPUs that are paid for: those of whole nodes, unless the user gave a price per GPU."""
-        node = self.job.server.accelerators
-        return -(-gpus // node) * node if self.whole_nodes else gpus
-
     def run_cost(self, hours: Array, gpus: IntArray) -> Array | None:
-        """Expected price of runs of so many hours on so many GPUs, in `currency`; None where no price is known.
+        """Expected price of runs of so many hours on so many GPUs; None where no price is known.
 
             cost = hours x GPUs that are paid for x price of a GPU-hour
 
         Source: definition.
         """
-        rate = self.price_per_gpu_hour
-        return None if rate is None else hours * self.billed_gpus(gpus) * rate
+        rate = self.tariff.per_gpu_hour
+        return None if rate is None else hours * self.tariff.billed_gpus(gpus) * rate
 
     def no_layout(self, counts: Sequence[int]) -> Problem:
         """What to say where none of the numbers of GPUs has a legal layout."""

@@ -20,7 +20,8 @@ from xe_sizer.result.common import (
 )
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
 from xe_sizer.scenario.limits import missed
-from xe_sizer.scenario.provenance import resolved_scenario, whole_servers
+from xe_sizer.scenario.provenance import resolved_scenario
+from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
@@ -224,7 +225,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     if sized.cost is not None:
         per_hour = sized.cost / hours.expected
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
-        price = Price(currency=resolved.currency, **ends)
+        price = Price(currency=resolved.tariff.currency, **ends)
     return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
 
 

@@ -1,0 +1,50 @@
+"""What an hour of a GPU costs, and which GPUs are paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from xe_sizer.frozen import frozen
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.scenario.schema import CostSection
+
+Count = TypeVar("Count", int, "IntArray")
+
+
+@frozen
+class Tariff:
+    """The price that was given for a GPU, else the server's, which is rented or owned as a whole.
+
+    per_gpu_hour : in `currency`; None where no price is known
+    sold_together : GPUs that are paid for together [-]
+    """
+
+    per_gpu_hour: float | None
+    currency: str
+    sold_together: int
+
+    @classmethod
+    def of(cls, asked: CostSection, server: Server) -> Tariff:
+        by_server = asked.price_per_gpu_hour is None
+        price = asked.price_per_gpu_hour
+        if price is None and server.price_per_hour is not None:
+            price = server.price_per_hour / server.accelerators
+        return cls(
+            per_gpu_hour=price,
+            currency=asked.currency or server.price_currency,
+            sold_together=server.accelerators if by_server else 1,
+        )
+
+    def billed_gpus(self, gpus: Count) -> Count:
+        """GPUs that are paid for where so many are used."""
+        return -(-gpus // self.sold_together) * self.sold_together
+
+
+def whole_servers(billed: int, used: int) -> Iterator[str]:
+    """What to say where a server's price pays for accelerators that are not used."""
+    if billed > used:
+        yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
