@@ -52,6 +52,9 @@ def _initialiser(cls: Any, own: tuple[Field[Any], ...]) -> Callable[..., None]:
     after = getattr(cls, "__post_init__", None)
 
     def initialise(self: Any, /, *values: Any, **named: Any) -> None:
+        if after is None and not values and named.keys() == known:  # how nearly all are made
+            self.__dict__.update(named)
+            return
         given = {**dict(zip(names, values, strict=False)), **named} if values else named
         found = {**defaults, **given}
         if found.keys() != known:
