@@ -8,11 +8,10 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, Where, place_of
 from xe_sizer.laws.hardware import BusShares, LinkShares, NodeFabric, Topology
-from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.gpu_schema import Gpus, Microseconds, NotNegative, Source
-from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import Document, load_yaml, name_problems
+from xe_sizer.profiles.inherited import read_profile
+from xe_sizer.profiles.source import Document
 from xe_sizer.units import MEGA
 
 Share = Annotated[float, Meta(gt=0, le=2)]  # of a link's rate; a switch that reduces lifts an all-reduce above 1
@@ -130,16 +129,10 @@ def load_fabric_profile(path: Path, finder: Finder) -> FabricProfile:
     InputError    with every problem: syntax, types, ranges, a file without a link, a node or a network, a topology
                   without the figures that it needs
     """
-    document = load_yaml(path)
-    profile = convert(read_inherited(document, "fabric", finder), FabricProfile, document.locate)
-    problems = list(_problems(profile, document))
-    if problems:
-        raise InputError(problems)
-    return profile
+    return read_profile("fabric", FabricProfile, path, finder, _problems)
 
 
-def _problems(profile: FabricProfile, document: Document) -> Iterator[Problem]:
-    yield from name_problems(profile.name, document)
+def _problems(profile: FabricProfile, document: Document, _: Finder) -> Iterator[Problem]:
     node = profile.node
     if not (profile.link or node or profile.network):
         yield Problem("a fabric has a 'link', a 'node' or a 'network'", document.locate(()))

@@ -3,17 +3,13 @@
 An engine names a `parent` and overrides what differs; the root of all is `generic-engine`.
 """
 
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from xe_sizer.errors import Where
-from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
-from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import check_name, load_yaml
+from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
+from xe_sizer.profiles.inherited import load_inherited
 from xe_sizer.units import MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -213,20 +209,4 @@ def default_engine() -> str:
 
 def load_engine(name: str, where: Where = None, finder: Finder | None = None) -> Engine:
     """The engine of that name, or of a path to a user's own file. Raises InputError."""
-    finder = finder or Finder()
-    path = finder.path("engine", name, where)
-    if path.parent == KINDS["engine"].shipped:
-        return _shipped(path)
-    return finder.once("engine", path, lambda file: _load(file, finder))
-
-
-@cache
-def _shipped(path: Path) -> Engine:
-    return _load(path, BUILT_IN)
-
-
-def _load(path: Path, finder: Finder) -> Engine:
-    document = load_yaml(path)
-    engine = convert(read_inherited(document, "engine", finder), Engine, document.locate)
-    check_name(engine.name, document)
-    return engine
+    return load_inherited("engine", Engine, name, where, finder)

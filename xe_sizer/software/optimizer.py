@@ -3,17 +3,13 @@
 An optimizer names a `parent` and overrides what differs; the root of all is AdamW.
 """
 
-from functools import cache
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from xe_sizer.errors import Where
-from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
-from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import check_name, load_yaml
+from xe_sizer.profiles.finder import BUILT_IN, Finder
+from xe_sizer.profiles.inherited import load_inherited
 
 Moments = Annotated[float, msgspec.Meta(ge=0, le=16)]
 Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
@@ -73,20 +69,4 @@ def optimizer_names(finder: Finder = BUILT_IN) -> tuple[str, ...]:
 
 def load_optimizer(name: str, where: Where = None, finder: Finder | None = None) -> Optimizer:
     """The optimizer of that name, or of a path to a user's own file. Raises InputError."""
-    finder = finder or Finder()
-    path = finder.path("optimizer", name, where)
-    if path.parent == KINDS["optimizer"].shipped:
-        return _shipped(path)
-    return finder.once("optimizer", path, lambda file: _load(file, finder))
-
-
-@cache
-def _shipped(path: Path) -> Optimizer:
-    return _load(path, BUILT_IN)
-
-
-def _load(path: Path, finder: Finder) -> Optimizer:
-    document = load_yaml(path)
-    optimizer = convert(read_inherited(document, "optimizer", finder), Optimizer, document.locate)
-    check_name(optimizer.name, document)
-    return optimizer
+    return load_inherited("optimizer", Optimizer, name, where, finder)

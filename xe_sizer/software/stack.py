@@ -4,20 +4,18 @@ A stack names a `parent` and overrides what differs; the root of all is `generic
 """
 
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
+from xe_sizer.errors import Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
-from xe_sizer.profiles.convert import convert, named
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, default_name
-from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.source import Document, load_yaml, name_problems
+from xe_sizer.profiles.convert import named
+from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
+from xe_sizer.profiles.inherited import load_inherited
+from xe_sizer.profiles.source import Document
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.units import MICRO, MILLI
 
@@ -246,25 +244,7 @@ def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> 
     ------
     InputError : unknown name; problems in the file
     """
-    finder = finder or Finder()
-    path = finder.path("stack", name, where)
-    if path.parent == KINDS["stack"].shipped:
-        return _shipped(path)
-    return finder.once("stack", path, lambda file: _load(file, finder))
-
-
-@cache
-def _shipped(path: Path) -> Stack:
-    return _load(path, BUILT_IN)
-
-
-def _load(path: Path, finder: Finder) -> Stack:
-    document = load_yaml(path)
-    stack = convert(read_inherited(document, "stack", finder), Stack, document.locate)
-    problems = [*name_problems(stack.name, document), *_contradictions(stack, document, finder)]
-    if problems:
-        raise InputError(problems)
-    return stack
+    return load_inherited("stack", Stack, name, where, finder, _contradictions)
 
 
 def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
