@@ -4,7 +4,7 @@ import doctest
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints, is_typeddict
 
@@ -135,6 +135,156 @@ def test_a_bad_argument_is_an_input_error_at_its_place(ask: Any, place: str) -> 
     with pytest.raises(xe_sizer.InputError) as caught:
         ask()
     assert str(caught.value.problems[0].location) == place
+
+
+GPT2: dict[str, Any] = {"model": "gpt2", "gpu": "l4", "gpus": 1, "train": {"steps": 1}}
+NO_LIST = "give each as an argument of its own: compare(*alternatives)"
+NO_ALTERNATIVE = "an alternative is a scenario, a result of estimate or a dictionary of keys, not"
+
+
+def problems_of(ask: Callable[[], object]) -> list[tuple[str, str, str | None]]:
+    """Place, message and hint of each problem of a question."""
+    with pytest.raises(xe_sizer.InputError) as caught:
+        ask()
+    return [(str(problem.location), problem.message, problem.hint) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("function", ["estimate", "plan", "serve", "sensitivity"])
+@pytest.mark.parametrize(
+    ("wrong", "named", "hint"),
+    [
+        (JOB, f"'{JOB}'", f"xe_sizer.load('{JOB}') reads a scenario from a file"),
+        (Path(JOB), f"'{JOB}'", f"xe_sizer.load('{JOB}') reads a scenario from a file"),
+        (5, "5", "xe_sizer.load(path) reads a scenario from a file"),
+        (False, "False", "xe_sizer.load(path) reads a scenario from a file"),
+        ("", "''", "xe_sizer.load(path) reads a scenario from a file"),
+        (GPT2, "a dictionary", "keys are keyword arguments: {function}(**keys)"),
+        ({}, "a dictionary", "keys are keyword arguments: {function}(**keys)"),
+    ],
+)
+def test_what_is_no_scenario_is_answered_with_what_makes_one(function: str, wrong: Any, named: str, hint: str) -> None:
+    message = f"the first argument must be a scenario, not {named}"
+    ask = getattr(xe_sizer, function)
+    assert problems_of(lambda: ask(wrong)) == [(f"{function}()", message, hint.format(function=function))]
+    assert problems_of(lambda: ask(scenario=wrong, gpus=8)) == problems_of(lambda: ask(wrong))
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "wrong"),
+    [
+        (("a.yaml", Path("b.yaml")), [("'a.yaml'", "xe_sizer.load('a.yaml') reads a scenario from a file"),
+                                      ("'b.yaml'", "xe_sizer.load('b.yaml') reads a scenario from a file")]),
+        (({"gpus": 2}, 5), [("5", "xe_sizer.load(path) reads a scenario from a file")]),
+        (([{"gpus": 1}, {"gpus": 2}],), [("a list", NO_LIST)]),
+    ],
+)  # fmt: skip
+def test_what_is_no_alternative_is_told_for_each(alternatives: Any, wrong: list[tuple[str, str]]) -> None:
+    expected = [("compare()", f"{NO_ALTERNATIVE} {named}", hint) for named, hint in wrong]
+    assert problems_of(lambda: xe_sizer.compare(*alternatives, **GPT2)) == expected
+
+
+def test_keys_that_would_change_no_alternative_are_told() -> None:
+    answer = xe_sizer.estimate(**GPT2)
+    assert len(xe_sizer.compare(answer, answer, gpu=None).alternatives) == 2
+    message = "the alternatives are results: no key changes them"
+    found = problems_of(lambda: xe_sizer.compare(answer, answer, gpus=8, job="sft"))
+    assert found == [("compare(gpus)", message, None), ("compare(job)", message, None)]
+
+
+def test_a_service_is_no_alternative_and_a_key_of_one_must_be_text() -> None:
+    service = xe_sizer.serve(xe_sizer.load(CHAT))
+    (found,) = problems_of(lambda: xe_sizer.compare(service, {"gpus": 8}, **GPT2))  # type: ignore[arg-type]
+    assert found[1] == f"{NO_ALTERNATIVE} a value of type ServeResult"
+    (found,) = problems_of(lambda: xe_sizer.compare({5: 1}, {"gpus": 8}, **GPT2))  # type: ignore[dict-item]
+    assert found[:2] == ("compare(5)", "unknown key '5'")
+
+
+@pytest.mark.parametrize("form", [str, Path, lambda folder: [str(folder)], lambda folder: (Path(folder),)])
+def test_one_folder_of_profiles_needs_no_list(tmp_path: Path, form: Callable[[Path], Any]) -> None:
+    (tmp_path / "gpu_profiles").mkdir()
+    text = (ROOT / "gpu_profiles" / "l4.yaml").read_text(encoding="utf-8")
+    (tmp_path / "gpu_profiles" / "my-l4.yaml").write_text(text.replace("name: l4", "name: my-l4"), encoding="utf-8")
+    assert xe_sizer.estimate(**{**GPT2, "gpu": "my-l4"}, profiles=form(tmp_path)).scenario["gpu"] == "my-l4"
+
+
+@pytest.mark.parametrize("form", [str, Path, lambda name: [name], np.array])
+def test_one_name_to_choose_among_needs_no_list(form: Callable[[str], Any]) -> None:
+    answer = xe_sizer.plan(**GPT2, among=form("l40s"))
+    assert {candidate.gpu for candidate in answer.candidates} == {"l4", "l40s"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (lambda: xe_sizer.estimate(**GPT2, profiles="nowhere"), [("estimate(profiles)", "'nowhere' is not a folder")]),
+        (lambda: xe_sizer.estimate(**GPT2, profiles=5), [("estimate(profiles)", "this must name folders, not 5")]),
+        (lambda: xe_sizer.sensitivity(**GPT2, profiles=["", None]), [
+            ("sensitivity(profiles)", "this must name folders, not ''"),
+            ("sensitivity(profiles)", "this must name folders, not None"),
+        ]),
+        (lambda: xe_sizer.compare(GPT2, GPT2, profiles={"a": 1}), [
+            ("compare(profiles)", "this must name folders, not a dictionary"),
+        ]),
+        (lambda: xe_sizer.plan(**GPT2, among=5), [("plan(among)", "this must name GPUs and servers, not 5")]),
+        (lambda: xe_sizer.plan(**GPT2, among=["l41", "l4", "l42"]), [
+            ("plan(among)", "no GPU or server is called 'l41'"),
+            ("plan(among)", "no GPU or server is called 'l42'"),
+        ]),
+        (lambda: xe_sizer.serve(**GPT2, among="l41"), [("serve(among)", "no GPU or server is called 'l41'")]),
+        (lambda: xe_sizer.serve(**GPT2, pareto="x"), [("serve(pareto)", "this must be True or False, not 'x'")]),
+        (lambda: xe_sizer.plan(**{**GPT2, "gpus": 0}, among=[5], any_gpu="x", explain=1), [
+            ("plan(among)", "this must name GPUs and servers, not 5"),
+            ("plan(any_gpu)", "this must be True or False, not 'x'"),
+            ("plan(explain)", "this must be True or False, not 1"),
+            ("plan(gpus)", "'gpus' must be at least 1, not 0"),
+        ]),
+        (lambda: xe_sizer.load(5), [("load(path)", "this must be the path of a file, not 5")]),
+        (lambda: xe_sizer.load(""), [("load(path)", "this must be the path of a file, not ''")]),
+        (lambda: xe_sizer.load({}), [("load(path)", "this must be the path of a file, not a dictionary")]),
+        (lambda: xe_sizer.validate(5, ["nowhere.jsonl", None], only="speed"), [
+            ("validate(only)", "no quantity is called 'speed'"),
+            ("validate()", "a source is a path or a record, not 5"),
+            ("validate()", "a source is a path or a record, not None"),
+            ("nowhere.jsonl", "no such file"),
+        ]),
+        (lambda: xe_sizer.validate(RECORD, only=["step_time"]), [("validate(only)", "no quantity is called a list")]),
+        (lambda: xe_sizer.validate([]), [("validate()", "the list has no records")]),
+    ],
+)  # fmt: skip
+def test_arguments_of_wrong_types_are_all_told(ask: Any, expected: list[tuple[str, str]]) -> None:
+    assert [found[:2] for found in problems_of(ask)] == expected
+
+
+def test_numpy_switches_and_lists_of_records_are_taken() -> None:
+    assert xe_sizer.plan(**GPT2, explain=np.bool_(True)).search.rules  # type: ignore[arg-type]
+    listed, single = xe_sizer.validate([RECORD], only="step_time"), xe_sizer.validate(RECORD, only="step_time")
+    assert listed.records == single.records
+
+
+@pytest.mark.parametrize(
+    ("ask", "hint"),
+    [
+        (lambda: xe_sizer.estimate(**{**GPT2, "job": "inference"}),
+         "'xe_sizer.serve()' sizes inference; job='sft' and others are trained"),
+        (lambda: xe_sizer.plan(xe_sizer.load(CHAT)),
+         f"\"xe_sizer.serve(xe_sizer.load('{CHAT}'))\" sizes inference; job='sft' and others are trained"),
+        (lambda: xe_sizer.estimate(model="gpt2"),
+         "for example server='dell-xe9680-h100' or gpu='h100-sxm-80gb'; xe-sizer profiles list"),
+        (lambda: xe_sizer.estimate(**{**GPT2, "gpus": 5}, layout={"pp": 5}),
+         "layout={'uneven_stages': True} (layout.uneven_stages: true) lets stages differ by a layer"),
+        (lambda: xe_sizer.serve(model="llama-3.1-8b", gpu="a100-sxm-80gb", precision="fp8"),
+         "it has fp32, tf32, bf16, fp16, int8, int4; serve.weights keeps narrow weights anywhere"),
+    ],
+)  # fmt: skip
+def test_hints_tell_what_to_write_in_python(ask: Any, hint: str) -> None:
+    assert [found[2] for found in problems_of(ask)] == [hint]
+
+
+def test_a_warning_names_the_key_that_limits() -> None:
+    serve: Any = {"concurrency": 20_000, "input_tokens": 800, "output_tokens": 200}
+    answer = xe_sizer.serve(model="llama-3.1-8b", gpu="l40s", gpus=1, serve=serve)
+    (waits,) = [warning for warning in answer.warnings if "wait for a place" in warning]
+    assert waits.endswith("or a limit on limits.max_ttft_s)")
 
 
 def test_a_problem_in_a_loaded_file_names_its_line(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ imported when it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -16,9 +15,20 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
+from xe_sizer.scenario.arguments import (
+    AnyPath,
+    file_at,
+    flat,
+    folders,
+    is_path,
+    not_a_scenario,
+    not_a_switch,
+    not_an_alternative,
+    shown,
+    texts,
+)
 from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.keys import SECTIONS
 from xe_sizer.scenario.read import BadScenarioError, scenario_of_call
 
 if TYPE_CHECKING:
@@ -30,9 +40,12 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.keys import Keys
     from xe_sizer.scenario.read import Given
 
-AnyPath = str | PathLike[str]
-Profiles = Sequence[AnyPath]
-"""Folders of the user's own profiles; they win over the built-in ones."""
+Profiles = AnyPath | Sequence[AnyPath]
+"""One folder or several with the user's own profiles; they win over the built-in ones."""
+Names = AnyPath | Sequence[AnyPath]
+"""One GPU or server or several, each by its name or by the path of its profile."""
+Source = AnyPath | Mapping[str, object]
+"""A file or folder of measurement records, or one record."""
 
 
 @frozen
@@ -58,10 +71,10 @@ def load(path: AnyPath) -> Scenario:
     ------
     InputError : the file cannot be read, or is no YAML
     """
-    return Scenario(load_yaml(Path(path)))
+    return Scenario(load_yaml(file_at(path, Location("load(path)"))))
 
 
-def estimate(scenario: Scenario | None = None, /, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Result:
+def estimate(scenario: Scenario | None = None, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Result:
     """Size one training job: does it fit, how long does it take, what is it made of?
 
     Raises
@@ -76,9 +89,8 @@ def estimate(scenario: Scenario | None = None, /, *, profiles: Profiles = (), **
 
 def plan(
     scenario: Scenario | None = None,
-    /,
     *,
-    among: Sequence[str] = (),
+    among: Names = (),
     any_gpu: bool = False,
     explain: bool = False,
     profiles: Profiles = (),
@@ -97,17 +109,16 @@ def plan(
     from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.plan import plan as answer
 
-    asked = _Asked.by("plan", profiles)
+    asked = _Asked.by("plan", profiles, among, any_gpu=any_gpu, explain=explain)
     given = asked.given(scenario, keys)
-    hardware = all_hardware(given, among, any_gpu, asked.registry)
+    hardware = all_hardware(given, asked.among, any_gpu, asked.registry)
     return answer(given, asked.registry, hardware, given.values.objective or OBJECTIVES[0], explain)
 
 
 def serve(
     scenario: Scenario | None = None,
-    /,
     *,
-    among: Sequence[str] = (),
+    among: Names = (),
     any_gpu: bool = False,
     pareto: bool = False,
     profiles: Profiles = (),
@@ -124,9 +135,9 @@ def serve(
     from xe_sizer.studies.fleet import serve_on as answer
     from xe_sizer.studies.hardware import all_hardware
 
-    asked = _Asked.by("serve", profiles)
+    asked = _Asked.by("serve", profiles, among, any_gpu=any_gpu, pareto=pareto)
     given = asked.given(scenario, keys, serving=True)
-    return answer(given, asked.registry, all_hardware(given, among, any_gpu, asked.registry), pareto)
+    return answer(given, asked.registry, all_hardware(given, asked.among, any_gpu, asked.registry), pareto)
 
 
 def compare(
@@ -144,13 +155,10 @@ def compare(
     from xe_sizer.studies.compare import compare as answer
 
     asked = _Asked.by("compare", profiles)
-    if len(alternatives) < 2:
-        hint = "compare({'gpu': 'h100-sxm-80gb'}, {'gpu': 'b200'}, model='llama-2-7b', gpus=8)"
-        raise InputError(Problem("name at least two alternatives", Location("compare()"), hint))
     base = next((one for one in alternatives if isinstance(one, Scenario)), None)
     results: list[tuple[str, Result]] = []
-    problems: list[Problem] = []
-    for alternative in alternatives:
+    problems = [*asked.problems, *_wrong_alternatives(alternatives, keys)]
+    for alternative in alternatives if not problems else ():
         try:
             results.append(asked.alternative(alternative, base, keys))
         except InputError as error:
@@ -160,7 +168,23 @@ def compare(
     return answer(results)
 
 
-def sensitivity(scenario: Scenario | None = None, /, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Sensitivity:
+def _wrong_alternatives(alternatives: Sequence[object], keys: Mapping[str, object]) -> Iterator[Problem]:
+    """Why alternatives cannot be compared, whatever their keys say."""
+    from xe_sizer.result.training import Result
+
+    wrong = [one for one in alternatives if not isinstance(one, Scenario | Result | Mapping)]
+    yield from map(not_an_alternative, wrong)
+    if len(alternatives) < 2 and not wrong:
+        hint = "compare({'gpu': 'h100-sxm-80gb'}, {'gpu': 'b200'}, model='llama-2-7b', gpus=8)"
+        yield Problem("name at least two alternatives", Location("compare()"), hint)
+    elif all(isinstance(one, Result) for one in alternatives):
+        yield from (
+            Problem("the alternatives are results: no key changes them", Location(f"compare({key})"))
+            for key in flat(keys)
+        )
+
+
+def sensitivity(scenario: Scenario | None = None, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Sensitivity:
     """What each factor of a training job is worth: each is moved by a step both ways and the job estimated again.
 
     Raises
@@ -173,55 +197,94 @@ def sensitivity(scenario: Scenario | None = None, /, *, profiles: Profiles = (),
     return answer(asked.given(scenario, keys), asked.registry)
 
 
-def validate(*sources: AnyPath | Mapping[str, object], only: str | None = None) -> Accuracy:
+def validate(*sources: Source | Sequence[Source], only: str | None = None) -> Accuracy:
     """Predict measured runs and tell how far off the predictions are.
 
-    sources : files or folders of measurement records, or records themselves; none: the records that ship
+    sources : files or folders of measurement records, or records themselves, one by one or in lists; none: the records
+    that ship
     only : one quantity, such as step_time
 
     Raises
     ------
     InputError : every record that cannot be read; an unknown quantity
     """
-    from xe_sizer.errors import did_you_mean
     from xe_sizer.evidence.records import SHIPPED, read_all, records_of
     from xe_sizer.evidence.validate import validate as answer
     from xe_sizer.result.accuracy import QUANTITIES
+    from xe_sizer.scenario.provenance import collect
 
-    if only is not None and only not in QUANTITIES:
-        hint = did_you_mean(only, QUANTITIES) or f"one of {', '.join(QUANTITIES)}"
-        raise InputError(Problem(f"no quantity is called '{only}'", Location("validate(only)"), hint))
-    paths = [Path(source) for source in sources if not isinstance(source, Mapping)]
-    own = records_of([source for source in sources if isinstance(source, Mapping)], Location("validate()"))
-    read = read_all(paths if sources else [SHIPPED])
+    place = Location("validate()")
+    problems = list(_unknown_quantity(only, QUANTITIES))
+    each = [one for source in sources for one in (source if isinstance(source, list | tuple) else [source])]
+    wrong = [one for one in each if not isinstance(one, Mapping) and not is_path(one)]
+    problems += [Problem(f"a source is a path or a record, not {shown(one)}", place) for one in wrong]
+    if sources and not each:
+        problems.append(Problem("the list has no records", place))
+    own = collect(problems, records_of, [one for one in each if isinstance(one, Mapping)], place)
+    paths = [Path(one) for one in each if is_path(one)]
+    read = collect(problems, read_all, paths if sources else [SHIPPED])
+    if problems or own is None or read is None:
+        raise InputError(problems)
     return answer((*read.records, *own.records), QUANTITIES if only is None else (only,))
+
+
+def _unknown_quantity(only: object, known: Sequence[str]) -> Iterator[Problem]:
+    from xe_sizer.errors import did_you_mean
+
+    if only is not None and only not in known:
+        hint = did_you_mean(only, known) if isinstance(only, str) else None
+        yield Problem(
+            f"no quantity is called {shown(only)}", Location("validate(only)"), hint or f"one of {', '.join(known)}"
+        )
 
 
 @frozen
 class _Asked:
-    """One call: what its messages name, and where it finds profiles."""
+    """One call: what its messages name, where it finds profiles, and what is wrong with its arguments beside keys.
+
+    among : GPUs and servers to choose from, by name or path
+    """
 
     caller: PythonCall
     registry: Registry
+    among: tuple[str, ...]
+    problems: tuple[Problem, ...]
 
     @staticmethod
-    def by(function: str, profiles: Profiles) -> _Asked:
-        """The call of a function. Raises InputError: a folder of profiles is none."""
-        folders = [Path(folder) for folder in profiles]
-        place = Location(f"{function}(profiles)")
-        problems = [Problem(f"'{folder}' is not a folder", place) for folder in folders if not folder.is_dir()]
-        if problems:
-            raise InputError(problems)
-        return _Asked(PythonCall(function), Registry(folders))
+    def by(function: str, profiles: object, among: object = (), **switches: object) -> _Asked:
+        """The call of a function with its arguments as they were given."""
+        caller = PythonCall(function)
+        problems: list[Problem] = []
+        registry = Registry(folders(profiles, Location(caller.place("profiles")), problems))
+        names = texts(among, "GPUs and servers", Location(caller.place("among")), problems)
+        for name, value in switches.items():
+            problems += not_a_switch(value, Location(caller.place(name)))
+        return _Asked(caller, registry, names, tuple(problems))
 
     def given(self, scenario: Scenario | None, keys: Mapping[str, object], serving: bool = False) -> Given:
-        """What is asked. Raises InputError with all problems of keys, names, model and hardware."""
-        try:
-            return scenario_of_call(scenario.document if scenario else None, flat(keys), self.caller)
-        except BadScenarioError as error:
-            from xe_sizer.studies.problems import with_further_problems
+        """What is asked. Raises InputError with all problems of arguments, keys, names, model and hardware.
 
-            raise InputError(with_further_problems(error.problems, error.rest, self.registry, serving)) from None
+        Keys are read where the scenario is one, and names where all arguments are in order.
+        """
+        if scenario is not None and not isinstance(scenario, Scenario):
+            raise InputError([not_a_scenario(scenario, self.caller.function), *self.problems])
+        try:
+            given = scenario_of_call(scenario.document if scenario else None, flat(keys), self.caller)
+        except BadScenarioError as error:
+            raise InputError([*self.problems, *self._with_further(error, serving)]) from None
+        if self.problems:
+            raise InputError(self.problems)
+        return given
+
+    def _with_further(self, error: BadScenarioError, serving: bool) -> Sequence[Problem]:
+        """The problems of keys and, where profiles can be found, those of what they name."""
+        from xe_sizer.studies.problems import with_further_problems
+
+        return (
+            error.problems
+            if self.problems
+            else with_further_problems(error.problems, error.rest, self.registry, serving)
+        )
 
     def alternative(
         self, one: Scenario | Result | Mapping[str, object], base: Scenario | None, keys: Mapping[str, object]
@@ -237,26 +300,3 @@ class _Asked:
         if isinstance(one, Scenario):
             return one.path.stem, answer(self.given(one, keys), self.registry)
         return subject(one), one
-
-
-def flat(keys: Mapping[str, object]) -> dict[str, object]:
-    """Keys with groups of keys as plain values by dotted key; what is None is not given."""
-    found: dict[str, object] = {}
-    for key, value in keys.items():
-        if key in SECTIONS and isinstance(value, Mapping):
-            found.update({f"{key}.{name}": _plain(item) for name, item in value.items() if item is not None})
-        elif value is not None:
-            found[key] = _plain(value)
-    return found
-
-
-def _plain(value: object) -> object:
-    """A value as a file holds it: paths are text, arrays and tuples are lists, numbers of numpy are Python's."""
-    if isinstance(value, PathLike):
-        return fspath(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    as_list = getattr(value, "tolist", None)
-    if callable(as_list):
-        return as_list()
-    return [_plain(item) for item in value] if isinstance(value, list | tuple | range) else value

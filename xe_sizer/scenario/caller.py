@@ -22,6 +22,10 @@ class Caller(Protocol):
         """What a message calls the argument that sets a dotted scenario key, or another argument by its name."""
         ...
 
+    def setting(self, key: str, value: object = None) -> str:
+        """What a hint tells to write to set a dotted key to a value; without a value, the key as it is written."""
+        ...
+
     def call(self, question: str, path: Path | None, keys: Mapping[str, object], folders: Iterable[Path]) -> str:
         """The call that asks a question about a scenario file with keys set, and with the user's profile folders."""
         ...
@@ -44,16 +48,21 @@ class CommandLine:
     def call(self, question: str, path: Path | None, keys: Mapping[str, object], folders: Iterable[Path]) -> str:
         words = ["xe-sizer", question, *([str(path)] if path is not None else [])]
         for key, value in keys.items():
-            option = self.place(key)
-            if value is True:
-                words.append(option)
-            elif value is False and key in self.two_way:
-                words.append(f"--no-{self.options[key]}")
-            elif value is not False:
-                words += [option, _text(value)]
+            words += self._words(key, value)
         for folder in folders:
             words += ["--profiles", str(folder)]
         return shlex.join(words)
+
+    def setting(self, key: str, value: object = None) -> str:
+        return self.place(key) if value is None else shlex.join(self._words(key, value))
+
+    def _words(self, key: str, value: object) -> list[str]:
+        """The option that sets a key, with its value; none for a switch that is off unless told otherwise."""
+        if value is True:
+            return [self.place(key)]
+        if value is False:
+            return [f"--no-{self.options[key]}"] if key in self.two_way else []
+        return [self.place(key), _text(value)]
 
 
 @frozen
@@ -69,13 +78,21 @@ class PythonCall:
     def place(self, key: str) -> str:
         return f"{self.function}({key})"
 
+    def setting(self, key: str, value: object = None) -> str:
+        return key if value is None else ", ".join(_keywords({key: value}))
+
     def call(self, question: str, path: Path | None, keys: Mapping[str, object], folders: Iterable[Path]) -> str:
         arguments = [f"xe_sizer.load({str(path)!r})"] if path is not None else []
-        arguments += [f"{name}={value!r}" for name, value in nested(keys).items()]
+        arguments += _keywords(keys)
         listed = [str(folder) for folder in folders]
         if listed:
             arguments.append(f"profiles={listed!r}")
         return f"xe_sizer.{question}({', '.join(arguments)})"
+
+
+def _keywords(keys: Mapping[str, object]) -> list[str]:
+    """Values by dotted key as a Python call takes them."""
+    return [f"{name}={value!r}" for name, value in nested(keys).items()]
 
 
 def nested(keys: Mapping[str, object]) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
         return registry.bare_server(gpu)
     if any("." not in key for key in given.unread):
         return None
-    hint = "for example --server dell-xe9680-h100 or --gpu h100-sxm-80gb; xe-sizer profiles list"
+    setting = given.caller.setting
+    one, other = setting("server", "dell-xe9680-h100"), setting("gpu", "h100-sxm-80gb")
+    hint = f"for example {one} or {other}; xe-sizer profiles list"
     raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
 
 

@@ -30,7 +30,7 @@ def conflicts(
     """
     layout = given.values.layout
     if server is not None:
-        instead = "; --weights keeps narrow weights anywhere"
+        instead = f"; {given.caller.setting('serve.weights')} keeps narrow weights anywhere"
         yield from unknown_precision(given, server, given.values.precision, instead)
     if model is not None:
         yield from indivisible(given, model)

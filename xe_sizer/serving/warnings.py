@@ -47,14 +47,16 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
 
 
 def _saturated(sized: ServingEstimate) -> Iterator[str]:
-    limits, load, point = sized.resolved.given.values.limits, sized.resolved.load, sized.point
+    given = sized.resolved.given
+    ttft, tpot = (given.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
+    limits, load, point = given.values.limits, sized.resolved.load, sized.point
     if load == "concurrency" and sized.fits and round(sized.resolved.amount - point.running) > 0:
         inside = f"{point.running:,.0f} of the {sized.resolved.amount:,.0f} requests run at once"
-        yield f"{inside}: the others wait for a place (more GPUs, narrower formats, or a limit on --ttft)"
+        yield f"{inside}: the others wait for a place (more GPUs, narrower formats, or a limit on {ttft})"
     bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
     if load == "request_rate" and sized.fits and not bounded and SATURATED < sized.utilisation <= 1.0:
         used = f"{min(sized.utilisation, 0.999):.1%}"
-        yield f"replicas run at {used} of what they take, and requests wait long: a limit (--ttft, --tpot) sizes for it"
+        yield f"replicas run at {used} of what they take, and requests wait long: a limit ({ttft}, {tpot}) sizes for it"
 
 
 def _formats(sized: ServingEstimate) -> Iterator[str]:

@@ -25,8 +25,21 @@ def all_hardware(given: Given, among: Sequence[str], any_gpu: bool, registry: Re
 
 
 def hardware_named(names: Sequence[str], any_gpu: bool, registry: Registry, place: Location) -> list[dict[str, object]]:
-    """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for."""
-    found: list[dict[str, object]] = [{_kind(name, registry, place): name} for name in dict.fromkeys(names)]
+    """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for.
+
+    Raises
+    ------
+    InputError : every name that is none
+    """
+    found: list[dict[str, object]] = []
+    problems: list[Problem] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append({_kind(name, registry, place): name})
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
     named = {entry.get("gpu") for entry in found}
     gpus = registry.names("gpu") if any_gpu else ()
     every: list[dict[str, object]] = [{"gpu": name} for name in gpus if name not in named]

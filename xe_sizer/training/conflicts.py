@@ -112,9 +112,8 @@ def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
 def _whole_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
     """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
     layout = given.values.layout
-    hint = (
-        None if layout.uneven_stages else "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer"
-    )
+    uneven = given.caller.setting("layout.uneven_stages", True)
+    hint = None if layout.uneven_stages else f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
     for key, stages, words in (
         ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
         ("layout.vpp", (layout.pp or 1) * (layout.vpp or 1), f"pp x vpp = {(layout.pp or 1) * (layout.vpp or 1)}"),
