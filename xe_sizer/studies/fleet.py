@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import LeftOut
 from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
-from xe_sizer.scenario.change import changed
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import throughput_of
+from xe_sizer.studies.hardware import on_each, prices_compare
 from xe_sizer.studies.serve import concluded
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.common import LeftOut
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
@@ -77,21 +75,11 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     ------
     InputError : what the user can mend; hardware that the model cannot run on is left out, unless all of it is
     """
-    answers: list[ServingEstimate] = []
     left_out: list[LeftOut] = []
-    problems: list[Problem] = []
-    for keys in hardware:
-        try:
-            answers.append(size(resolve(changed(given, keys) if keys else given, registry)))
-        except InputError as error:
-            if len(hardware) == 1:
-                raise
-            problems += error.problems
-            left_out.append(LeftOut(name=str(next(iter(keys.values()), "")), reason=error.problems[0].message))
-    if not answers:
-        raise InputError(list(dict.fromkeys(problems)))
+    sized = on_each(given, hardware, lambda asked: size(resolve(asked, registry)), left_out)
+    answers = [one for _, one in sized]
     kept = [one.ok for one in answers]
-    comparable = _one_currency([one for one, keeps in zip(answers, kept, strict=True) if keeps])
+    comparable = prices_compare([one for one, keeps in zip(answers, kept, strict=True) if keeps])
     order = sorted(
         range(len(answers)),
         key=lambda place: (
@@ -102,12 +90,6 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
         ),
     )
     return Fleet(tuple(answers[place] for place in order), tuple(left_out))
-
-
-def _one_currency(answers: Sequence[ServingEstimate]) -> bool:
-    """Whether prices can be compared: all are known, in one currency."""
-    known = all(one.cost is not None for one in answers)
-    return bool(answers) and known and len({one.resolved.tariff.currency for one in answers}) == 1
 
 
 def one_price(given: Given) -> Iterator[str]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.finder import is_path
+from xe_sizer.result.common import LeftOut
+from xe_sizer.scenario.change import changed
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.training.estimate import TrainingEstimate
+
+T = TypeVar("T")
 
 
 def all_hardware(given: Given, among: Sequence[str], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:
@@ -54,3 +60,38 @@ def _kind(name: str, registry: Registry, place: Location) -> str:
     near = did_you_mean(name, (*registry.names("gpu"), *registry.names("server")))
     hint = near or "'xe-sizer profiles list gpu' and 'xe-sizer profiles list server' print all"
     raise InputError(Problem(f"no GPU or server is called '{name}'", place, hint))
+
+
+def on_each(
+    given: Given, hardware: Sequence[Mapping[str, object]], answer: Callable[[Given], T], left_out: list[LeftOut]
+) -> Iterator[tuple[str, T]]:
+    """The name of each kind of hardware ("" for the scenario's own) and the answer on it.
+
+    hardware : keys that name each kind, {} for the scenario's own
+    left_out : where kinds are added that have no answer, with the reason
+
+    Raises
+    ------
+    InputError : where there is one kind and it has no answer, or several and none has one
+    """
+    problems: list[Problem] = []
+    answered = False
+    for keys in hardware:
+        name = " ".join(str(value) for value in keys.values())
+        try:
+            found = answer(changed(given, keys) if keys else given)
+        except InputError as error:
+            if len(hardware) == 1:
+                raise
+            problems += error.problems
+            left_out.append(LeftOut(name=name, reason=error.problems[0].message))
+            continue
+        answered = True
+        yield name, found
+    if not answered:
+        raise InputError(list(dict.fromkeys(problems)))
+
+
+def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]) -> bool:
+    """Whether there are answers, and their prices are all known and in one currency."""
+    return all(one.cost is not None for one in sized) and len({one.resolved.tariff.currency for one in sized}) == 1

@@ -17,9 +17,10 @@ from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Search
-from xe_sizer.scenario.change import changed, command
+from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import missed
 from xe_sizer.scenario.options import OPTION_OF
+from xe_sizer.studies.hardware import on_each, prices_compare
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
 from xe_sizer.training.frontier import frontier
@@ -32,7 +33,6 @@ from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
@@ -104,25 +104,14 @@ def _searched(
     """What was found on each kind of hardware until an interrupt, and which of them has nothing. Raises InputError."""
     found: list[Candidates] = []
     left_out: list[LeftOut] = []
-    problems: list[Problem] = []
-    for keys in hardware:
-        try:
-            resolved = resolve(changed(given, keys) if keys else given, registry)
-        except InputError as error:
-            if len(hardware) == 1:
-                raise
-            problems += error.problems
-            left_out.append(LeftOut(name=_name(keys), reason=error.problems[0].message))
-            continue
+    for name, resolved in on_each(given, hardware, lambda asked: resolve(asked, registry), left_out):
         searched = candidates(resolved, _onward(progress, sum(one.considered for one in found)))
         if not searched.sized and searched.complete:
             reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
-            left_out.append(LeftOut(name=_name(keys) or resolved.job.server.name, reason=reason))
+            left_out.append(LeftOut(name=name or resolved.job.server.name, reason=reason))
         found.append(searched)
         if not searched.complete:
             break
-    if not found:
-        raise InputError(list(dict.fromkeys(problems)))
     if all(one.complete and not one.considered for one in found):
         raise InputError(found[0].resolved.no_layout(gpu_numbers(found[0].resolved)))
     return found, tuple(left_out)
@@ -137,10 +126,6 @@ def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     """What the rules removed, over all kinds of hardware."""
     kinds = [removed_by_rules(replace(one.resolved.rules, every_way=True), gpu_numbers(one.resolved)) for one in found]
     return tuple(replaced(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
-
-
-def _name(keys: Mapping[str, object]) -> str:
-    return " ".join(str(value) for value in keys.values())
 
 
 def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
@@ -173,7 +158,7 @@ def _result(
     found: Sequence[Candidates], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
 ) -> PlanResult:
     sized = [one for kind in found for one in kind.sized]
-    money = _in_money(sized)
+    money = prices_compare(sized)
     pareto = _pareto(sized, money)
     order = sorted(range(len(sized)), key=lambda index: _rank(sized[index], objective, money))
     sized, pareto = [sized[index] for index in order], [pareto[index] for index in order]
@@ -206,12 +191,6 @@ def _warnings(found: Sequence[Candidates], money: bool) -> Iterator[str]:
     if any(resolved.rules.stack.supports.offload for resolved in unknown):
         names = ", ".join(dict.fromkeys(resolved.job.server.name for resolved in unknown))
         yield f"host memory unknown, so offloading is tried only where it is asked for: {names}"
-
-
-def _in_money(sized: Sequence[TrainingEstimate]) -> bool:
-    """Whether prices can be compared: all known, in one currency."""
-    known = all(one.cost is not None for one in sized)
-    return known and len({one.resolved.tariff.currency for one in sized}) == 1
 
 
 def _rank(sized: TrainingEstimate, objective: str, money: bool) -> tuple[bool, float, float, float]:
@@ -298,10 +277,10 @@ def _answers(sized: Sequence[TrainingEstimate], candidates: Sequence[Candidate],
 def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:
     if answers.chosen is None and not complete:
         message = "interrupted before a layout that fits was found"
-        return Verdict(False, False, (Reason(code="interrupted", message=message),))
+        return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="interrupted", message=message),))
     if answers.chosen is None:
         message = "no layout fits on any of the GPUs that were tried"
-        return Verdict(False, False, (Reason(code="out-of-memory", message=message),))
+        return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
     reasons = tuple(missed(chosen.limits, "the nearest plan takes"))
-    return Verdict(True, not reasons, reasons, chosen.limits, chosen.margin)
+    return Verdict(fits=True, meets_limits=not reasons, reasons=reasons, limits=chosen.limits, margin=chosen.margin)
