@@ -40,17 +40,19 @@ def test_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "not a saved result"),
-        ("[]", "not a saved result"),
-        ('{"schema_version": 1,\n "x": }', "file.json:2:7: not a saved result"),
+        ("", "not a saved result: the file is empty"),
+        (" \n", "not a saved result: the file is empty"),
+        ('{"schema_version"', "not a saved result: it ends too early"),
+        ("[]", "not a saved result: it must be an object, not a list"),
+        ('{"schema_version": 1,\n "x": }', "file.json:2:7: not a saved result: it is no JSON"),
         ('{"schema_version": 2}', "schema_version is 2; this xe-sizer reads 1"),
-        ('{"schema_version": 1}', "missing required field `tool_version`"),
+        ('{"schema_version": 1}', "the key 'tool_version' is missing"),
         ("\x00\xff", "not a saved result"),
         (f'{{"schema_version": 1, "x": {"[" * 100_000}{"]" * 100_000}}}', "nested too deeply"),
         ("[" * 100_000, "not a saved result"),
         ('{"schema_version": 1e400}', "not a saved result"),
-        ('{"schema_version": "1"}', "not a saved result"),
-        ('{"schema_version": 1, "candidates": [], "answers": {}, "objective": "x"}', "missing required field"),
+        ('{"schema_version": "1"}', "'schema_version' must be a whole number, not text"),
+        ('{"schema_version": 1, "candidates": [], "answers": {}, "objective": "x"}', "not a saved result: the key "),
         ('{"schema_version": 1, "scenarios": [{"file": "x", "ok": true, "result": 3}]}', "not a saved result"),
     ],
 )
@@ -60,6 +62,7 @@ def test_what_is_no_result_is_bad_input(cli: Cli, tmp_path: Path, text: str, err
     ran = cli("render", file)
     assert ran.code == 2
     assert error in ran.err
+    assert "Error" not in ran.err
     assert "Traceback" not in ran.err
 
 
@@ -126,10 +129,14 @@ def test_figures_that_make_no_sense_are_no_defect(
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (_set("answers.chosen", 10**6), "contradict each other"),
-        (_set("objective", "beauty"), "contradict each other"),
+        (
+            _set("answers.chosen", 10**6),
+            "contradict each other: 'answers.chosen' is candidate 1000000, but there are 2,",
+        ),
+        (_set("answers.fastest", -1), "contradict each other: 'answers.fastest' is candidate -1"),
+        (_set("objective", "beauty"), "contradict each other: 'objective' must be one of cost, time, gpus, energy"),
         (_set("scenario.train", None), "contradict each other"),
-        (_set("candidates", [{}]), "missing required field"),
+        (_set("candidates", [{}]), "the key 'candidates[0].gpu' is missing"),
     ],
 )
 def test_a_plan_that_contradicts_itself(
@@ -143,3 +150,31 @@ def test_a_plan_that_contradicts_itself(
     ran = cli("render", file)
     assert ran.code == 2
     assert error in ran.err
+    assert "Error" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("saved_as", "change", "error"),
+    [
+        ("lora", _set("time.total_s.low", 1e12), "time.total_s: 'low' (1e+12) is more than 'expected'"),
+        ("lora", _set("time.step_s.high", 0.0), "is more than 'high' (0)"),
+        ("serve-chat", _set("latency.tpot_s.expected", 1e6), "latency.tpot_s: 'expected' (1e+06) is more than 'high'"),
+        ("studies/compare", _set("alternatives", []), "it compares no alternatives"),
+        ("studies/check", _set("summary.passed", 77), "'summary.passed' is 77, but the scenarios make it"),
+    ],
+)
+def test_figures_that_contradict_each_other_are_bad_input(
+    cli: Cli, tmp_path: Path, saved_as: str, change: Callable[[dict[str, Any]], None], error: str
+) -> None:
+    answer = json.loads((FIXTURES / f"{saved_as}.json").read_text())
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps(answer))
+    assert cli("render", file).code in (0, 1, 2)
+    assert "contradict" not in cli("render", file).err
+    change(answer)
+    file.write_text(json.dumps(answer))
+    ran = cli("render", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{file}: not an answer of xe-sizer: its figures contradict each other: " in ran.err
+    assert error in ran.err
+    assert "hint: every command that answers writes one" in ran.err

@@ -13,11 +13,26 @@ import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.report.answers import reporters
+from xe_sizer.report.format import clean
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized
+from xe_sizer.result.contradictions import contradictions
 
 LARGEST_BYTES = 64 << 20
+_CONTRADICTORY = "not an answer of xe-sizer: its figures contradict each other"
 _BYTE = re.compile(r" \(byte (\d+)\)")
-_HINT = "write one with 'xe-sizer estimate --format json -o FILE'"
+_HINT = "every command that answers writes one with --format json -o FILE"
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+_EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`")
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_KINDS = {
+    "object": "an object",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+}
 
 
 class _Head(msgspec.Struct):
@@ -29,7 +44,7 @@ def read_answer(name: str) -> Answer:
 
     Raises
     ------
-    InputError : unreadable, too large, no answer, another version
+    InputError : unreadable, too large, no answer, another version, figures that contradict each other
     """
     place = place_of(name)
     data = _read(name, place)
@@ -39,11 +54,15 @@ def read_answer(name: str) -> Answer:
             message = f"schema_version is {version}; this xe-sizer reads {SCHEMA_VERSION}"
             raise InputError(Problem(message, Location(place)))
         keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).keys()
-        return msgspec.json.decode(data, type=_kind(keys), dec_hook=_within)
+        answer = msgspec.json.decode(data, type=_kind(keys), dec_hook=_within)
     except msgspec.DecodeError as error:
         raise InputError(_problem(error, place, data)) from error
     except RecursionError as error:
         raise InputError(Problem("not a saved result: nested too deeply", Location(place), _HINT)) from error
+    first = next(contradictions(answer), None)
+    if first is not None:
+        raise InputError(Problem(f"{_CONTRADICTORY}: {clean(first)}", Location(place), _HINT))
+    return answer
 
 
 def place_of(name: str) -> str:
@@ -59,8 +78,7 @@ def from_outside(names: Sequence[str]) -> Iterator[None]:
         if not names:
             raise
         place = ", ".join(map(place_of, names))
-        what = f"not an answer of xe-sizer: its figures contradict each other ({type(error).__name__}: {error})"
-        raise InputError(Problem(what, Location(place), _HINT)) from error
+        raise InputError(Problem(_CONTRADICTORY, Location(place), _HINT)) from error
 
 
 def _kind(keys: Any) -> type[Answer]:
@@ -92,9 +110,29 @@ def _read(name: str, place: str) -> bytes:
 def _problem(error: msgspec.DecodeError, place: str, data: bytes) -> Problem:
     """The decoder counts bytes; people count lines."""
     found = _BYTE.search(str(error))
-    message = f"not a saved result: {_BYTE.sub('', str(error))}"
+    message = f"not a saved result: {_words(_BYTE.sub('', str(error)), data)}"
     if found is None:
         return Problem(message, Location(place), _HINT)
     before = data[: int(found.group(1))]
     column = len(before) - (before.rfind(b"\n") + 1) + 1
     return Problem(message, Location(place, before.count(b"\n") + 1, column))
+
+
+def _words(said: str, data: bytes) -> str:
+    """What the decoder says, in the words of who wrote the file."""
+    at = _AT.search(said)
+    key, said = clean(at.group(1)) if at else "", _AT.sub("", said)
+    named = f"'{key}'" if key else "it"
+    if not data.strip():
+        return "the file is empty"
+    if said == "Input data was truncated":
+        return "it ends too early"
+    if missing := _MISSING.fullmatch(said):
+        return f"the key '{f'{key}.' if key else ''}{missing.group(1)}' is missing"
+    if expected := _EXPECTED.fullmatch(said):
+        wanted, found = (
+            " or ".join(_KINDS.get(kind, kind) for kind in each.split(" | ")) for each in expected.groups()
+        )
+        return f"{named} must be {wanted}, not {found}"
+    said = said.replace("JSON is malformed", "it is no JSON").replace("Expected", "it must be")
+    return f"{named}: {said}" if key else said
