@@ -53,6 +53,18 @@ def test_bad_input_does_not_stop_the_others(cli: Cli, estimator: Estimator, jobs
     assert f"{jobs / 'missing.yaml'}" in ran.err
 
 
+def test_bad_input_names_its_file_once_and_says_why_in_the_note(
+    cli: Cli, estimator: Estimator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text("modle: m\n")
+    lines = cli("check", "gone.yaml", "bad.yaml").out.splitlines()
+    assert "- gone.yaml: no such file" in lines
+    assert any(line.startswith("- bad.yaml:1:1: unknown key 'modle'") for line in lines)
+    row = next(line for line in lines if line.startswith("gone.yaml "))
+    assert row.split("   ")[-1].strip() == "no such file"
+
+
 def test_a_file_named_twice_is_checked_once(cli: Cli, estimator: Estimator, jobs: Path) -> None:
     cli("check", jobs / "a-good.yaml", jobs)
     assert len(estimator.given) == 2

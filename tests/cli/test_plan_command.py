@@ -6,10 +6,12 @@ import csv
 import io
 import itertools
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -91,7 +93,17 @@ def test_limits_choose_the_cheapest_that_meets_them_or_the_nearest(cli: Cli) -> 
 def test_nothing_that_fits_is_exit_code_1(cli: Cli) -> None:
     ran = cli(*shlex.split("plan --model llama-3.1-405b --gpu h100-sxm-80gb --job sft --seq-len 8192 --max-gpus 8"))
     assert ran.code == 1
-    assert ran.out.startswith("DOES NOT FIT")
+    assert ran.out.startswith(
+        "DOES NOT FIT  SFT of llama-3.1-405b: no layout fits on any of the GPUs that were tried; "
+    )
+    assert ran.out.count("no layout fits on any of the GPUs") == 1
+
+
+def test_the_failure_of_a_test_case_says_why_there_is_no_plan(cli: Cli) -> None:
+    job = "plan --model llama-3.1-405b --gpu h100-sxm-80gb --job sft --seq-len 8192 --max-gpus 8 --format junit"
+    failure = ET.fromstring(cli(*shlex.split(job)).out).find(".//failure")
+    assert failure is not None
+    assert "no layout fits on any of the GPUs that were tried" in failure.attrib["message"]
 
 
 def test_several_gpus_and_what_cannot_run_the_job(cli: Cli) -> None:
@@ -247,9 +259,14 @@ def test_sensitivity_with_epochs_keeps_its_factors(cli: Cli) -> None:
 
 
 def test_sensitivity_of_what_does_not_fit_says_so(cli: Cli) -> None:
-    ran = cli(*shlex.split("sensitivity --model llama-3-70b --gpu h100-sxm-80gb --job sft --gpus 1 --dataset alpaca"))
+    job = shlex.split("sensitivity --model llama-3-70b --gpu h100-sxm-80gb --job sft --gpus 1 --dataset alpaca")
+    ran = cli(*job)
     assert ran.code == 1
     assert ran.out.startswith("DOES NOT FIT")
+    for format_ in ("github", "junit"):
+        text = cli(*job, "--format", format_).out
+        assert re.search(r"[0-9] GiB used \(does not fit\)", text)
+        assert ") GiB used" not in text
 
 
 def test_the_objective_of_the_scenario(cli: Cli, tmp_path: Path) -> None:

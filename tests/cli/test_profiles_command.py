@@ -132,6 +132,22 @@ def test_a_schema_is_written_to_json_only(cli: Cli, tmp_path: Path) -> None:
         assert cli("profiles", "schema", "gpu", "-o", tmp_path / name).code == 0
 
 
+def test_kinds_are_counted_in_the_plural(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "few.yaml").write_text("name: few\nsamples: 2\nmean_tokens: 3\nsource: {title: ours}\n")
+    assert cli("profiles", "list", "few", "--profiles", tmp_path).out.startswith("PROFILES  1 data set\n")
+    counts = {kind: len(BUILT_IN.names(kind)) for kind in ("gpu", "optimizer")}
+    assert cli("profiles", "list", "gpu").out.startswith(f"PROFILES  {counts['gpu']} GPUs\n")
+    assert cli("profiles", "list", "optimizer").out.startswith(f"PROFILES  {counts['optimizer']} optimizers\n")
+
+
+def test_kinds_have_their_article(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("a: 1\n")
+    told = cli("profiles", "validate", tmp_path / "x.yaml").err
+    assert "; an optimizer has " in told
+    assert "; an engine has " in told
+    assert "; a server has " in told
+
+
 def test_the_plural_of_a_kind_is_known(cli: Cli) -> None:
     ran = cli("profiles", "list", "gpus")
     assert ran.code == 2

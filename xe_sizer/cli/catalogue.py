@@ -160,7 +160,7 @@ def kind_of(registry: Registry, path: Path) -> str:
     """The kind of a profile file: by what it holds. Raises InputError if that is no profile."""
     found = registry.kind_of(path)
     if found is None:
-        told = "; ".join(f"a {kind.title} has {' or '.join(sorted(kind.telling))}" for kind in KINDS.values())
+        told = "; ".join(f"{kind.a_title} has {' or '.join(sorted(kind.telling))}" for kind in KINDS.values())
         raise InputError(Problem("this is no profile of a known kind", Location(str(path)), told))
     return found
 

@@ -42,6 +42,11 @@ class Kind:
     beside: tuple[str, ...] = ()
 
     @property
+    def a_title(self) -> str:
+        """The title after its article."""
+        return f"{'an' if self.title[0] in 'aeio' else 'a'} {self.title}"
+
+    @property
     def shipped(self) -> Path:
         """The folder of the built-in profiles."""
         return (built_in_folder() if self.home == CATALOGUE else PACKAGE / self.home) / self.folder
@@ -100,17 +105,17 @@ class Finder:
         ------
         InputError    no such profile (with the nearest names), a name with characters that no profile has
         """
-        title = KINDS[kind].title
+        row = KINDS[kind]
         if is_path(name):
-            return _existing_file(name, title, where)
+            return _existing_file(name, row, where)
         plain = _plain(name)
         if plain is None:
             near = did_you_mean(re.sub(r"[^a-z0-9._]+", "-", name.strip().lower()), self.names(kind))
             hint = near or f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
-            raise InputError(Problem(f"'{name}' cannot be the name of a {title}", place_of(where), hint))
+            raise InputError(Problem(f"'{name}' cannot be the name of {row.a_title}", place_of(where), hint))
         found = self._paths.get((kind, plain)) or next(self.files(kind, plain), None)
         if found is None:
-            raise InputError(Problem(f"unknown {title} '{name}'", place_of(where), self.suggestion(kind, name)))
+            raise InputError(Problem(f"unknown {row.title} '{name}'", place_of(where), self.suggestion(kind, name)))
         return self._paths.setdefault((kind, plain), found)
 
     def files(self, kind: str, name: str) -> Iterator[Path]:
@@ -171,8 +176,7 @@ class Finder:
         plain = name.strip().lower()
         for other in KINDS.values():
             if other.name != kind and other.scenario_key and plain in self.names(other.name):
-                article = "an" if other.title[0] in "aeio" else "a"
-                return f"'{name}' is {article} {other.title}: write {other.scenario_key}: {name}"
+                return f"'{name}' is {other.a_title}: write {other.scenario_key}: {name}"
         known = self.names(kind)
         begun = [f"'{each}'" for each in known if each.startswith(f"{plain}-")]
         if begun:
@@ -238,12 +242,12 @@ def _plain(name: str) -> str | None:
     return plain if _NAME.fullmatch(plain) and ".." not in plain else None
 
 
-def _existing_file(name: str, title: str, where: Where) -> Path:
+def _existing_file(name: str, kind: Kind, where: Where) -> Path:
     """The profile file at a path. Only YAML files are opened: messages quote what a wrong file holds."""
     path = Path(name).expanduser()
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(
-            Problem(f"'{name}' is not the path of a {title} profile", place_of(where), "profiles end in .yaml")
+            Problem(f"'{name}' is not the path of {kind.a_title} profile", place_of(where), "profiles end in .yaml")
         )
     if not path.is_file():
         raise InputError(Problem(f"no such file: {path}", place_of(where), PATH_HINT))

@@ -35,7 +35,7 @@ def document(check: CheckResult, options: Options) -> Document:
     )
     rows = tuple(_row(one) for one in check.scenarios)
     blocks: list[Block] = [Table("Scenarios", columns, rows)]
-    details = tuple(f"{clean(one.file)}: {_worst_reason(one)}" for one in check.scenarios if not one.ok)
+    details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
     if details:
         blocks.append(Notes("What is wrong", details))
     cautions = tuple(
@@ -53,7 +53,8 @@ def document(check: CheckResult, options: Options) -> Document:
 def _row(one: Checked) -> tuple[str, ...]:
     result = one.result
     if result is None:
-        return (clean(one.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, "")
+        note = _with_number(one, one.problems[0].message) if one.problems else ""
+        return (clean(one.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, note)
     return (
         clean(one.file),
         verdict_word(result),
@@ -81,12 +82,23 @@ def _note(result: Sized) -> str:
     return "limits met" if judged else "no limits set"
 
 
+def _detail(one: Checked) -> str:
+    """The file once, and its worst reason; a problem in the file itself begins with its place there."""
+    reason = _worst_reason(one)
+    placed = one.result is None and one.problems and one.problems[0].file == one.file
+    return reason if placed else f"{clean(one.file)}: {reason}"
+
+
+def _with_number(one: Checked, first: object) -> str:
+    """The first problem, and how many there are besides."""
+    more = len(one.problems) - 1
+    return f"{clean(first)} (and {plural(more, 'more problem')})" if more > 0 else clean(first)
+
+
 def _worst_reason(one: Checked) -> str:
     """The first problem or reason; the estimator lists the gravest first."""
     if one.result is None:
-        more = len(one.problems) - 1
-        first = clean(one.problems[0]) if one.problems else "cannot be read"
-        return f"{first} (and {plural(more, 'more problem')})" if more > 0 else first
+        return _with_number(one, one.problems[0]) if one.problems else "cannot be read"
     reasons = one.result.verdict.reasons
     return reason_text(reasons[0]) if reasons else headline(one.result)
 

@@ -45,7 +45,7 @@ def document(result: PlanResult, options: Options) -> Document:
     if result.warnings:
         blocks.append(Notes("Warnings", tuple(clean(text) for text in result.warnings)))
     return Document(
-        _word(result), result.verdict.ok, _headline(result), _reasons(result), tuple(blocks), _caution(result)
+        _word(result), result.verdict.ok, _headline(result), _reasons_beyond(result), tuple(blocks), _caution(result)
     )
 
 
@@ -59,6 +59,11 @@ def _word(result: PlanResult) -> str:
 
 def _reasons(result: PlanResult) -> tuple[str, ...]:
     return tuple(clean(reason.message) for reason in result.verdict.reasons)
+
+
+def _reasons_beyond(result: PlanResult) -> tuple[str, ...]:
+    """Reasons that the headline does not say: where there is no plan, it says why."""
+    return () if result.answers.chosen is None else _reasons(result)
 
 
 def _caution(result: PlanResult) -> str:
@@ -77,7 +82,7 @@ def _headline(result: PlanResult) -> str:
     job = job_words(result.scenario)
     searched = f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
     if result.answers.chosen is None:
-        return f"{job}: {searched}"
+        return f"{job}: {'; '.join((*_reasons(result), searched))}"
     chosen = result.candidates[result.answers.chosen]
     word = WORDS[result.objective]
     limits = " that meets the limits" if result.verdict.limits and result.verdict.meets_limits else ""
@@ -233,7 +238,7 @@ def _candidate_case(candidate: Candidate) -> Case:
 
 def _plan_remark(result: PlanResult, file: str | None) -> Remark:
     caution = _caution(result)
-    message = "\n".join((_headline(result), *_reasons(result), *([caution] if caution else [])))
+    message = "\n".join((_headline(result), *_reasons_beyond(result), *([caution] if caution else [])))
     level: Level = "error" if not result.ok else "warning" if caution else "notice"
     return Remark(level, f"{TOOL}: {_word(result).lower()}", message, file)
 

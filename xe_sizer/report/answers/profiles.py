@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import clean, count, given
+from xe_sizer.report.format import clean, count, given, plural
 from xe_sizer.result.profiles import Profiles
 
 if TYPE_CHECKING:
     from xe_sizer.report.options import Options
 
 ANSWER = Profiles
+NOUNS = {"gpu": "GPU", "dataset": "data set"}  # of kinds that are not called by their name
 NETWORK = "NICs x Gbit/s"
 # Groups of figures in a profile.
 GROUPS = ("peak_tflops", "scale_up", "scale_out", "link", "parameters", "node", "network")
@@ -30,7 +31,7 @@ def document(result: Profiles, options: Options) -> Document:
 
 def _counts(result: Profiles) -> str:
     kinds = [row["kind"] for row in result.profiles]
-    return ", ".join(f"{kinds.count(kind)} {clean(kind)}" for kind in dict.fromkeys(kinds))
+    return ", ".join(plural(kinds.count(kind), NOUNS.get(kind, clean(kind))) for kind in dict.fromkeys(kinds))
 
 
 def _table(kind: str, found: list[dict[str, Any]]) -> Table:

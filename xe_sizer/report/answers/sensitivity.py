@@ -118,6 +118,7 @@ def findings(result: Sensitivity, options: Options) -> Iterator[Finding]:
 
 
 def _words(result: Sensitivity, effect: Effect | None) -> str:
-    time, _, _, memory, *_ = _figures(result, effect)
-    gpus = (effect.outcome if effect else result.base).gpus
-    return f"{time} on {plural(gpus, 'GPU')}, {memory} GiB used"
+    time, *_ = _figures(result, effect)
+    outcome = effect.outcome if effect else result.base
+    short = "" if outcome.fits else " (does not fit)"
+    return f"{time} on {plural(outcome.gpus, 'GPU')}, {gib(outcome.peak_bytes)} GiB used{short}"
