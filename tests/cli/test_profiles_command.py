@@ -148,6 +148,19 @@ def test_kinds_have_their_article(cli: Cli, tmp_path: Path) -> None:
     assert "; a server has " in told
 
 
+def test_a_bad_file_is_told_and_the_others_are_listed(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "cyc.yaml").write_text("name: cyc\nparent: cyc\nhost_bytes: 3\n")
+    ran = cli("profiles", "list", "optimizer", "--format", "json", "--profiles", tmp_path)
+    assert ran.code == 0
+    assert [row["name"] for row in json.loads(ran.out)["profiles"]] == list(BUILT_IN.names("optimizer"))
+    assert ran.err.startswith(f"{tmp_path / 'cyc.yaml'}:2:9: 'parent' is 'cyc', which is this file itself\n")
+    assert "did you mean" not in ran.err
+    assert "note: files with problems are not listed" in ran.err
+    alone = cli("profiles", "list", "cyc", "--profiles", tmp_path)
+    assert (alone.code, alone.out) == (2, "")
+    assert cli("profiles", "validate", tmp_path / "cyc.yaml", "--profiles", tmp_path).code == 2
+
+
 def test_the_plural_of_a_kind_is_known(cli: Cli) -> None:
     ran = cli("profiles", "list", "gpus")
     assert ran.code == 2

@@ -47,16 +47,29 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
-def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> Profiles:
-    """Profiles of `kinds` whose name has `part` in it. Raises InputError if there is none."""
+def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> tuple[Profiles, tuple[Problem, ...]]:
+    """Profiles of `kinds` whose name has `part` in it, and what is wrong with those that cannot be read.
+
+    Raises
+    ------
+    InputError    no such name; all that have it cannot be read
+    """
     wanted = part.lower()
     found = [(kind, name) for kind in kinds for name in registry.names(kind) if wanted in name]
     if not found:
         known = [name for kind in kinds for name in registry.names(kind)]
         hint = (did_you_mean(part, kinds) if len(kinds) > 1 else None) or did_you_mean(part, known)
         raise InputError(Problem(f"no profile has '{part}' in its name", hint=hint))
-    rows = tuple({"kind": kind, "name": name} | _entry(registry, kind, name) for kind, name in found)
-    return Profiles(schema_version=SCHEMA_VERSION, profiles=rows)
+    rows: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for kind, name in found:
+        try:
+            rows.append({"kind": kind, "name": name} | _entry(registry, kind, name))
+        except InputError as error:
+            problems += error.problems
+    if not rows:
+        raise InputError(problems)
+    return Profiles(schema_version=SCHEMA_VERSION, profiles=tuple(rows)), tuple(problems)
 
 
 def _entry(registry: Registry, kind: str, name: str) -> dict[str, Any]:

@@ -65,7 +65,11 @@ def list_command(*, kind: KindArgument = None, part: PartArgument = None, how: I
         check_choice("profiles list", kind, tuple(KINDS))
     kinds = (kind,) if kind in tuple(KINDS) else tuple(KINDS)
     wanted = part or ("" if kind is None or kind in tuple(KINDS) else kind)
-    code = how.write(catalogue.entries(how.registry, kinds, wanted))
+    found, problems = catalogue.entries(how.registry, kinds, wanted)
+    code = how.write(found)
+    if problems:
+        print_problems(problems)
+        print("note: files with problems are not listed; 'xe-sizer profiles validate' checks them", file=sys.stderr)
     _say_unused(how.registry, kinds)
     return code
 

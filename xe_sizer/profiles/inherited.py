@@ -67,11 +67,16 @@ def read_inherited(document: Document, kind: str, finder: Finder, below: tuple[P
     if parent is None:
         return dict(value)
     below = (*below, document.path.resolve())
-    files = (file for file in finder.files(kind, str(parent)) if file.resolve() not in below)
-    found = next(files, None)
+    files = list(finder.files(kind, str(parent)))
+    found = next((file for file in files if file.resolve() not in below), None)
     if found is None:
-        title, place = KINDS[kind].title, document.locate(("parent",))
-        message = f"'parent' must be a known {title}, not '{parent}'"
+        place = document.locate(("parent",))
+        if files:
+            message = f"'parent' leads back to this file by way of '{parent}'"
+            if files[0].resolve() == below[-1]:
+                message = f"'parent' is '{parent}', which is this file itself"
+            raise InputError(Problem(message, place, "name one that does not have this file as a parent"))
+        message = f"'parent' must be a known {KINDS[kind].title}, not '{parent}'"
         raise InputError(Problem(message, place, finder.suggestion(kind, str(parent))))
     inherited = read_inherited(load_yaml(found), kind, finder, below)
     return _merged(value, {key: item for key, item in inherited.items() if key not in OWN_KEYS})
