@@ -248,6 +248,9 @@ def test_one_name_to_choose_among_needs_no_list(form: Callable[[str], Any]) -> N
             ("nowhere.jsonl", "no such file"),
         ]),
         (lambda: xe_sizer.validate(RECORD, only=["step_time"]), [("validate(only)", "no quantity is called a list")]),
+        (lambda: xe_sizer.Scenario(JOB), [
+            ("Scenario()", f"a scenario is made of a file that was read, not of '{JOB}'"),
+        ]),
         (lambda: xe_sizer.validate([]), [("validate()", "the list has no records")]),
     ],
 )  # fmt: skip

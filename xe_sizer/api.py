@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.scenario.arguments import (
     AnyPath,
     file_at,
     flat,
     folders,
     is_path,
+    load_hint,
     not_a_scenario,
     not_a_switch,
     not_an_alternative,
@@ -32,7 +33,6 @@ from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.read import BadScenarioError, scenario_of_call
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.source import Document
     from xe_sizer.result.accuracy import Accuracy
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity
@@ -53,6 +53,11 @@ class Scenario:
     """A scenario file, read but not yet answered; keyword arguments of a question win over its keys."""
 
     document: Document
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.document, Document):
+            message = f"a scenario is made of a file that was read, not of {shown(self.document)}"
+            raise InputError(Problem(message, Location("Scenario()"), load_hint(self.document)))
 
     @property
     def path(self) -> Path:

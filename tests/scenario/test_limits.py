@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from xe_sizer.result.common import Limit
+from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.limits import LIMITS, judge, kept, missed, shares
-from xe_sizer.scenario.options import OPTION_OF
+from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF
 from xe_sizer.scenario.schema import LimitsSection
 
 QUANTITIES = {rule.of: 4.0 for rule in LIMITS}
@@ -60,19 +61,20 @@ def test_a_most_and_a_least(name: str, limit: float, value: float | None, ok: bo
 def test_what_nothing_bounds_is_missed_and_has_no_value() -> None:
     (limit,) = judged("serving", {"max_ttft_s": 1}, ttft_s=math.inf)
     assert (limit.ok, limit.value) == (False, None)
-    (reason,) = missed([limit])
+    (reason,) = missed([limit], COMMAND_LINE)
     assert (reason.message, reason.fix) == ("max_ttft_s is 1, estimate unbounded", None)
 
 
 def test_an_unknown_price_says_what_would_tell_it() -> None:
-    (reason,) = missed(judged(limits={"max_cost": 10}, cost=None))
-    assert reason.message == "max_cost is 10, estimate unknown: no price given"
-    assert reason.fix == "give a price with --price-per-gpu-hour"
+    for caller, key in ((COMMAND_LINE, "--price-per-gpu-hour"), (PythonCall("estimate"), "cost.price_per_gpu_hour")):
+        (reason,) = missed(judged(limits={"max_cost": 10}, cost=None), caller)
+        assert reason.message == "max_cost is 10, estimate unknown: no price given"
+        assert reason.fix == f"give a price with {key}"
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.04567, "0.0457"), (3.014, "3.01"), (1234.56, "1,234.6")])
 def test_a_missed_figure_can_be_read(value: float, text: str) -> None:
-    (reason,) = missed(judged(limits={"max_hours": 0.01}, hours=value), "the nearest plan takes")
+    (reason,) = missed(judged(limits={"max_hours": 0.01}, hours=value), COMMAND_LINE, "the nearest plan takes")
     assert reason.message == f"max_hours is 0.01, the nearest plan takes {text}"
 
 

@@ -19,6 +19,7 @@ from xe_sizer.scenario.schema import LimitsSection
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
+    from xe_sizer.scenario.caller import Caller
 
 
 class Estimate(Protocol):
@@ -119,8 +120,9 @@ def shares(limits: Iterable[Limit]) -> Iterator[float]:
             yield math.inf if limit.value is None else limit.value / limit.limit
 
 
-def missed(limits: Iterable[Limit], what: str = "estimate") -> Iterator[Reason]:
-    """A reason for every limit that does not hold; what a price needs is said as its fix."""
+def missed(limits: Iterable[Limit], caller: Caller, what: str = "estimate") -> Iterator[Reason]:
+    """A reason for every limit that does not hold; what a price needs is said as its fix, in the caller's words."""
+    price = caller.setting("cost.price_per_gpu_hour")
     for limit in limits:
         if limit.ok:
             continue
@@ -130,7 +132,7 @@ def missed(limits: Iterable[Limit], what: str = "estimate") -> Iterator[Reason]:
         yield Reason(
             code=limit.name,
             message=f"{limit.name} is {limit.limit:,.6g}, {what} {value}",
-            fix="give a price with --price-per-gpu-hour" if unpriced else None,
+            fix=f"give a price with {price}" if unpriced else None,
         )
 
 

@@ -185,7 +185,7 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     elif sized.overloaded:
         yield _overload(sized)
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
-    yield from missed(known)
+    yield from missed(known, sized.resolved.given.caller)
 
 
 def _overload(sized: ServingEstimate) -> Reason:

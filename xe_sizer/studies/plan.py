@@ -282,5 +282,5 @@ def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
         message = "no layout fits on any of the GPUs that were tried"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
-    reasons = tuple(missed(chosen.limits, "the nearest plan takes"))
+    reasons = tuple(missed(chosen.limits, chosen.resolved.given.caller, "the nearest plan takes"))
     return Verdict(fits=True, meets_limits=not reasons, reasons=reasons, limits=chosen.limits, margin=chosen.margin)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import (
         Limit,
     )
+    from xe_sizer.scenario.caller import Caller
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.resolved import ResolvedTraining
@@ -60,7 +61,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         verdict=Verdict(
             fits=sized.fits,
             meets_limits=all(limit.ok for limit in limits),
-            reasons=_reasons(memory, limits),
+            reasons=_reasons(memory, limits, resolved.given.caller),
             limits=limits,
             margin=sized.margin,
         ),
@@ -229,7 +230,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
 
 
-def _reasons(memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
+def _reasons(memory: Memory, limits: tuple[Limit, ...], caller: Caller) -> tuple[Reason, ...]:
     reasons = []
     if memory.headroom_bytes < 0:
         message = (
@@ -243,7 +244,7 @@ def _reasons(memory: Memory, limits: tuple[Limit, ...]) -> tuple[Reason, ...]:
             f"offloading needs {memory.host_bytes / GIB:.0f} GiB of host memory a node, {host / GIB:.0f} GiB available"
         )
         reasons.append(Reason(code="out-of-host-memory", message=message))
-    reasons += missed(limits)
+    reasons += missed(limits, caller)
     return tuple(reasons)
 
 
