@@ -91,9 +91,14 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     if record.attention is None:
         _attention_of_its_time(record, flags)
     _uneven_stages(model.shape, flags)
-    tuned = record.recompute is None and usual(record, stack.name).tuned
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
-    return Asked(flags.values, tuple(flags.assumed), stack.counts_micro_batches, tuned, guessed)
+    return Asked(
+        flags=flags.values,
+        assumed=tuple(flags.assumed),
+        counts_micro_batches=stack.counts_micro_batches,
+        tuned=record.recompute is None and usual(record, stack.name).tuned,
+        guessed=guessed,
+    )
 
 
 def _job(record: Record, flags: Flags) -> str:

@@ -31,11 +31,11 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
     most : 1 for the first of them alone, which takes fewer trials
     """
     trials = Trials(
-        estimate,
-        estimate.resolved.given,
-        registry,
-        lambda given: estimate.size(resolve(given, registry)),
-        lambda one: one.ok,
+        before=estimate,
+        given=estimate.resolved.given,
+        registry=registry,
+        size=lambda given: estimate.size(resolve(given, registry)),
+        mends=lambda one: one.ok,
     )
     gains = estimate.ok
     options = _gains(trials)[:MOST_GAINS] if gains else _mended(trials, most)

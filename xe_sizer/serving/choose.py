@@ -165,9 +165,16 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     )
     one = cases[best : best + 1]
     return Choice(
-        one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
-        rate, rate, replicas + resolved.spare_replicas, point,
-    )  # fmt: skip
+        placement=one.placements,
+        memory=one.memory,
+        minimum=minimum,
+        holds=float(one.holds[0]),
+        fits=bool(one.fitting[0]),
+        full_rate=rate,
+        top_rate=rate,
+        replicas=replicas + resolved.spare_replicas,
+        point=point,
+    )
 
 
 def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
@@ -213,9 +220,16 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     one = cases[best : best + 1]
     point = _point(resolved, one.placements, found[best : best + 1], float(rate[best]))
     return Choice(
-        one.placements, one.memory, minimum, float(one.holds[0]), bool(one.fitting[0]),
-        float(found.top_rate[best]), float(top[best]), int(replicas[best]) + resolved.spare_replicas, point,
-    )  # fmt: skip
+        placement=one.placements,
+        memory=one.memory,
+        minimum=minimum,
+        holds=float(one.holds[0]),
+        fits=bool(one.fitting[0]),
+        full_rate=float(found.top_rate[best]),
+        top_rate=float(top[best]),
+        replicas=int(replicas[best]) + resolved.spare_replicas,
+        point=point,
+    )
 
 
 def _alike(rates: Array) -> Array:

@@ -150,7 +150,14 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
     job = resolved.job
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
-        choice = Choice(job, row, memory_ledger(job, row), FITS, best.considered, best.feasible)
+        choice = Choice(
+            job=job,
+            layouts=row,
+            ledger=memory_ledger(job, row),
+            rank=FITS,
+            considered=best.considered,
+            feasible=best.feasible,
+        )
         yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None)
 
 

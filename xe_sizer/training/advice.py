@@ -37,13 +37,13 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
     most : 1 for the first of them alone, which takes fewer trials
     """
     trials = Trials(
-        estimate,
-        estimate.resolved.given,
-        registry,
-        lambda given: size(resolve(given, registry)),
-        lambda after: _mends(estimate, after),
-        lambda change: beyond_the_speed_of_light(estimate, change, registry),
-        lambda changes: _together(estimate, changes, registry),
+        before=estimate,
+        given=estimate.resolved.given,
+        registry=registry,
+        size=lambda given: size(resolve(given, registry)),
+        mends=lambda after: _mends(estimate, after),
+        hopeless=lambda change: beyond_the_speed_of_light(estimate, change, registry),
+        together=lambda changes: _together(estimate, changes, registry),
     )
     options = sorted(_options(trials, most), key=_rank)[:most]
     return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option.after))

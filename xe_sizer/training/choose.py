@@ -107,7 +107,16 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
             timed += indices.size
         feasible = int((ranks[end - len(one) : end] < DOES_NOT_FIT).sum())
         layouts = every[index : index + 1]
-        found.append(Choice(job, layouts, ledger.at(index), int(ranks[index]), len(one), feasible, at))
+        choice = Choice(
+            job=job,
+            layouts=layouts,
+            ledger=ledger.at(index),
+            rank=int(ranks[index]),
+            considered=len(one),
+            feasible=feasible,
+            known_timeline=at,
+        )
+        found.append(choice)
     return found
 
 
