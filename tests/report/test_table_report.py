@@ -1,17 +1,25 @@
 """The table, as a terminal shows it."""
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from xe_sizer.report.document import Column, Document, Table
+from xe_sizer.cli.saved import read_answer
+from xe_sizer.report.answers import reporter
+from xe_sizer.report.chart import chart
+from xe_sizer.report.document import Column, Document, Figure, Table
+from xe_sizer.report.format import number
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
 from xe_sizer.report.terminal import render as render_document
+from xe_sizer.result.accuracy import Accuracy
 from xe_sizer.result.common import Reason
+from xe_sizer.result.studies import PlanResult
 from xe_sizer.result.training import Result
 
+FIXTURES = Path(__file__).parent / "fixtures"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -131,3 +139,32 @@ def test_a_table_that_the_terminal_cannot_hold_becomes_a_list(width: int) -> Non
     assert ("  fits, wrongly 3" in text) == (width < 100)
     assert all(cell in text for cell in (*(column.name for column in columns), *content.rows[0]))
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [60, 66, 80])
+@pytest.mark.parametrize("study", ["sensitivity", "validate", "plan"])
+def test_figures_fit_the_terminal(study: str, width: int) -> None:
+    answer = read_answer(str(FIXTURES / "studies" / f"{study}.json"))
+    if isinstance(answer, Accuracy):
+        record = msgspec.structs.replace(answer.records[0], quantity="throughput")
+        spread = (msgspec.structs.replace(record, measured=10.0**n, predicted=2.0 * 10.0**n) for n in range(5))
+        answer = msgspec.structs.replace(answer, records=(*answer.records, *spread))
+    if isinstance(answer, PlanResult):
+        first = answer.candidates[0]
+        spread = (msgspec.structs.replace(first, gpus=2**n, pareto=True) for n in range(5))
+        answer = msgspec.structs.replace(answer, candidates=tuple(spread))
+    blocks = reporter(study).document(answer, Options(width=width)).blocks
+    lines = [line for block in blocks if isinstance(block, Figure) for line in block.lines]
+    assert lines
+    assert max(map(len, lines)) <= width
+
+
+def test_a_chart_is_as_wide_as_the_terminal_and_keeps_its_ends() -> None:
+    points = [(10.0**n, 10.0**-n, True) for n in range(5)]
+    wide = chart("Time", points, number, number)
+    narrow = chart("Time", points, number, number, width=40)
+    assert wide is not None
+    assert narrow is not None
+    assert max(map(len, narrow.lines)) == 40 < max(map(len, wide.lines))
+    assert narrow.lines[-1].split() == wide.lines[-1].split() == ["1", "10,000"]
+    assert sum(line.count("●") for line in narrow.lines) == 5

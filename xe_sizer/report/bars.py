@@ -1,4 +1,4 @@
-"""Bars of text."""
+"""Bars of text, and how much room figures have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Table
 
 MARK = "│"
+LEAST_CELLS = 4  # fewer show nothing, however narrow the terminal
+
+
+def cells_within(width: int | None, beside: int, most: int) -> int:
+    """Characters across for a figure.
+
+    width : columns of the terminal, None off one; beside : what its lines hold besides; most : where there is room
+    """
+    return most if width is None else max(LEAST_CELLS, min(most, width - beside))
 
 
 def bar_text(table: Table, place: int, cells: int) -> str:

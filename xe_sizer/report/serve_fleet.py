@@ -18,7 +18,7 @@ SHOWN = 16  # kinds of hardware in the table; JSON has all
 WATT_PER_KW = 1000.0
 
 
-def fleet_blocks(result: ServeResult) -> Iterator[Block]:
+def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
     """The comparison, the front and its figure, and what was left out; nothing where none was asked for."""
     if result.fleet:
         yield _fleet(result.fleet)
@@ -26,7 +26,7 @@ def fleet_blocks(result: ServeResult) -> Iterator[Block]:
         yield Notes("Left out", tuple(f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out))
     if result.pareto:
         yield _front(result.pareto)
-        yield from _figure(result.pareto)
+        yield from _figure(result.pareto, width)
 
 
 def _fleet(options: Sequence[FleetOption]) -> Table:
@@ -95,9 +95,9 @@ def _front(points: Sequence[ParetoPoint]) -> Table:
     return Table("Fast for a user, or much for a GPU", columns, rows, note=note)
 
 
-def _figure(points: Sequence[ParetoPoint]) -> Iterator[Figure]:
+def _figure(points: Sequence[ParetoPoint], width: int | None) -> Iterator[Figure]:
     pairs = [(point.tokens_per_s_per_user, point.output_tokens_per_s_per_gpu, True) for point in points]
     label = "tokens/s for a user to the right, both axes logarithmic"
-    figure = chart("Tokens per second of a GPU against those of a user", pairs, number, number, label)
+    figure = chart("Tokens per second of a GPU against those of a user", pairs, number, number, label, width)
     if figure:
         yield figure

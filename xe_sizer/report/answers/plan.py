@@ -32,7 +32,7 @@ def document(result: PlanResult, options: Options) -> Document:
     blocks: list[Block] = []
     if result.candidates:
         blocks += [_answers(result), _candidates(result)]
-        blocks += _figure(result)
+        blocks += _figure(result, options.width)
         chosen = result.candidates[result.answers.chosen or 0]
         blocks.append(Steps("Next", (Step("the whole estimate of the chosen plan", "", chosen.command),)))
     elif result.search.complete:
@@ -183,9 +183,9 @@ def _spread(size: int, most: int) -> Iterator[float]:
         yield place * (size - 1) / max(shown - 1, 1)
 
 
-def _figure(result: PlanResult) -> Iterator[Figure]:
+def _figure(result: PlanResult, width: int | None) -> Iterator[Figure]:
     points = [(float(c.gpus), c.total_s.expected, c.pareto) for c in result.candidates]
-    figure = chart("Time against GPUs", points, lambda gpus: f"{gpus:,.0f}", duration)
+    figure = chart("Time against GPUs", points, lambda gpus: f"{gpus:,.0f}", duration, width=width)
     if figure:
         yield figure
 

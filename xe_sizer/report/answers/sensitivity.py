@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
+from xe_sizer.report.bars import cells_within
 from xe_sizer.report.document import Column, Document, Figure, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
@@ -38,7 +39,7 @@ def document(result: Sensitivity, options: Options) -> Document:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
     words = f"{job_words(result.scenario)} on {base.gpus} GPUs takes {duration(base.total_s)}; "
     words += f"what moves it most: {', '.join(clean(factor.name) for factor in result.factors[:3])}"
-    blocks: tuple[Block, ...] = (_tornado(result), Table("Every step", columns, tuple(rows)))
+    blocks: tuple[Block, ...] = (_tornado(result, options.width), Table("Every step", columns, tuple(rows)))
     if not base.fits:
         short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
         return Document("DOES NOT FIT", False, words, (short,), blocks)
@@ -63,20 +64,22 @@ def _ratio(ratio: float) -> str:
     return f"x{ratio:.2f}"
 
 
-def _tornado(result: Sensitivity) -> Figure:
+def _tornado(result: Sensitivity, width: int | None) -> Figure:
     """Bars to both sides of the time as asked: shorter to the left, longer to the right, on a logarithmic scale."""
-    lines = list(_bars(result.factors))
+    lines = list(_bars(result.factors, width))
     note = "effect of each factor's steps on the time of the job (on the number of GPUs for the deadline), logarithmic"
     return Figure("What each factor is worth", tuple(lines), note)
 
 
-def _bars(factors: tuple[Factor, ...]) -> Iterator[str]:
+def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
     ranges = [(factor.name, *_range(factor)) for factor in factors]
     widest = max((max(-low, high) for _, low, high in ranges), default=0.0) or 1.0
     width = max((len(name) for name, _, _ in ranges), default=0)
+    last = max((len(_ratio(math.exp(high))) for _, _, high in ranges), default=0)
+    cells = cells_within(terminal, width + 2 + 6 + 1 + len(MIDDLE) + 1 + last, 2 * BAR) // 2
     for name, low, high in ranges:
-        left, right = (round(BAR * size / widest) for size in (-low, high))
-        bar = f"{'█' * left:>{BAR}}{MIDDLE}{'█' * right:<{BAR}}"
+        left, right = (round(cells * size / widest) for size in (-low, high))
+        bar = f"{'█' * left:>{cells}}{MIDDLE}{'█' * right:<{cells}}"
         yield f"{clean(name):<{width}}  {_ratio(math.exp(low)):>6} {bar} {_ratio(math.exp(high))}"
 
 

@@ -71,7 +71,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
         yield latency_table(result)
     if result.verdict.limits:
         yield limits_table(result)
-    yield from fleet_blocks(result)
+    yield from fleet_blocks(result, options.width)
     yield memory_table(result)
     if result.verdict.fits:
         yield from phase_tables(result)

@@ -39,7 +39,7 @@ def document(accuracy: Accuracy, options: Options) -> Document:
         for quantity, title in TITLES.items()
         if any(s.quantity == quantity for s in accuracy.summary)
     ]
-    blocks += _figures(accuracy)
+    blocks += _figures(accuracy, options.width)
     verdicts = [s for s in accuracy.summary if s.oom is not None]
     if verdicts:
         blocks.append(_verdicts(verdicts))
@@ -50,11 +50,11 @@ def document(accuracy: Accuracy, options: Options) -> Document:
     return Document("VALIDATED", True, _headline(accuracy), (), tuple(blocks))
 
 
-def _figures(accuracy: Accuracy) -> Iterator[Figure]:
+def _figures(accuracy: Accuracy, width: int | None) -> Iterator[Figure]:
     for quantity, title in TITLES.items():
         pairs = [(p.measured, p.predicted) for p in accuracy.records if p.quantity == quantity]
         points = [(float(measured), float(predicted)) for measured, predicted in pairs if measured > 0 < predicted]
-        figure = scatter(f"Predicted over measured: {title.lower()}", points, _FIGURES[quantity])
+        figure = scatter(f"Predicted over measured: {title.lower()}", points, _FIGURES[quantity], width)
         if figure:
             yield figure
 
