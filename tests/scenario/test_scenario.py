@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.graph.losses import LOSSES
 from xe_sizer.profiles.source import load_yaml
