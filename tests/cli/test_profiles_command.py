@@ -180,6 +180,21 @@ def test_the_name_in_a_file_is_that_of_the_file(cli: Cli, tmp_path: Path, kind: 
     assert cli("profiles", "validate", tmp_path / "mine.yaml").code == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("nope", "'xe-sizer profiles list' prints all"),
+        ("h100-sxm-80bg", "did you mean 'h100-sxm-80gb'"),
+        ("megatron-lmm", "did you mean 'megatron-lm'"),
+        ("alpacca", "did you mean 'alpaca'"),
+    ],
+)
+def test_show_suggests_what_people_ask_for(cli: Cli, name: str, hint: str) -> None:
+    ran = cli("profiles", "show", name)
+    assert ran.code == 2
+    assert f"hint: {hint}" in ran.err
+
+
 def test_validate_finds_every_problem_of_every_file(cli: Cli, tmp_path: Path) -> None:
     gpu = yaml.safe_load((ROOT / "gpu_profiles" / "l40s.yaml").read_text())
     good = tmp_path / "mine.yaml"

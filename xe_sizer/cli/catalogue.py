@@ -44,6 +44,8 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "optimizer": ("parent", "describes"),
     "engine": ("parent", "describes"),
 }
+# What a name without a kind may be meant as, likeliest first. Names of fabrics are those of parts: one is `none`.
+_ASKED_FOR = (("gpu", "server", "model"), ("stack", "engine", "optimizer", "dataset"))
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
@@ -106,8 +108,13 @@ def locate(registry: Registry, name: str) -> tuple[str, Path]:
     aliased = model_file(name, registry)
     if aliased:
         return "model", aliased
-    known = [each for kind in KINDS for each in registry.names(kind)]
-    raise InputError(Problem(f"there is no profile '{name}'", hint=did_you_mean(name, known) or LIST_HINT))
+    raise InputError(Problem(f"there is no profile '{name}'", hint=_near(registry, name) or LIST_HINT))
+
+
+def _near(registry: Registry, name: str) -> str | None:
+    """The nearest names of the kinds that people ask for most, else of the others."""
+    known = ([each for kind in kinds for each in registry.names(kind)] for kinds in _ASKED_FOR)
+    return next((hint for names in known if (hint := did_you_mean(name, names))), None)
 
 
 def show_document(kind: str, path: Path) -> Document:
