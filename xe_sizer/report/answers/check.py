@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Column, Document, Notes, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark, scenario_finding
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
+from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, verdict_word, words_of
 from xe_sizer.result.check import CheckResult
 from xe_sizer.result.serving import OVERLOADED

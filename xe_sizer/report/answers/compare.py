@@ -10,9 +10,9 @@ from msgspec.structs import asdict
 
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
-from xe_sizer.report.findings import scenario_finding
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, percent
 from xe_sizer.report.plan_words import layout_words
+from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result

@@ -20,7 +20,6 @@ from xe_sizer.report.blocks import (
 )
 from xe_sizer.report.document import Column, Fact, Table
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.findings import scenario_finding
 from xe_sizer.report.format import (
     amount,
     clean,
@@ -34,6 +33,7 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.names import monitor_name
+from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:

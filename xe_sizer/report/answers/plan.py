@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Document, Notes, Step, Steps, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark, limit_case
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
+from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout

@@ -20,8 +20,8 @@ from xe_sizer.report.blocks import (
 )
 from xe_sizer.report.document import Column, Table
 from xe_sizer.report.explain import formulas, ledger, sources
-from xe_sizer.report.findings import scenario_finding
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
+from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_words import latency, replica_gpus
 from xe_sizer.result.common import Range
