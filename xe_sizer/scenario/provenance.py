@@ -67,9 +67,8 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
         return registry.bare_server(gpu)
     if any("." not in key for key in given.unread):
         return None
-    setting = given.caller.setting
-    one, other = setting("server", "dell-xe9680-h100"), setting("gpu", "h100-sxm-80gb")
-    hint = f"for example {one} or {other}; xe-sizer profiles list"
+    example = given.caller.setting("gpu", registry.suggested_gpus()[0])
+    hint = f"for example {example}; 'xe-sizer profiles list' prints all"
     raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
 
 

@@ -115,7 +115,7 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
 def _inference(given: Given) -> Problem:
     """What to say to a scenario that another command answers."""
     asked = "the job is inference" if given.values.job else "a scenario with a 'serve' section and no job is inference"
-    serve, train = given.caller.call("serve", given.path, {}, ()), given.caller.setting("job", "sft")
+    serve, train = given.caller.call("serve", given.path, {}, ()), given.caller.setting("job", DEFAULT_METHOD.name)
     hint = f"{serve!r} sizes inference; {train} and others are trained"
     return Problem(asked, given.locate(("job",) if given.values.job else ("serve",), key=True), hint)
 
