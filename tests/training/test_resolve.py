@@ -125,7 +125,7 @@ def test_nodes_that_a_layout_or_a_limit_does_not_allow() -> None:
 def test_no_hardware_is_an_error_with_a_hint() -> None:
     with pytest.raises(InputError) as caught:
         resolve(read_scenario(None, BASE, {}), REGISTRY)
-    assert "--server" in (caught.value.problems[0].hint or "")
+    assert "--gpu" in (caught.value.problems[0].hint or "")
 
 
 def test_settings_without_effect_are_told() -> None:
