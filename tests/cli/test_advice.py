@@ -88,7 +88,7 @@ MISSES = {
     ),
 }
 # Jobs that one remedy mends, the flags of that remedy, and whether it is what a user would rather do first.
-LEVERS = {
+REMEDIES = {
     "chunked loss": (
         (
             f"--model llama-3.2-1b {H100} --gpus 1 --stack hf-trainer --recompute full --micro-batch 6 "
@@ -182,7 +182,7 @@ TOO_BIG_FOR_THE_HOST = {
 FAILING = {
     **TOO_BIG,
     **MISSES,
-    **{f"remedy {name}": command for name, (command, *_) in LEVERS.items()},
+    **{f"remedy {name}": command for name, (command, *_) in REMEDIES.items()},
     **{f"host {name}": command for name, (command, _) in TOO_BIG_FOR_THE_HOST.items()},
 }
 TIGHT = f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 2 --micro-batch 2 --recompute none"
@@ -282,8 +282,8 @@ def test_a_count_that_only_the_given_layout_divides_gets_no_advice_and_no_error(
     assert code == 0
 
 
-@pytest.mark.parametrize(("command", "flags", "is_first"), LEVERS.values(), ids=LEVERS)
-def test_every_lever_is_advised_where_it_mends(cli: Cli, command: str, flags: str, is_first: bool) -> None:
+@pytest.mark.parametrize(("command", "flags", "is_first"), REMEDIES.values(), ids=REMEDIES)
+def test_every_remedy_is_advised_where_it_mends(cli: Cli, command: str, flags: str, is_first: bool) -> None:
     _, result = ask(cli, command)
     found = with_flags(result, flags)
     assert found
@@ -293,7 +293,7 @@ def test_every_lever_is_advised_where_it_mends(cli: Cli, command: str, flags: st
 @pytest.mark.parametrize("name", ["chunked loss", "tensor parallel", "offload of the optimizer", "more GPUs"])
 def test_the_effect_is_what_the_command_answers(cli: Cli, name: str) -> None:
     """Memory, and the price in time against the job as it was asked, from two runs of the command line."""
-    command, flags, _ = LEVERS[name]
+    command, flags, _ = REMEDIES[name]
     _, before = ask(cli, command)
     advice = with_flags(before, flags)[0]
     _, after = ask(cli, shlex.join(shlex.split(advice["command"])[2:]))
@@ -329,7 +329,7 @@ def test_a_tight_job_gets_one_or_two_ways_to_headroom(cli: Cli) -> None:
         assert after["memory"]["headroom_bytes"] > result["memory"]["headroom_bytes"]
 
 
-def test_levers_that_only_together_mend_are_advised_together(cli: Cli) -> None:
+def test_remedies_that_only_together_mend_are_advised_together(cli: Cli) -> None:
     _, result = ask(cli, TOO_BIG["qlora of long sequences"])
     both = with_flags(result, "--loss fused --micro-batch 1")
     assert both

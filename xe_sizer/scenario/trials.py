@@ -139,6 +139,11 @@ def mildest(options: Iterable[Option[E]]) -> list[Option[E]]:
     return tight[:1]
 
 
+def wanted(estimate: Estimate, details: bool) -> int:
+    """Pieces of advice that are shown: all, or, beside a verdict alone, the one that mends a no."""
+    return MOST_ADVICE if details else int(not estimate.ok)
+
+
 def settled(found: Iterable[Option[E]], effort: int) -> bool:
     """Whether one of the options mends with headroom and asks less than `effort`: nothing beyond it comes first."""
     return any(option.after.margin == "headroom" and option.change.effort < effort for option in found)

@@ -28,8 +28,10 @@ Serving = Trials[ServingEstimate]
 def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVICE) -> tuple[Advice, ...]:
     """Up to five changes, the ones a user would rather make first; each was sized again.
 
-    most : 1 for the first of them alone, which takes fewer trials
+    most : 1 for the first of them alone, which takes fewer trials, 0 for none
     """
+    if not most:
+        return ()
     trials = Trials(
         before=estimate,
         given=estimate.resolved.given,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import with_advice
-from xe_sizer.scenario.trials import MOST_ADVICE
+from xe_sizer.scenario.trials import wanted
 from xe_sizer.training.advice import advise
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
@@ -28,5 +28,4 @@ def estimate(given: Given, registry: Registry, details: bool = True) -> Result:
     """
     sized = size(resolve(given, registry))
     result = summarise(sized, details)
-    advice = advise(sized, registry, MOST_ADVICE if details else 1) if details or not sized.ok else ()
-    return with_advice(result, result.verdict, advice)
+    return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import with_advice
-from xe_sizer.scenario.trials import MOST_ADVICE
+from xe_sizer.scenario.trials import wanted
 from xe_sizer.serving.advice import advise
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
@@ -33,5 +33,4 @@ def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult
 def concluded(sized: ServingEstimate, registry: Registry, details: bool = True) -> ServeResult:
     """The result of an estimate, with advice."""
     result = summarise(sized, details)
-    advice = advise(sized, registry, MOST_ADVICE if details else 1) if details or not sized.ok else ()
-    return with_advice(result, result.verdict, advice)
+    return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))

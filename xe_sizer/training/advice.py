@@ -34,8 +34,10 @@ Training = Trials[TrainingEstimate]
 def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVICE) -> tuple[Advice, ...]:
     """Up to five changes, the ones a user would rather make first, then the faster; each was estimated.
 
-    most : 1 for the first of them alone, which takes fewer trials
+    most : 1 for the first of them alone, which takes fewer trials, 0 for none
     """
+    if not most:
+        return ()
     trials = Trials(
         before=estimate,
         given=estimate.resolved.given,
@@ -75,9 +77,7 @@ def _together(
                 continue
             if resolved is not None:
                 same_job[key_of(change)] = resolved
-    if len(same_job) > 1:
-        estimates |= zip(same_job, size_each(list(same_job.values())), strict=True)
-    return estimates
+    return estimates | dict(zip(same_job, size_each(list(same_job.values())), strict=True))
 
 
 def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry: Registry) -> bool:
