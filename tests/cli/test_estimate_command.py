@@ -109,7 +109,9 @@ def test_color_on_request_only(cli: Cli, estimator: Estimator, monkeypatch: pyte
         ("ANSWER.HTML", [], "<!DOCTYPE html>"),
         ("answer.xml", [], "<?xml"),
         ("answer.txt", [], "FITS  "),
-        ("answer.json", ["--format", "csv"], "section,name,value,unit"),
+        ("answer", ["--format", "csv"], "section,name,value,unit"),
+        ("answer.pdf", ["--format", "csv"], "section,name,value,unit"),
+        ("answer.json", ["--format", "csv"], '{"schema_version":1'),
     ],
 )
 def test_the_ending_of_the_output_file_chooses_the_format(

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from xe_sizer.cli.main import main
-from xe_sizer.cli.output import Output
+from xe_sizer.cli.output import Target
 from xe_sizer.report.options import Options
 from xe_sizer.studies import plan as planning
 
@@ -28,7 +28,7 @@ def test_answer(
     question: dict[str, str], width: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(Output, "options", lambda *_, **__: Options(width=width))
+    monkeypatch.setattr(Target, "options", lambda *_, **__: Options(width=width))
     monkeypatch.setattr(planning.time, "perf_counter", lambda: 0.0)
     code = main(shlex.split(question["command"])[1:])
     answer = capfd.readouterr()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xe_sizer.cli.options import FileOption
-from xe_sizer.cli.output import file_from, print_problems, write_text
+from xe_sizer.cli.output import one_file, write_texts
+from xe_sizer.cli.streams import print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
@@ -49,6 +49,7 @@ def calibrate_command(
         raise InputError(
             Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
         )
+    file = one_file(output)
     load_stack(stack, Location("--stack"))
     read = read_all(map(Path, files))
     print_problems(read.notes)
@@ -57,8 +58,9 @@ def calibrate_command(
 
     found = calibrate(read.records, stack, name)
     remarks = _remarks(found)
-    write_text(file_from(output), _yaml(found, remarks, files))
-    print("\n".join(remarks), file=sys.stderr)
+    write_texts([(file, _yaml(found, remarks, files))])
+    for remark in remarks:
+        write_stderr(remark)
     return EXIT_OK
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from xe_sizer.cli.invocation import Invocation, answering
-from xe_sizer.cli.output import print_problems
+from xe_sizer.cli.streams import print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.result.check import Checked, answered, check_result, refused
@@ -62,7 +62,7 @@ def _answer(given: Given, how: Invocation) -> Sized:
 
     Each wing is imported when it is asked: most runs need one of them.
     """
-    details = how.target.format.whole
+    details = how.output.whole
     if serves(given):
         from xe_sizer.studies.serve import serve
 

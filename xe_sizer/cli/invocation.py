@@ -48,7 +48,7 @@ SHARED = {
 class Invocation:
     """How a command is asked to answer, checked before anything is computed. Raises InputError."""
 
-    target: Output
+    output: Output
     topics: tuple[str, ...]
     registry: Registry
     exit_zero: bool
@@ -57,15 +57,15 @@ class Invocation:
     def of(
         cls,
         format_: str | None,
-        output: str | None,
+        output: Sequence[str] | None,
         color: str,
         profiles: Sequence[str] | None = None,
         explain: Sequence[str] | None = None,
         exit_zero: bool = False,
     ) -> Invocation:
-        target = output_from(format_, output, color)
+        out = output_from(format_, output, color)
         topics = tuple(check_choice("--explain", topic, EXPLAINABLE) for topic in explain or ())
-        return cls(target, topics, Registry(profile_folders(profiles, os.environ)), exit_zero)
+        return cls(out, topics, Registry(profile_folders(profiles, os.environ)), exit_zero)
 
     def given(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Given:
         """The scenario that a file (None: none) and flags describe; see `given_scenario`."""
@@ -76,7 +76,7 @@ class Invocation:
 
         about : the file that the report is about; asked : fields of `report.options.Options`
         """
-        self.target.report(answer, explain=self.topics, file=about, **asked)
+        self.output.report(answer, explain=self.topics, file=about, **asked)
         forgiven = self.exit_zero and answer.exit_code == EXIT_DOES_NOT_FIT
         return EXIT_OK if forgiven else answer.exit_code
 

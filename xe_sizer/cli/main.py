@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from xe_sizer.cli.failures import CommandLine, exit_code_of
+from xe_sizer.cli.streams import open_what_is_closed, write_stdout
 from xe_sizer.cli.text import TextGroup
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
@@ -69,7 +70,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from xe_sizer import __version__
 
-        print(f"xe-sizer {__version__}")
+        write_stdout(f"xe-sizer {__version__}\n")
         raise typer.Exit
 
 
@@ -98,6 +99,7 @@ def main(arguments: Sequence[str]) -> int:
 def run() -> None:
     """Entry point of the installed command."""
     # A thread pool per core doubles numpy's start, and nothing here multiplies large matrices.
+    open_what_is_closed()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     sys.exit(main(sys.argv[1:]))

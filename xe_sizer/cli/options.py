@@ -41,8 +41,14 @@ _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", rich_help_panel="Output")]
 FileOption = Annotated[
-    str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, all at once.", rich_help_panel="Output"),
+    list[str] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to FILE, all at once; may be repeated. Its ending says the format, or a word before it: json:FILE.",
+        rich_help_panel="Output",
+    ),
 ]
 ColorOption = Annotated[
     str,

@@ -1,64 +1,123 @@
-"""Where a report goes and how it may look there: stdout or a file, colour, width, encoding."""
+"""Where reports go and how they may look there: stdout and files, formats, colour, width, encoding."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from xe_sizer.cli.files import write_files
+from xe_sizer.cli.streams import write_stdout
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.report.options import Options
-from xe_sizer.report.registry import DEFAULT, Format, format_of_ending, known_format, render
+from xe_sizer.report.registry import (
+    DEFAULT,
+    Format,
+    format_names,
+    format_of_ending,
+    known_endings,
+    known_format,
+    render,
+)
 from xe_sizer.result.common import Answer
 
 COLORS = ("auto", "always", "never")
-_BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
+_PLACE = Location("--output")
 
 
 @frozen
-class Output:
-    """What the options --format, -o and --color ask for."""
+class Target:
+    """One report: its format, and the file that it goes to; None is stdout."""
 
     format: Format
     file: Path | None
-    color: str
 
-    def report(self, answer: Answer, **asked: Any) -> None:
-        """Write the answer in the format; `asked` are fields of `Options`. Raises InputError: it cannot be written."""
-        self.write(render(answer, self.format.name, self.options(**asked)))
-
-    def options(self, **asked: Any) -> Options:
-        """What the surroundings ask of a report, and what the caller does."""
+    def options(self, color: str, **asked: Any) -> Options:
+        """What the surroundings ask of the report, and what the caller does."""
         terminal = self.file is None and sys.stdout.isatty()
         return Options(
-            color=self._colored(terminal),
+            color=_colored(color, terminal),
             width=_columns() if terminal else None,
             encoding=(sys.stdout.encoding or "utf-8") if self.file is None else "utf-8",
             **asked,
         )
 
-    def _colored(self, terminal: bool) -> bool:
-        if self.color != "auto":
-            return self.color == "always"
-        return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
-    def write(self, text: str) -> None:
-        write_text(self.file, text)
+@frozen
+class Output:
+    """What the options --format, -o and --color ask for: any number of files, and at most one report on stdout."""
+
+    targets: tuple[Target, ...]
+    color: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether some report shows everything that the answer has."""
+        return any(target.format.whole for target in self.targets)
+
+    @property
+    def details(self) -> bool:
+        """Whether some report shows more than verdicts."""
+        return any(target.format.details for target in self.targets)
+
+    def report(self, answer: Answer, **asked: Any) -> None:
+        """Write the answer everywhere; `asked` are fields of `Options`. Raises InputError: it cannot be written."""
+        texts = [
+            (target.file, render(answer, target.format.name, target.options(self.color, **asked)))
+            for target in self.targets
+        ]
+        write_texts(texts)
 
 
-def output_from(format_: str | None, file: str | None, color: str) -> Output:
-    """Where to write and how; without a format the ending of the file says it, else it is a table.
+def write_texts(texts: Iterable[tuple[Path | None, str]]) -> None:
+    """Files first, all of them or none, then stdout (None). Raises InputError: one cannot be written."""
+    texts = tuple(texts)
+    write_files([(file, text) for file, text in texts if file is not None])
+    for file, text in texts:
+        if file is None:
+            write_stdout(text)
 
-    Raises InputError: no such format, ending or colour mode.
+
+def output_from(format_: str | None, files: Sequence[str] | None, color: str) -> Output:
+    """Where to write, and how.
+
+    The ending of a file says its format, or a word before it (`markdown:FILE`). `format_`, else a table, is what stdout
+    shows, and files whose names say nothing. Stdout shows nothing where a file has that format.
+
+    Raises InputError: no such format, ending or colour mode, a file that is named twice.
     """
     check_choice("--color", color, COLORS)
-    path = file_from(file)
-    if format_ is None and path is not None and path.suffix:
-        return Output(format_of_ending(path.suffix), path, color)
-    return Output(known_format(format_ or DEFAULT), path, color)
+    chosen = None if format_ is None else known_format(format_)
+    targets = [_target(name, chosen) for name in files or ()]
+    beside = chosen or known_format(DEFAULT)
+    if all(target.format.name != beside.name and target.file is not None for target in targets):
+        targets.append(Target(beside, None))
+    _named_once(targets)
+    return Output(tuple(targets), color)
+
+
+def _target(text: str, chosen: Format | None) -> Target:
+    """What one -o asks for. Raises InputError: no format has the ending."""
+    word, colon, rest = text.partition(":")
+    if colon and rest and word in format_names():
+        return Target(known_format(word), file_from(rest))
+    file = file_from(text)
+    ending = file.suffix.lower() if file else ""
+    if not ending or (chosen and (ending in chosen.endings or ending not in known_endings())):
+        return Target(chosen or known_format(DEFAULT), file)
+    return Target(format_of_ending(ending), file)
+
+
+def _named_once(targets: Iterable[Target]) -> None:
+    seen: set[str] = set()
+    for target in targets:
+        name = str(target.file or "stdout")
+        if name in seen:
+            raise InputError(Problem(f"{name} is named twice", _PLACE, "each report needs a file of its own"))
+        seen.add(name)
 
 
 def file_from(file: str | None) -> Path | None:
@@ -66,12 +125,11 @@ def file_from(file: str | None) -> Path | None:
     return Path(file) if file and file != "-" else None
 
 
-def write_text(file: Path | None, text: str) -> None:
-    """Print, or put in place of the file all at once. Raises InputError if the file cannot be written."""
-    if file is None:
-        write_stdout(text)
-    else:
-        _write_file(file, text)
+def one_file(files: Sequence[str] | None) -> Path | None:
+    """Where a command writes that has one text to write; None for stdout. Raises InputError: several files."""
+    if files and len(files) > 1:
+        raise InputError(Problem("this command writes one file", _PLACE))
+    return file_from(files[0]) if files else None
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
@@ -81,66 +139,13 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
     raise InputError(Problem(f"'{value}' is not a choice", Location(option), hint))
 
 
-def write_stdout(text: str) -> None:
-    """Write bytes: no platform may change line ends, and no terminal's encoding may raise."""
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode(encoding, "replace"))
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        silence_stdout()
-
-
-def print_problems(problems: Iterable[Problem]) -> None:
-    """`file:line:column: message` and a hint line for each problem, on stderr."""
-    colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
-    for problem in problems:
-        place = one_line(str(problem.location)) if problem.location else "xe-sizer"
-        write_stderr(f"{bold}{place}:{reset} {one_line(problem.message)}")
-        if problem.hint:
-            write_stderr(f"  {cyan}hint:{reset} {one_line(problem.hint)}")
-
-
-def one_line(text: str) -> str:
-    from xe_sizer.report.format import clean
-
-    return clean(text)
-
-
-def write_stderr(line: str) -> None:
-    encoding = sys.stderr.encoding or "utf-8"
-    print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
-
-
-def silence_stdout() -> None:
-    """Send what is still to come to nowhere: the reader of the pipe has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _colored(color: str, terminal: bool) -> bool:
+    if color != "auto":
+        return color == "always"
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _columns() -> int:
     import shutil
 
     return shutil.get_terminal_size().columns
-
-
-def _write_file(file: Path, text: str) -> None:
-    try:
-        if file.exists() and not file.is_file():  # /dev/stdout, a named pipe: nothing to replace
-            file.write_text(text, encoding="utf-8")
-        else:
-            _replace(Path(os.path.realpath(file)), text)
-    except OSError as error:
-        raise InputError(Problem(f"cannot write: {error.strerror}", Location(str(file)))) from error
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write beside `file` and rename: a reader sees the old file or the new one, never half."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("x", encoding="utf-8", newline="") as out:
-            out.write(text)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,8 @@ import typer
 from xe_sizer.cli import catalogue
 from xe_sizer.cli.invocation import Invocation, answering, profile_folders
 from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption
-from xe_sizer.cli.output import check_choice, file_from, output_from, print_problems, write_text
+from xe_sizer.cli.output import Target, check_choice, one_file, output_from, write_texts
+from xe_sizer.cli.streams import print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.finder import KINDS
@@ -69,7 +69,7 @@ def list_command(*, kind: KindArgument = None, part: PartArgument = None, how: I
     code = how.write(found)
     if problems:
         print_problems(problems)
-        print("note: files with problems are not listed; 'xe-sizer profiles validate' checks them", file=sys.stderr)
+        write_stderr("note: files with problems are not listed; 'xe-sizer profiles validate' checks them")
     _say_unused(how.registry, kinds)
     return code
 
@@ -78,7 +78,7 @@ def _say_unused(registry: Registry, kinds: Iterable[str]) -> None:
     """Names that several files have, to stderr."""
     for kind in kinds:
         for used, unused in registry.unused(kind):
-            print(f"note: {kind} '{used.stem}' is {used}; {unused} is not used", file=sys.stderr)
+            write_stderr(f"note: {kind} '{used.stem}' is {used}; {unused} is not used")
 
 
 @app.command("show", cls=TextCommand, help="Show every figure of a profile with its source.")
@@ -92,15 +92,21 @@ def show_command(
     if name is None:
         raise InputError(Problem("a profile name is missing", hint="'xe-sizer profiles list' prints all"))
     kind, path = catalogue.locate(Registry(profile_folders(profiles, os.environ)), name)
-    file = file_from(output)
+    file = one_file(output)
     _check_showable(format_, file)
     if format_ == SOURCE or (format_ is None and file is not None and file.suffix.lower() in SOURCE_ENDINGS):
-        write_text(file, read_text(path))
+        write_texts([(file, read_text(path))])
         return EXIT_OK
-    target = output_from(format_, output, color)
-    shown = load_yaml(path).value if target.format.whole else catalogue.show_document(kind, path)
-    target.write(target.format.render(shown, target.options()))
+    write_texts(
+        (target.file, target.format.render(_shown(kind, path, target), target.options(color)))
+        for target in output_from(format_, output, color).targets
+    )
     return EXIT_OK
+
+
+def _shown(kind: str, path: Path, target: Target) -> Any:
+    """What the format lays out: all that the file says, or a document of it."""
+    return load_yaml(path).value if target.format.whole else catalogue.show_document(kind, path)
 
 
 def _check_showable(format_: str | None, file: Path | None) -> None:
@@ -154,12 +160,13 @@ def schema_command(
     if what is None:
         raise InputError(Problem("a kind of file is missing", hint=f"one of {', '.join(_SCHEMAS)}"))
     kind = check_choice("profiles schema", what, _SCHEMAS)
-    file = file_from(output)
+    file = one_file(output)
     if file is not None and file.suffix and file.suffix.lower() not in json.ENDINGS:
         hint = f"a schema is JSON; known is {', '.join(json.ENDINGS)}"
         raise InputError(Problem(f"a schema cannot have the ending '{file.suffix}'", Location("--output"), hint))
     schema = _schema(kind)
-    write_text(file, json.render({"$schema": _DIALECT, "title": f"xe-sizer {kind}", **schema}, Options()))
+    text = json.render({"$schema": _DIALECT, "title": f"xe-sizer {kind}", **schema}, Options())
+    write_texts([(file, text)])
     return EXIT_OK
 
 

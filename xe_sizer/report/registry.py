@@ -64,7 +64,7 @@ def format_of_ending(ending: str) -> Format:
     """The format that the ending of a file means, with its dot. Raises InputError if none does."""
     found = next((each for each in formats() if ending.lower() in each.endings), None)
     if found is None:
-        hint = f"known are {', '.join(known_endings())}; or name one with --format"
+        hint = f"known are {', '.join(known_endings())}; or name one before it, as in json:FILE"
         raise InputError(Problem(f"no format has the ending '{ending}'", Location("--output"), hint))
     return found
 
