@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.report.options import EXPLAINABLE
 from xe_sizer.scenario.options import OPTIONS
 
 from .conftest import Estimator, Ran
@@ -179,3 +180,8 @@ def test_interrupted_is_130(cli: Cli, estimator: Estimator) -> None:
     ran = cli("estimate", "--model", "m")
     assert ran.code == 130
     assert "Traceback" not in ran.err
+
+
+def test_explain_all_is_every_part(cli: Cli, estimator: Estimator) -> None:
+    parts = [option for part in EXPLAINABLE for option in ("--explain", part)]
+    assert cli("estimate", "--model", "m", "--explain", "all").out == cli("estimate", "--model", "m", *parts).out

@@ -33,6 +33,7 @@ from xe_sizer.result.common import Answer
 from xe_sizer.scenario.options import OPTION_OF, variable_name
 from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serves
 
+ALL = "all"
 SHARED = {
     "profiles": (ProfilesOption, None),
     "format_": (FormatOption, None),
@@ -64,8 +65,13 @@ class Invocation:
         exit_zero: bool = False,
     ) -> Invocation:
         out = output_from(format_, output, color)
-        topics = tuple(check_choice("--explain", topic, EXPLAINABLE) for topic in explain or ())
-        return cls(out, topics, Registry(profile_folders(profiles, os.environ)), exit_zero)
+        topics = [check_choice("--explain", topic, (*EXPLAINABLE, ALL)) for topic in explain or ()]
+        return cls(
+            out,
+            EXPLAINABLE if ALL in topics else tuple(topics),
+            Registry(profile_folders(profiles, os.environ)),
+            exit_zero,
+        )
 
     def given(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Given:
         """The scenario that a file (None: none) and flags describe; see `given_scenario`."""
