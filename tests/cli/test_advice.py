@@ -378,3 +378,17 @@ def test_the_loss_is_a_choice_with_the_stack_s_as_default(cli: Cli, stack: str) 
         peaks[loss] = result["memory"]["peak_bytes"]
     assert peaks["fused"] < peaks["vocab-parallel"] < peaks["eager"]
     assert default["memory"]["peak_bytes"] == peaks[default["scenario"]["loss"]]
+
+
+def test_a_switch_is_advised_as_a_switch(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "sp.yaml"
+    file.write_text(
+        "{model: llama-3.1-405b, gpu: l4, job: p-tuning, stack: torchtitan, precision: fp8, "
+        "data: {profile: dell-design-guide}, train: {global_batch: 1, micro_batch: 1, seq_len: 512}, "
+        "layout: {pp: 2, sequence_parallel: false, recompute: none, offload: none}}\n"
+    )
+    _, result = ask(cli, str(file))
+    switched = [advice for advice in result["advice"] if "--sequence-parallel" in advice["command"]]
+    assert switched
+    assert "--sequence-parallel 1" not in switched[0]["command"]
+    assert {follow(cli, advice) for advice in switched} == {0}

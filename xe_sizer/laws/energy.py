@@ -35,3 +35,22 @@ def energy_kwh(gpu: Accelerator, gpu_hours: float, power_share: float = TRAINING
     """
     power_w = None if gpu.tdp_w is None else gpu.tdp_w * power_share * NODE_OVERHEAD
     return None if power_w is None else gpu_hours * HOUR_S * power_w / KWH_J
+
+
+def energy_words(power_share: float = TRAINING_POWER_SHARE) -> str:
+    """What the energy of `energy_kwh` counts, in words.
+
+        E = GPU-hours x design power x share x NODE_OVERHEAD
+
+    Parameters
+    ----------
+    power_share : share of the design power that is drawn [-]
+
+    Returns
+    -------
+    str
+
+    Source: the factors of `energy_kwh`.
+    """
+    drawn, beside = 100.0 * power_share, 100.0 * (NODE_OVERHEAD - 1.0)
+    return f"GPUs at {drawn:.0f} % of their design power, plus {beside:.0f} % for the rest of the server"

@@ -16,7 +16,7 @@ from xe_sizer.report.document import (
     Steps,
     Table,
 )
-from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, given, number, percent, plural
+from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, given, number, percent, plural, whole
 from xe_sizer.report.names import component_name
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
 
@@ -87,12 +87,27 @@ def _scenario_facts(scenario: Mapping[str, Any]) -> Iterator[Fact]:
             continue
         inner = value.items() if isinstance(value, Mapping) else ((None, value),)
         for name, item in inner:
-            if item is None or isinstance(item, Mapping):
+            if item is None:
                 continue
             dotted = key if name is None else f"{key}.{name}"
+            if isinstance(item, Mapping):
+                yield from _histogram_facts(dotted, item, origin)
+                continue
             if item == 0 and origin.get(dotted) == "default":
                 continue  # nothing of what nobody asked for
             yield Fact(clean(dotted), _text(item), clean(origin.get(dotted, "")))
+
+
+def _histogram_facts(dotted: str, item: Mapping[str, Any], origin: Mapping[str, Any]) -> Iterator[Fact]:
+    """Counted lengths in numbers: bins, mean and longest."""
+    lengths, counts = item.get("lengths") or (), item.get("counts") or ()
+    counted = [(length, many) for length, many in zip(lengths, counts, strict=False) if many]
+    total = sum(many for _, many in counted)
+    if total:
+        mean = sum(length * many for length, many in counted) / total
+        longest = max(length for length, _ in counted)
+        text = f"{plural(len(lengths), 'bin')}, mean {number(mean)}, longest {whole(longest)} tokens"
+        yield Fact(clean(dotted), text, clean(origin.get(dotted, "")))
 
 
 def _text(value: Any) -> str:

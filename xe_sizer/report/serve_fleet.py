@@ -36,11 +36,11 @@ def _fleet(options: Sequence[FleetOption]) -> Table:
     columns = (
         Column("hardware"), Column("GPUs", True), Column("replicas"), Column("first token", True),
         Column("per token", True), Column("tokens/s and GPU", True), Column("load", True),
-        Column("design power", True), *price, Column("outcome"),
+        Column("GPU design power", True), *price, Column("outcome"),
     )  # fmt: skip
     rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
-    order = "price an hour, or by design power where prices are not known"
+    order = "price an hour, or by GPU design power where prices are not known"
     note = f"{more}best first: those that keep the limits, by {order}; per million: output tokens"
     return Table("On other hardware", columns, rows, note=note)
 

@@ -107,6 +107,7 @@ class ServeCost(Struct, frozen=True):
     """Price of all GPUs, divided between prompts and answers as they share the replicas' time; null without a price.
 
     energy_kwh_per_million_tokens : prompts and answers together; null where the design power is not known
+    energy_formula : what that energy counts, in words
     """
 
     per_hour: float | None
@@ -114,6 +115,7 @@ class ServeCost(Struct, frozen=True):
     per_million_output_tokens: float | None
     energy_kwh_per_million_tokens: float | None
     currency: str
+    energy_formula: str = ""
 
 
 class PhaseModule(Struct, frozen=True):

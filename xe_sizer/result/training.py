@@ -117,9 +117,12 @@ class Price(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
+    """`energy_formula` says in words what the energy counts."""
+
     gpu_hours: Range
     energy_kwh: float | None
     price: Price | None
+    energy_formula: str = ""
 
 
 class Result(Answer, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem
@@ -132,7 +133,7 @@ def resolved_scenario(
     for key, value in values.items():
         section, _, name = key.rpartition(".")
         holder = nested.setdefault(section, {}) if section else nested
-        holder[name] = value
+        holder[name] = to_builtins(value)
     gpu = server.accelerator
     nested["server"] = nested.get("server", server.name)
     nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name

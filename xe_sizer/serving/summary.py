@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer import __version__
-from xe_sizer.laws.energy import energy_kwh
+from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent, Verdict
 from xe_sizer.result.serving import (
     OVERLOADED,
@@ -176,6 +176,7 @@ def cost_of(sized: ServingEstimate) -> ServeCost:
         per_million_output_tokens=sized.cost_per_million_tokens,
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
         currency=sized.resolved.tariff.currency,
+        energy_formula="" if energy is None else energy_words(INFERENCE_POWER_SHARE),
     )
 
 

@@ -10,7 +10,7 @@ from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest, settled
 from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.layout import WORDS
+from xe_sizer.training.layout import SWITCHES, WORDS
 from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
 from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.sizing import size, size_each
@@ -189,8 +189,15 @@ def _as_flags(sized: TrainingEstimate, after: TrainingEstimate, what: str, effor
     values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
     if not values or any(key not in OPTION_OF for key in values):
         return []
-    words = ", ".join(f"{key.rpartition('.')[2].replace('_', '-')} {value}" for key, value in values.items())
+    words = ", ".join(_setting_words(key, value) for key, value in values.items())
     return [Option(Change(f"{what}: {words}", values, effort), after)]
+
+
+def _setting_words(key: str, value: object) -> str:
+    name = key.rpartition(".")[2].replace("_", "-")
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value}"
 
 
 def _key(name: str) -> str:
@@ -198,6 +205,9 @@ def _key(name: str) -> str:
 
 
 def _value(name: str, code: int) -> object:
+    """A coded field of a layout as a scenario writes it: a word, a switch or a number."""
+    if name in SWITCHES:
+        return bool(code)
     return WORDS[name][code] if name in WORDS else code
 
 

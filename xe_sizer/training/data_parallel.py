@@ -120,7 +120,9 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
     return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
 
 
-def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: Groups) -> Array:
+def exchange_every_micro_batch(
+    job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: Groups, fetch_s: Array
+) -> Array:
     """Exposed gathers and reductions of ZeRO-3 and FSDP.
 
         t = g (units + exposed(layers x gather + root, forward)) + g r exposed(layers x gather + root, frozen forward)
@@ -138,6 +140,7 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
     held : elements of a rank before sharding
     stage : forward and backward of one micro-batch by stage
     groups : ranks that exchange, and how many share a node
+    fetch_s : copies of the shard over PCIe in one pass over the weights, shape (layout,) [s]
 
     Returns
     -------
@@ -146,7 +149,7 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
     layers = layers_per_stage(job.model.layers, layouts.pp)
-    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers)
+    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, held, groups, layers, fetch_s)
 
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
         share = job.stack.overlap.sharding
@@ -165,8 +168,30 @@ def exchange_every_micro_batch(job: Job, layouts: Layouts, held: Census, stage: 
     )
 
 
+def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> Array:
+    """Copies of a rank's shard from host memory in one pass over the weights; nothing where they lie on the card.
+
+        t = shard / PCIe rate
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    held : elements of a rank before sharding
+    groups : ranks that share one copy of the weights
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: ZeRO-Infinity (arXiv:2104.07857).
+    """
+    shard_bytes = held.base.max(axis=0) * StateBytes.of(job).gather / groups.ranks
+    fetched = layouts.offload == OFFLOAD.index("params")
+    return np.where(fetched, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+
+
 def _sharded_exchanges_s(
-    job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array
+    job: Job, held: Census, groups: Groups, layers: Array, fetch_s: Array
 ) -> tuple[Array, Array, Array]:
     """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
     sizes, base = StateBytes.of(job), float(job.method.learning.base)
@@ -177,9 +202,6 @@ def _sharded_exchanges_s(
     learning = layer * base + held.adapters.max(axis=0) / layers
     reduce = sizes.reduce
     layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
-    shard_bytes = held.base.max(axis=0) * sizes.gather / groups.ranks
-    offloaded = layouts.offload == OFFLOAD.index("params")
-    fetch_s = np.where(offloaded, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
     return (
         np.maximum(layers * layer_gather_s + root_gather_s, fetch_s),
         np.maximum(layers * layer_gather_s, fetch_s),

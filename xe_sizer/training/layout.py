@@ -21,6 +21,8 @@ OFFLOAD = ("none", "optimizer", "params")
 SCHEDULES = ("1f1b", "zb-h1", "zb-v")
 # Fields of `Layouts` that stand for words, as scenarios and results spell them.
 WORDS: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD, "schedule": SCHEDULES}
+SWITCHES = ("sequence_parallel",)
+"""Fields of `Layouts` that are 0 or 1, and true or false in scenarios and results."""
 
 
 @frozen

@@ -244,7 +244,9 @@ def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
 
 
 def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str) -> Method:
-    kind = METHODS[job_name]
+    kind = METHODS.get(job_name)
+    if kind is None:  # a job of the other wing, beside other problems of the scenario
+        raise InputError(_inference(provenance.given))
     uses_adapters = "lora" in kind.settings
     prompt = provenance.given.values.p_tuning
     options = MethodOptions(

@@ -15,7 +15,7 @@ from xe_sizer.graph.operators import Array, IntArray, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
-from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step
+from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
@@ -137,6 +137,14 @@ class Step:
         return census(self.job.model, self.job.method, self.layouts)
 
     @cached_property
+    def groups(self) -> Groups:
+        return Groups.of(self.job, self.layouts)
+
+    def sharded_exchange_s(self, fetch_s: Array) -> Array:
+        """Exposed exchanges of weights that every micro-batch gathers, shape (layout,) [s]."""
+        return exchange_every_micro_batch(self.job, self.layouts, self.held, self.stage, self.groups, fetch_s)
+
+    @cached_property
     def schedule(self) -> Pipeline:
         return pipeline(self.job, self.layouts, self.shapes, self.stage.total_s, self.stage.weight_s)
 
@@ -205,17 +213,32 @@ def transfers(step: Step) -> Array:
     "collective laws; ZeRO, FSDP",
 )
 def data_parallel(step: Step) -> Array:
-    """Each rule is evaluated only where some layout needs it."""
-    job, layouts, held, stage = step.job, step.layouts, step.held, step.stage
-    groups = Groups.of(job, layouts)
+    """Nothing on a single rank; each rule is evaluated only where some layout needs it."""
+    layouts, several = step.layouts, step.layouts.data_ranks > 1
+    gathers = layouts.zero == 3
     exposed = np.zeros(len(layouts))
-    gathers, several = layouts.zero == 3, layouts.data_ranks > 1
-    fetches = gathers & (layouts.offload == OFFLOAD.index("params"))
-    if np.any((gathers & several) | fetches):
-        exposed = np.where(gathers, exchange_every_micro_batch(job, layouts, held, stage, groups), exposed)
+    if np.any(gathers & several):
+        exposed = np.where(gathers, step.sharded_exchange_s(np.zeros(len(layouts))), exposed)
     if np.any(~gathers & several):
-        exposed = np.where(gathers, exposed, exchange_once_a_step(job, layouts, held, stage, groups))
-    return np.where(several | fetches, exposed, 0.0)
+        once = exchange_once_a_step(step.job, layouts, step.held, step.stage, step.groups)
+        exposed = np.where(gathers, exposed, once)
+    return np.where(several, exposed, 0.0)
+
+
+@part(
+    "transfers to and from host memory",
+    "what fetching offloaded weights over PCIe takes beyond compute and the exchange between ranks",
+    "ZeRO-Infinity, arXiv:2104.07857",
+)
+def host_transfers(step: Step) -> Array:
+    """With weights in host memory an exchange takes no less than their copy; on one rank there is the copy alone."""
+    job, layouts = step.job, step.layouts
+    fetches = (layouts.zero == 3) & (layouts.offload == OFFLOAD.index("params"))
+    if not np.any(fetches):
+        return np.zeros(len(layouts))
+    both_s = step.sharded_exchange_s(weight_fetch_s(job, layouts, step.held, step.groups))
+    between_ranks_s = np.where(layouts.data_ranks > 1, step.sharded_exchange_s(np.zeros(len(layouts))), 0.0)
+    return np.where(fetches, both_s - between_ranks_s, 0.0)
 
 
 @part(
@@ -261,6 +284,7 @@ STEP_PARTS = (
     bubble,
     transfers,
     data_parallel,
+    host_transfers,
     optimizer,
     orthogonalisation,
     offload,
@@ -271,8 +295,8 @@ STEP_PARTS = (
 def timeline(job: Job, layouts: Layouts, sequences: Sequences | None = None) -> Timeline:
     """One optimizer step under each layout.
 
-        step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange + optimizer
-               + orthogonalisation + offload + overhead
+        step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange
+               + exposed transfers to and from host memory + optimizer + orthogonalisation + offload + overhead
 
     Lengths are those of the critical path.
 

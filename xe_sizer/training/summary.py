@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer import __version__
-from xe_sizer.laws.energy import energy_kwh
+from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import (
     SCHEMA_VERSION,
     Gpus,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
+KERNELS = "kernels below their peaks"
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
@@ -172,12 +173,21 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
 
 
 def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
-    """What each part takes beyond the speed of light, largest first, kernels together."""
+    """What each part takes beyond the speed of light, largest first, kernels together; they sum to what is lost.
+
+    A part may take longer at the speed of light, where compute hides less of it: what slow kernels hide is not lost by
+    them, and is taken off the largest losses.
+    """
     step_s = sum(seconds.values())
-    kernels = sum(seconds[name] - ideal[name] for name in COMPUTE)
-    lost = {name: seconds[name] - ideal[name] for name in seconds if name not in COMPUTE}
-    lost = {"kernels below their peaks": kernels, **lost}
-    found = sorted(lost.items(), key=lambda item: -item[1])
+    beyond = {name: seconds[name] - ideal[name] for name in seconds}
+    beyond = {KERNELS: sum(beyond.pop(name) for name in COMPUTE), **beyond}
+    hidden_s = -sum(s for s in beyond.values() if s < 0)
+    losses = []
+    for name, lost_s in sorted(beyond.items(), key=lambda item: -item[1]):
+        taken_s = min(max(lost_s, 0.0), hidden_s)
+        hidden_s -= taken_s
+        losses.append((name, lost_s - taken_s))
+    found = sorted(losses, key=lambda item: -item[1])
     return tuple(Loss(name=name, seconds=s, share=s / step_s) for name, s in found if s > 0)
 
 
@@ -227,7 +237,9 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
         per_hour = sized.cost / hours.expected
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
         price = Price(currency=resolved.tariff.currency, **ends)
-    return Cost(gpu_hours=hours, energy_kwh=energy_kwh(gpu, hours.expected), price=price)
+    energy = energy_kwh(gpu, hours.expected)
+    formula = "" if energy is None else energy_words()
+    return Cost(gpu_hours=hours, energy_kwh=energy, price=price, energy_formula=formula)
 
 
 def _reasons(memory: Memory, limits: tuple[Limit, ...], caller: Caller) -> tuple[Reason, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.scenario.provenance import relative
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_STEPS = 1000
+PROFILE_SUFFIXES = (".yaml", ".yml")
+SAMPLE_SUFFIXES = (".jsonl", ".json", ".parquet", ".arrow", ".csv", ".tsv", ".txt", ".gz", ".zst")
+STATISTICS_EXAMPLE = {"samples": 50_000, "mean_tokens": 350, "max_tokens": 2048}
 
 
 @frozen
@@ -41,8 +46,21 @@ class Workload:
 
 def dataset_of(given: Given, finder: Finder) -> DatasetProfile:
     """The data set profile that the scenario names. Raises InputError."""
-    name = given.values.data.profile or ""
-    return load_dataset(relative(given, "data.profile", name), partial(given.locate, ("data", "profile")), finder)
+    name, where = given.values.data.profile or "", partial(given.locate, ("data", "profile"))
+    path = (given.folder_for("data.profile") or Path()) / Path(name).expanduser()
+    suffix = path.suffix.lower()
+    if suffix in SAMPLE_SUFFIXES or (path.is_file() and suffix not in PROFILE_SUFFIXES):
+        raise InputError(_file_of_samples(given, name, path))
+    return load_dataset(relative(given, "data.profile", name), where, finder)
+
+
+def _file_of_samples(given: Given, name: str, path: Path) -> Problem:
+    """What to say to a file of samples, whose tokens nobody has counted."""
+    known = path.exists()
+    message = f"'{name}' holds samples; their tokens are not counted here" if known else f"no such file: {path}"
+    keys = (given.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE.items())
+    hint = f"say how long the samples are, for example {' '.join(keys)}, or name a data set profile (.yaml) that does"
+    return Problem(message, given.locate(("data", "profile")), hint)
 
 
 def _data_section(given: Given, finder: Finder) -> tuple[DataSection, str | None]:

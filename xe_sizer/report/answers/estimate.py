@@ -60,7 +60,7 @@ UNITS = (
     ("hfu", "fraction"),
     ("tokens", "tokens"),
 )
-PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "source", "origin"})
+PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "source", "origin", "energy_formula"})
 
 
 def document(result: Result, options: Options) -> Document:
@@ -168,7 +168,7 @@ def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
     hours = cost.gpu_hours
     yield "GPU-hours", number(hours.expected), value_range(hours.low, hours.high)
     if cost.energy_kwh is not None:
-        yield "energy", f"{number(cost.energy_kwh)} kWh", ""
+        yield "energy", f"{number(cost.energy_kwh)} kWh", clean(cost.energy_formula)
     if cost.price is not None:
         price = cost.price
         span = value_range(price.low, price.high, amount)

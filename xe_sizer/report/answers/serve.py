@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document
     from xe_sizer.report.findings import Finding
     from xe_sizer.report.options import Options
-    from xe_sizer.result.serving import LatencyAt, Span
+    from xe_sizer.result.serving import LatencyAt, ServeCost, Span
 
 ANSWER = ServeResult
 WORDS = serve_words
@@ -144,7 +144,11 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
         yield "price of a million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
     energy = cost.energy_kwh_per_million_tokens
     if energy is not None:
-        yield "energy of a million tokens", f"{number(energy)} kWh", "prompts and answers"
+        yield "energy of a million tokens", f"{number(energy)} kWh", _energy_words(cost)
+
+
+def _energy_words(cost: ServeCost) -> str:
+    return "; ".join(text for text in ("prompts and answers", clean(cost.energy_formula)) if text)
 
 
 def _money(value: float) -> str:
@@ -232,7 +236,9 @@ def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
     replicas = msgspec.structs.asdict(result.replicas)
     yield "replicas", replicas["count"]
     yield from ((name, replicas[name]) for name in ("spare", "utilisation", "max_requests_per_s", "running_requests"))
-    yield from msgspec.structs.asdict(result.cost).items()
+    yield from (
+        (name, value) for name, value in msgspec.structs.asdict(result.cost).items() if name != "energy_formula"
+    )
 
 
 def _latency_cells(result: ServeResult) -> Iterator[tuple[str, float | None]]:
