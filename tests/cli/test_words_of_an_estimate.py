@@ -44,7 +44,7 @@ def test_energy_says_what_it_counts(cli: Cli) -> None:
     """A 4090 of 450 W at 85 %, a quarter more for the server."""
     cost = answer(cli, *OFFLOADED)["cost"]
     assert cost["energy_kwh"] == pytest.approx(cost["gpu_hours"]["expected"] * 0.45 * 0.85 * 1.25)
-    assert cost["energy_formula"] == "GPUs at 85 % of their design power, plus 25 % for the rest of the server"
+    assert cost["energy_formula"] == "GPUs at 85 % of design power plus 25 % for the rest of the server"
     assert cost["energy_formula"] in cli("estimate", *OFFLOADED).out
 
 

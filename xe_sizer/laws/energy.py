@@ -53,4 +53,4 @@ def energy_words(power_share: float = TRAINING_POWER_SHARE) -> str:
     Source: the factors of `energy_kwh`.
     """
     drawn, beside = 100.0 * power_share, 100.0 * (NODE_OVERHEAD - 1.0)
-    return f"GPUs at {drawn:.0f} % of their design power, plus {beside:.0f} % for the rest of the server"
+    return f"GPUs at {drawn:.0f} % of design power plus {beside:.0f} % for the rest of the server"

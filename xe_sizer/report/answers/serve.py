@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document
     from xe_sizer.report.findings import Finding
     from xe_sizer.report.options import Options
-    from xe_sizer.result.serving import LatencyAt, ServeCost, Span
+    from xe_sizer.result.serving import LatencyAt, Span
 
 ANSWER = ServeResult
 WORDS = serve_words
@@ -144,11 +144,7 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
         yield "price of a million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
     energy = cost.energy_kwh_per_million_tokens
     if energy is not None:
-        yield "energy of a million tokens", f"{number(energy)} kWh", _energy_words(cost)
-
-
-def _energy_words(cost: ServeCost) -> str:
-    return "; ".join(text for text in ("prompts and answers", clean(cost.energy_formula)) if text)
+        yield "energy of a million tokens", f"{number(energy)} kWh", clean(cost.energy_formula) or "prompts and answers"
 
 
 def _money(value: float) -> str:
