@@ -32,9 +32,11 @@ CONTRACT: dict[str, set[str]] = {
         "advice", "warnings", "sources",
     },
     "scenario": {"origin"},
-    "verdict": {"fits", "meets_limits", "margin", "reasons", "limits"},
+    "verdict": {
+        "fits", "meets_limits", "margin", "reasons", "limits", "fit_probability", "fit_certainty", "confidence",
+    },
     "verdict.reasons": {"code", "message", "fix"},
-    "verdict.limits": {"name", "limit", "value", "ok"},
+    "verdict.limits": {"name", "limit", "value", "ok", "probability", "certainty", "low", "high"},
     "gpus": {"count", "nodes", "gpus_per_node", "minimum_that_fits"},
     "layout": {"tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "recompute", "offload"},
     "memory": {

@@ -15,18 +15,24 @@ from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.limits import LIMITS, judge, kept, missed, shares
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF
 from xe_sizer.scenario.schema import LimitsSection
+from xe_sizer.software.certainty import EXACT, Spread
 
 QUANTITIES = {rule.of: 4.0 for rule in LIMITS}
 
 
 def judged(wing: str = "training", limits: dict[str, float] | None = None, **quantities: Any) -> tuple[Limit, ...]:
     section = msgspec.convert(limits or {}, LimitsSection)
-    estimate: Any = SimpleNamespace(**(QUANTITIES | quantities))
-    return judge(section, wing, estimate)
+    return judge(section, wing, estimated(**quantities))
+
+
+def estimated(**quantities: Any) -> Any:
+    """An estimate whose figures are all 4, exact, on a card of 80 GiB."""
+    known = {"usable_gib": 80.0, "spread": lambda _: EXACT}
+    return SimpleNamespace(**(QUANTITIES | known | quantities))
 
 
 def test_every_limit_of_the_scenario_is_a_row_with_an_option() -> None:
-    assert [rule.name for rule in LIMITS] == list(LimitsSection.__struct_fields__)
+    assert [*(rule.name for rule in LIMITS), "confidence"] == list(LimitsSection.__struct_fields__)
     assert all(OPTION_OF[rule.key] == rule.option for rule in LIMITS)
 
 
@@ -79,13 +85,74 @@ def test_a_missed_figure_can_be_read(value: float, text: str) -> None:
 
 
 def test_what_lacks_counts_as_a_share_of_the_limit() -> None:
-    limits = {"max_hours": 2, "max_gpus": 8, "max_cost": 3, "min_headroom_gib": 5}
-    found = judged(limits=limits, hours=5.0, gpus=4.0, cost=None, headroom_gib=1.0)
-    assert list(shares(found)) == [2.5, math.inf]
+    section = msgspec.convert({"max_hours": 2, "max_gpus": 8, "max_cost": 3, "min_headroom_gib": 5}, LimitsSection)
+    found = estimated(hours=5.0, gpus=4.0, cost=None, headroom_gib=1.0)
+    assert list(shares(section, "training", found)) == [2.5, math.inf]
 
 
 def test_many_candidates_are_judged_by_the_quantities_that_are_known() -> None:
-    section = msgspec.convert({"max_hours": 2, "max_cost": 1, "min_headroom_gib": 1}, LimitsSection)
-    hours, headroom = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0])
-    assert kept(section, "training", {"hours": hours, "headroom_gib": headroom}, 3).tolist() == [False, True, False]
-    assert kept(section, "serving", {"hours": hours}, 3).all()
+    section = msgspec.convert({"max_hours": 2, "max_gpus": 2, "max_cost": 1}, LimitsSection)
+    known = {"hours": np.array([1.0, 2.0, 3.0]), "gpus": np.array([4.0, 2.0, 1.0])}
+    assert kept(section, "training", known, 3, lambda _: EXACT).tolist() == [False, True, False]
+    assert kept(section, "serving", {"hours": known["hours"]}, 3, lambda _: EXACT).all()
+
+
+# Half of a two-piece log-normal above its middle: 90 % below twice the expected value, so 24 h of 16 h expected are
+# Phi(1.28155 x ln 1.5 / ln 2) = Phi(0.74966) = 77.33 % (tables of the normal distribution).
+TWICE = Spread(0.5, 2.0)
+
+
+def test_a_limit_says_how_sure_it_is_kept() -> None:
+    (limit,) = judged(limits={"max_hours": 24}, hours=16.0, spread=lambda _: TWICE)
+    assert (limit.ok, limit.certainty) == (True, "likely")
+    assert limit.probability == pytest.approx(0.7733, abs=1e-4)
+    assert (limit.low, limit.high) == (8.0, 32.0)
+
+
+@pytest.mark.parametrize(
+    ("hours", "certainty"), [(12.0, "sure"), (12.1, "likely"), (16.7, "unsure"), (24.0, "unsure"), (24.1, "unlikely")]
+)
+def test_the_words_of_certainty(hours: float, certainty: str) -> None:
+    """90 % where the range ends at the limit; 75 % where exp(ln 2 x 0.67449 / 1.28155) = 1.4403 of expected does."""
+    (limit,) = judged(limits={"max_hours": 24}, hours=hours, spread=lambda _: TWICE)
+    assert limit.certainty == certainty
+
+
+def test_what_is_exact_is_certain_and_has_no_range() -> None:
+    (kept_, missed_) = (judged(limits={"max_gpus": most}, gpus=8)[0] for most in (8, 7))
+    assert (kept_.probability, kept_.certainty, kept_.low, kept_.high) == (1.0, "sure", None, None)
+    assert (missed_.probability, missed_.certainty, missed_.ok) == (0.0, "unlikely", False)
+
+
+def test_nobody_can_say_how_sure_a_bound_or_an_unknown_price_is() -> None:
+    (bound,) = judged(limits={"max_hours": 24, "confidence": 0.9}, hours=23.0, spread=lambda _: None)
+    (unpriced,) = judged(limits={"max_cost": 24}, cost=None)
+    assert (bound.probability, bound.certainty, bound.ok) == (None, "bound", True)
+    assert (unpriced.probability, unpriced.certainty, unpriced.ok) == (None, "unknown", False)
+
+
+@pytest.mark.parametrize(("confidence", "ok"), [(0.77, True), (0.78, False), (0.5, True)])
+def test_a_limit_holds_with_the_confidence_that_is_asked_for(confidence: float, ok: bool) -> None:
+    limits = {"max_hours": 24, "confidence": confidence}
+    (limit,) = judged(limits=limits, hours=16.0, spread=lambda _: TWICE)
+    section = msgspec.convert(limits, LimitsSection)
+    many = kept(section, "training", {"hours": np.array([16.0])}, 1, lambda _: TWICE)
+    assert limit.ok is ok
+    assert many.tolist() == [ok]
+    reasons = [reason.message for reason in missed([limit], COMMAND_LINE, confidence=confidence)]
+    assert reasons == ([] if ok else ["max_hours is 24, estimate 16.0: met with a probability of 77 %, 78 % asked"])
+
+
+def test_a_low_confidence_takes_back_no_caution_with_memory() -> None:
+    """4 GiB are left of 80: what is taken may grow by 76 / 76 for a limit of 4, and must not for one of 5."""
+    spread = {"headroom_gib": Spread(0.5, 1.5, middle=0.9)}
+    for least, ok in ((4, True), (5, False)):
+        (limit,) = judged(limits={"min_headroom_gib": least, "confidence": 0.1}, spread=spread.get)
+        assert limit.ok is ok
+
+
+def test_what_is_left_of_memory_has_a_range_of_its_own() -> None:
+    """Peak 76 GiB of 80 and 20 % off: 8.8 GiB too much to 19.2 GiB left."""
+    (limit,) = judged(limits={"min_headroom_gib": 4}, spread=lambda _: Spread(0.8, 1.2))
+    assert (limit.low, limit.high) == (pytest.approx(80 - 76 * 1.2), pytest.approx(80 - 76 * 0.8))
+    assert limit.probability == 0.5

@@ -51,23 +51,52 @@ class Reason(Struct, frozen=True):
     fix: str | None = None
 
 
+CERTAINTIES = {"sure": 0.90, "likely": 0.75, "unsure": 0.50, "unlikely": 0.0}
+"""Words for a probability, with the least that each stands for."""
+BOUND, UNKNOWN = "bound", "unknown"
+"""Words for what has no probability: a value that is a bound and no estimate, and one that nobody knows."""
+DEFAULT_CONFIDENCE = 0.5
+"""With which a limit must be met where none is asked for: the expected value decides."""
+
+
+def certainty_of(probability: float) -> str:
+    """The word for a probability."""
+    return next(word for word, least in CERTAINTIES.items() if probability >= least)
+
+
 class Limit(Struct, frozen=True):
-    """One limit of the scenario against the estimate; `value` is None where there is nothing to compare."""
+    """One limit of the scenario against the estimate; `value` is None where there is nothing to compare.
+
+    probability : that the real value meets it, None where nobody can say [-]
+    certainty : sure, likely, unsure or unlikely; `bound` for a value at the speed of light, `unknown` without a value
+    low, high : the 80 % range of the value; None where it is exact or nobody can say
+    """
 
     name: str
     limit: float
     value: float | None
     ok: bool
+    probability: float | None = None
+    certainty: str = ""
+    low: float | None = None
+    high: float | None = None
 
 
 class Verdict(Struct, frozen=True):
-    """`margin` says how close: headroom, tight (fits inside the error of the model) or over (does not fit)."""
+    """`margin` says how close: headroom, tight (fits inside the error of the model) or over (does not fit).
+
+    fit_probability : that the memory suffices, None where nobody can say [-]; fit_certainty : its word, as of a limit
+    confidence : probability with which limits must be met for a yes [-]
+    """
 
     fits: bool
     meets_limits: bool
     reasons: tuple[Reason, ...] = ()
     limits: tuple[Limit, ...] = ()
     margin: str = ""
+    fit_probability: float | None = None
+    fit_certainty: str = ""
+    confidence: float = DEFAULT_CONFIDENCE
 
     @property
     def ok(self) -> bool:

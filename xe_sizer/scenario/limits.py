@@ -6,7 +6,7 @@ A limit is one line of `LimitsSection`: its key, its range, and the quantity of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,12 +14,13 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import Limit, Reason
+from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, UNKNOWN, Limit, Reason, Verdict, certainty_of
 from xe_sizer.scenario.schema import LimitsSection
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.scenario.caller import Caller
+    from xe_sizer.software.certainty import Spread
 
 
 class Estimate(Protocol):
@@ -29,10 +30,15 @@ class Estimate(Protocol):
     limits : those of the scenario against the estimate
     ok : fits, takes its load and keeps every limit
     shortfall : needed over allowed, of whatever lacks most [-]
+    fit_probability : that the memory suffices, None where nobody knows how much there is [-]
+    usable_gib : memory of a GPU
+    spread : factors on a quantity by its name, or on the peak of memory for what is left of it; None for a bound
     """
 
     @property
     def fits(self) -> bool: ...
+    @property
+    def fit_probability(self) -> float | None: ...
     @property
     def margin(self) -> str: ...
     @property
@@ -45,6 +51,9 @@ class Estimate(Protocol):
     def ok(self) -> bool: ...
     @property
     def shortfall(self) -> float: ...
+    @property
+    def usable_gib(self) -> float: ...
+    def spread(self, of: str) -> Spread | None: ...
 
 
 @frozen(eq=True)
@@ -67,20 +76,33 @@ class LimitRule:
         """Whether the quantity is known only where a price is."""
         return self.of.startswith("cost")
 
-    def keeps(self, value: Any, limit: float) -> Any:
-        """Whether a value, or each of an array of them, is on the right side of the limit."""
-        return value <= limit if self.most else value >= limit
+    def sides(self, value: Any, limit: float, usable: float) -> tuple[Any, float]:
+        """What may rise and how far: the quantity itself, or what is taken of `usable` for what is left of it."""
+        return (value, limit) if self.most else (usable - value, usable - limit)
+
+    def needed(self, spread: Spread | None, confidence: float | None) -> float:
+        """By what factor more than expected must be allowed for a confidence; None: the expected value decides.
+
+        Memory is estimated with caution, which a low confidence does not take back.
+        """
+        if spread is None or confidence is None:
+            return 1.0
+        quantile = spread.quantile(confidence)
+        return quantile if self.most else max(quantile, 1.0)
 
 
 def _rules() -> Iterator[LimitRule]:
     for name, annotated in LimitsSection.__annotations__.items():
-        (row,) = (meta.extra for meta in annotated.__metadata__ if isinstance(meta, Meta) and meta.extra)
-        option = row["option"] or name.replace("_", "-")
-        yield LimitRule(name, row["of"], row["wing"], option, row["most"])
+        for row in (meta.extra for meta in getattr(annotated, "__metadata__", ()) if isinstance(meta, Meta)):
+            if row:
+                option = row["option"] or name.replace("_", "-")
+                yield LimitRule(name, row["of"], row["wing"], option, row["most"])
 
 
 LIMITS = tuple(_rules())
 _RULE_OF = {rule.name: rule for rule in LIMITS}
+UNSURE_MEMORY = "unsure-memory"
+"""Code of the reason that memory fits with less confidence than is asked for."""
 
 
 def _given(section: LimitsSection, wing: str) -> Iterator[tuple[LimitRule, float]]:
@@ -96,31 +118,71 @@ def judge(section: LimitsSection, wing: str, estimate: Estimate) -> tuple[Limit,
 
     A value is None where nobody knows it or nothing bounds it: such a limit does not hold.
     """
-    return tuple(_limit(rule, limit, getattr(estimate, rule.of)) for rule, limit in _given(section, wing))
+    return tuple(_limit(rule, limit, estimate, section.confidence) for rule, limit in _given(section, wing))
 
 
-def _limit(rule: LimitRule, limit: float, value: float | None) -> Limit:
-    known = None if value is None or not math.isfinite(value) else float(value)
-    return Limit(name=rule.name, limit=limit, value=known, ok=known is not None and bool(rule.keeps(known, limit)))
+def _limit(rule: LimitRule, limit: float, estimate: Estimate, confidence: float | None) -> Limit:
+    value, spread = getattr(estimate, rule.of), estimate.spread(rule.of)
+    if value is None or not math.isfinite(value):
+        never = value is not None
+        word = certainty_of(0.0) if never else UNKNOWN
+        return Limit(
+            name=rule.name, limit=limit, value=None, ok=False, probability=0.0 if never else None, certainty=word
+        )
+    known, usable = float(value), estimate.usable_gib
+    found, allowed = rule.sides(known, limit, usable)
+    ok = bool(found * rule.needed(spread, confidence) <= allowed)
+    if spread is None:
+        return Limit(name=rule.name, limit=limit, value=known, ok=ok, certainty=BOUND)
+    probability = chance(spread, allowed / found if found > 0 else math.inf)
+    low, high = _range(rule, known, spread, usable)
+    return Limit(
+        name=rule.name, limit=limit, value=known, ok=ok, probability=probability,
+        certainty=certainty_of(probability), low=low, high=high,
+    )  # fmt: skip
 
 
-def kept(section: LimitsSection, wing: str, known: Mapping[str, Array], size: int) -> NDArray[np.bool_]:
-    """Whether each of many candidates keeps every limit on the quantities that are known of it, shape (size,)."""
+def chance(spread: Spread, ratio: float) -> float:
+    """The probability that a value over its estimate is at most `ratio`, to a digit that anybody could defend [-]."""
+    return round(float(spread.probability(ratio)), 6)
+
+
+def _range(rule: LimitRule, value: float, spread: Spread, usable: float) -> tuple[float | None, float | None]:
+    """Between which the value lies with 80 %; nothing where it is exact."""
+    if spread.low == spread.high:
+        return None, None
+    if rule.most:
+        return value * spread.low, value * spread.high
+    return usable - (usable - value) * spread.high, usable - (usable - value) * spread.low
+
+
+def kept(
+    section: LimitsSection, wing: str, known: Mapping[str, Array], size: int, spread: Callable[[str], Spread | None]
+) -> NDArray[np.bool_]:
+    """Whether each of many candidates keeps every upper limit on the quantities that are known of it, shape (size,).
+
+    spread : as of an estimate. The limit from below, on memory, is part of what fits
+    """
     every = np.ones(size, dtype=bool)
     for rule, limit in _given(section, wing):
-        if rule.of in known:
-            every &= rule.keeps(known[rule.of], limit)
+        if rule.most and rule.of in known:
+            every &= known[rule.of] * rule.needed(spread(rule.of), section.confidence) <= limit
     return every
 
 
-def shares(limits: Iterable[Limit]) -> Iterator[float]:
-    """Value over limit of those limits from above that are missed; infinite where the value is unknown [-]."""
-    for limit in limits:
-        if not limit.ok and _RULE_OF[limit.name].most:
-            yield math.inf if limit.value is None else limit.value / limit.limit
+def shares(section: LimitsSection, wing: str, estimate: Estimate) -> Iterator[float]:
+    """Needed over allowed of those limits from above that are missed; infinite where the value is unknown [-]."""
+    for rule, limit in _given(section, wing):
+        if rule.most:
+            value = getattr(estimate, rule.of)
+            needed = math.inf if value is None else value * rule.needed(estimate.spread(rule.of), section.confidence)
+            if needed > limit:
+                yield needed / limit
 
 
-def missed(limits: Iterable[Limit], caller: Caller, what: str = "estimate") -> Iterator[Reason]:
+def missed(
+    limits: Iterable[Limit], caller: Caller, what: str = "estimate", confidence: float | None = None
+) -> Iterator[Reason]:
     """A reason for every limit that does not hold; what a price needs is said as its fix, in the caller's words."""
     price = caller.setting("cost.price_per_gpu_hour")
     for limit in limits:
@@ -131,9 +193,39 @@ def missed(limits: Iterable[Limit], caller: Caller, what: str = "estimate") -> I
         value = "unknown: no price given" if unpriced else value
         yield Reason(
             code=limit.name,
-            message=f"{limit.name} is {limit.limit:,.6g}, {what} {value}",
+            message=f"{limit.name} is {limit.limit:,.6g}, {what} {value}{_doubt(limit, confidence)}",
             fix=f"give a price with {price}" if unpriced else None,
         )
+
+
+def _doubt(limit: Limit, confidence: float | None) -> str:
+    """Why a limit is missed that the expected value keeps."""
+    if confidence is None or limit.probability is None or limit.probability < DEFAULT_CONFIDENCE:
+        return ""
+    return f": met with a probability of {100 * limit.probability:.0f} %, {100 * confidence:.0f} % asked"
+
+
+def memory_doubt(estimate: Estimate, confidence: float | None) -> Iterator[Reason]:
+    """A reason where memory fits, but not with the confidence that was asked for."""
+    probability = estimate.fit_probability
+    if estimate.fits and confidence is not None and probability is not None and probability < confidence:
+        message = f"memory suffices with a probability of {100 * probability:.0f} %, {100 * confidence:.0f} % asked"
+        yield Reason(code=UNSURE_MEMORY, message=message)
+
+
+def verdict_of(estimate: Estimate, confidence: float | None, meets_limits: bool, reasons: Iterable[Reason]) -> Verdict:
+    """The verdict on an estimate, with how sure it is."""
+    probability = estimate.fit_probability
+    return Verdict(
+        fits=estimate.fits,
+        meets_limits=meets_limits,
+        reasons=tuple(reasons),
+        limits=estimate.limits,
+        margin=estimate.margin,
+        fit_probability=probability,
+        fit_certainty=UNKNOWN if probability is None else certainty_of(probability),
+        confidence=confidence or DEFAULT_CONFIDENCE,
+    )
 
 
 def _figure(value: float) -> str:

@@ -60,6 +60,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "ideal": "efficiency.ideal",
     **_limit_options("training"),
     **_limit_options(None),
+    "confidence": "limits.confidence",
     "price-per-gpu-hour": "cost.price_per_gpu_hour",
 })  # fmt: skip
 """Option name (without dashes in front) to scenario key, for the command line and the environment."""
@@ -90,7 +91,7 @@ _ONLY_SERVE = {
 }
 _SHARED = (
     "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", *_limit_options(None),
-    "price-per-gpu-hour",
+    "confidence", "price-per-gpu-hour",
 )  # fmt: skip
 SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {name: OPTIONS[name] for name in ("model", "gpu", "server", "gpus", "nodes")}

@@ -47,6 +47,7 @@ Positive = Annotated[float, Meta(gt=0, le=1e18)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Confidence = Annotated[float, Meta(gt=0, lt=1)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 Spares = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -160,6 +161,10 @@ class LimitsSection(Section, frozen=True):
     min_headroom_gib: Annotated[
         NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
     ] = None
+    confidence: Annotated[
+        Confidence | None,
+        Meta(description="Probability with which limits and memory must be kept; default: 0.5, the expected value"),
+    ] = None
 
 
 class LimitsKeys(TypedDict, total=False):
@@ -172,6 +177,7 @@ class LimitsKeys(TypedDict, total=False):
     max_cost_per_million_tokens: float | None
     max_gpus: int | None
     min_headroom_gib: float | None
+    confidence: float | None
 
 
 class CostSection(Section, frozen=True):

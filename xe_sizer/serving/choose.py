@@ -16,6 +16,7 @@ from xe_sizer.serving.static import static_batch
 from xe_sizer.serving.steady import steady
 from xe_sizer.serving.step import StepTime
 from xe_sizer.serving.traffic import FULL, TARGET_LOAD
+from xe_sizer.serving.uncertainty import allowed_latencies
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -179,12 +180,8 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
 
 def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
     """How far the limits on latency are missed: steps of 10 % of the worse one, 0 where both are kept [-]."""
-    limits = resolved.given.values.limits
-    shares = [
-        np.asarray(values) / limit
-        for limit, values in ((limits.max_ttft_s, ttft_s), (limits.max_tpot_s, tpot_s))
-        if limit is not None
-    ]
+    allowed = zip(allowed_latencies(resolved), (ttft_s, tpot_s), strict=True)
+    shares = [np.asarray(values) / limit for limit, values in allowed if limit is not None]
     worst = np.asarray(np.maximum.reduce(shares)) if shares else np.zeros(np.shape(ttft_s))
     return np.asarray(np.where(worst > 1.0, np.ceil(np.log(np.maximum(worst, 1.0)) / np.log(ALIKE)), 0.0))
 
@@ -202,9 +199,9 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
 
     GPUs that are there anyway are used for the most requests.
     """
-    limits, placements = resolved.given.values.limits, cases.placements
+    placements = cases.placements
     found = curve(resolved.job, placements, cases.memory, resolved.traffic)
-    inside = rate_within(found, resolved.traffic, limits.max_ttft_s, limits.max_tpot_s, resolved.percentile)
+    inside = rate_within(found, resolved.traffic, *allowed_latencies(resolved), resolved.percentile)
     inside = np.where(cases.fitting, inside, 0.0)
     top = np.where(inside > 0, inside, found.top_rate * cases.fitting)
     replicas = _fleet(resolved, placements, top, inside > 0)

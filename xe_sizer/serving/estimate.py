@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.scenario.limits import judge, shares
+from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
 from xe_sizer.serving.memory import (
     BESIDE,
     Card,
@@ -22,7 +22,7 @@ from xe_sizer.serving.memory import (
     weights,
 )
 from xe_sizer.serving.traffic import HIGHEST_LOAD
-from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
+from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, MEMORY_SPREAD, spread_of
 from xe_sizer.units import GIB, HOUR_S, MEGA
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ServingMemory,
     )
     from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.software.certainty import Spread
 
 WING = "serving"
 CACHE, RESERVED = cache.name, left_free.name
@@ -141,20 +142,45 @@ class ServingEstimate:
     def tpot_s(self) -> float:
         return self.judged_s[1]
 
+    def spread(self, of: str) -> Spread | None:
+        """Factors on a quantity that a limit bounds, or on the peak of memory."""
+        return spread_of(self.resolved, of)
+
+    @cached_property
+    def fit_probability(self) -> float:
+        """That a GPU holds what it must: everything beside the pool, and the cache of the least that serves [-]."""
+        room = self.headroom_bytes
+        if self.fits and not self.grows:
+            room = self.pool_bytes - self.request_bytes
+        return chance(MEMORY_SPREAD, self.usable_bytes / (self.usable_bytes - room))
+
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
         return judge(self.resolved.given.values.limits, WING, self)
 
     @property
+    def keeps_limits(self) -> bool:
+        """Whether the service takes its load and keeps every limit, as sure as was asked."""
+        kept = all(limit.ok for limit in self.limits) and not any(memory_doubt(self, self.confidence))
+        return kept and not self.overloaded
+
+    @property
     def ok(self) -> bool:
         """Whether the service fits, takes its load and keeps every limit."""
-        return self.fits and not self.overloaded and all(limit.ok for limit in self.limits)
+        return self.fits and self.keeps_limits
+
+    @property
+    def confidence(self) -> float | None:
+        """With which limits and memory must be kept, where it was asked for [-]."""
+        return self.resolved.given.values.limits.confidence
 
     @property
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory, places for the load, or a limit [-]."""
         memory = self.peak_bytes / self.usable_bytes
-        return max(memory, self.utilisation if self.overloaded else 0.0, *shares(self.limits))
+        return max(
+            memory, self.utilisation if self.overloaded else 0.0, *shares(self.resolved.given.values.limits, WING, self)
+        )
 
     @property
     def billed_gpus(self) -> int:
@@ -221,6 +247,10 @@ class ServingEstimate:
     def headroom_bytes(self) -> float:
         room = self.usable_bytes - self.peak_bytes
         return room if abs(room) >= 1.0 else 0.0
+
+    @property
+    def usable_gib(self) -> float:
+        return self.usable_bytes / GIB
 
     @property
     def headroom_gib(self) -> float:

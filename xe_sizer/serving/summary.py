@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
-from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent, Verdict
+from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     OVERLOADED,
     KvCache,
@@ -24,7 +24,7 @@ from xe_sizer.result.serving import (
     Span,
     Throughput,
 )
-from xe_sizer.scenario.limits import missed
+from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.kv_cache import token_bytes
@@ -57,13 +57,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
         scenario=_scenario(sized),
-        verdict=Verdict(
-            fits=sized.fits,
-            meets_limits=all(limit.ok for limit in sized.limits) and not sized.overloaded,
-            reasons=tuple(_reasons(sized)),
-            limits=sized.limits,
-            margin=sized.margin,
-        ),
+        verdict=verdict_of(sized, sized.confidence, sized.keeps_limits, _reasons(sized)),
         gpus=Gpus(
             count=sized.gpus,
             nodes=nodes,
@@ -186,7 +180,8 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     elif sized.overloaded:
         yield _overload(sized)
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
-    yield from missed(known, sized.resolved.given.caller)
+    yield from memory_doubt(sized, sized.confidence)
+    yield from missed(known, sized.resolved.given.caller, confidence=sized.confidence)
 
 
 def _overload(sized: ServingEstimate) -> Reason:

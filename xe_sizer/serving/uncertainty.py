@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from xe_sizer.software.certainty import EXACT, Spread
 from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, from_residuals, published, symmetric
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ TABLE = TABLES / "serving.json"
 Quantity = Literal["ttft", "tpot", "request", "throughput"]
 # Contexts, workspaces, captured graphs and buffers differ by about 2 GiB between releases of one engine: assumed.
 MEMORY_ERROR_SHARE = 0.03
+MEMORY_SPREAD = Spread(1.0 - MEMORY_ERROR_SHARE, 1.0 + MEMORY_ERROR_SHARE)
 
 
 def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -> Uncertainty:
@@ -33,3 +35,28 @@ def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -
     name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)
     borrowed = bool(resolved.job.server.accelerator.laws.assumed)
     return from_residuals(table, name, kind, assumed, borrowed, "engine")
+
+
+def spread_of(resolved: ResolvedService, of: str) -> Spread | None:
+    """Factors on a quantity that a limit bounds, or on the peak of memory for what is left; None for a bound."""
+    if of == "gpus":
+        return EXACT
+    if of == "headroom_gib":
+        return MEMORY_SPREAD
+    if of == "cost_per_million_tokens":
+        return span(resolved, "throughput").of_inverse
+    return span(resolved, "ttft" if of == "ttft_s" else "tpot").spread
+
+
+def allowed_latencies(resolved: ResolvedService) -> tuple[float | None, float | None]:
+    """Expected time to the first token and per token that keep their limits with the confidence asked for [s]."""
+    limits = resolved.given.values.limits
+    asked = (limits.max_ttft_s, "ttft_s"), (limits.max_tpot_s, "tpot_s")
+    if limits.confidence is None:
+        return limits.max_ttft_s, limits.max_tpot_s
+    spreads = [(limit, spread_of(resolved, of)) for limit, of in asked]
+    ttft_s, tpot_s = (
+        limit if limit is None or spread is None else limit / spread.quantile(limits.confidence)
+        for limit, spread in spreads
+    )
+    return ttft_s, tpot_s

@@ -15,6 +15,7 @@ import msgspec
 
 from xe_sizer.frozen import frozen
 from xe_sizer.result.common import Range
+from xe_sizer.software.certainty import Spread
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""
@@ -39,19 +40,33 @@ Table = dict[Group, Residuals]
 
 @frozen(eq=True)
 class Uncertainty:
-    """Factors on an expected time, what they rest on, and whether that is measurements."""
+    """Factors on an expected time, what they rest on, and whether that is measurements.
+
+    bound : whether the time is one below which nothing comes, and no estimate
+    """
 
     low: float
     high: float
     evidence: str
     calibrated: bool
+    bound: bool = False
+
+    @property
+    def spread(self) -> Spread | None:
+        """The distribution of the time; None for a bound, of which nobody can say how far it is kept."""
+        return None if self.bound else Spread(self.low, self.high)
+
+    @property
+    def of_inverse(self) -> Spread | None:
+        """The same of what grows as the quantity falls, such as the price of a token with the rate of tokens."""
+        return None if self.bound else Spread(1.0 / self.high, 1.0 / self.low)
 
     def around(self, expected: float) -> Range:
         return Range(low=expected * self.low, expected=expected, high=expected * self.high)
 
 
 SPEED_OF_LIGHT = Uncertainty(
-    1.0, 1.0, "the speed of light, below which no software comes: a bound, not an estimate", False
+    1.0, 1.0, "the speed of light, below which no software comes: a bound, not an estimate", False, bound=True
 )
 
 
@@ -63,6 +78,13 @@ def published(path: Path) -> Table:
         (row["stack"], row["kind"], row["assumed"]): Residuals(row["runs"], row["sources"], row["low"], row["high"])
         for row in rows
     }
+
+
+@cache
+def memory_spread(path: Path) -> Spread:
+    """The distribution of peaks of memory over those that were predicted, as a table that ships holds it."""
+    table = msgspec.json.decode(path.read_bytes())
+    return Spread(low=table["low"], high=table["high"], middle=table["middle"])
 
 
 def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, float]:

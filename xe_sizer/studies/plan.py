@@ -18,7 +18,7 @@ from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Search
 from xe_sizer.scenario.change import command
-from xe_sizer.scenario.limits import missed
+from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.studies.hardware import on_each, prices_compare
 from xe_sizer.training.choose import FITS, Choice
@@ -30,7 +30,6 @@ from xe_sizer.training.resolve import resolve
 from xe_sizer.training.rules import removed_by_rules
 from xe_sizer.training.space import layout_chunks
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
-from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -226,7 +225,7 @@ def _pareto(sized: Sequence[TrainingEstimate], money: bool) -> list[bool]:
 
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
     resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
-    span: Range = uncertainty(job, resolved.efficiency).around(sized.total_s)
+    span: Range = sized.uncertainty.around(sized.total_s)
     node = job.server.accelerators
     return Candidate(
         gpu=job.server.accelerator.name,
@@ -289,5 +288,7 @@ def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
         message = "no layout fits on any of the GPUs that were tried"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
-    reasons = tuple(missed(chosen.limits, chosen.resolved.given.caller, "the nearest plan takes"))
-    return Verdict(fits=True, meets_limits=not reasons, reasons=reasons, limits=chosen.limits, margin=chosen.margin)
+    caller, confidence = chosen.resolved.given.caller, chosen.confidence
+    missing = missed(chosen.limits, caller, "the nearest plan takes", confidence)
+    reasons = (*memory_doubt(chosen, confidence), *missing)
+    return verdict_of(chosen, confidence, not reasons, reasons)

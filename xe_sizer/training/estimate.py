@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.scenario.limits import judge, kept, shares
+from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
+from xe_sizer.software.certainty import EXACT
 from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.memory import fits
 from xe_sizer.training.step import timeline
+from xe_sizer.training.uncertainty import peak_spread, uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.result.common import Limit
+    from xe_sizer.software.certainty import Spread
+    from xe_sizer.software.uncertainty import Uncertainty
     from xe_sizer.training.choose import Choice
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
@@ -68,13 +72,41 @@ class TrainingEstimate:
         return bool(fits(self.ledger, self.resolved.job)[0])
 
     @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """How far off the times may be."""
+        return uncertainty(self.resolved.job, self.resolved.efficiency)
+
+    def spread(self, of: str) -> Spread | None:
+        """Factors on a quantity that a limit bounds, or on the peak of memory; a price follows the time."""
+        return spread_of(of, self.uncertainty)
+
+    @cached_property
+    def fit_probability(self) -> float | None:
+        """That card and host suffice [-]; None where nobody knows how much the host has."""
+        if self.host_unknown:
+            return None
+        host, needed = self.resolved.job.server.host_memory_bytes, float(self.ledger.host_bytes[0])
+        room = self.usable_bytes / self.peak_bytes
+        return chance(peak_spread(), min(room, host / needed) if host and needed else room)
+
+    @cached_property
     def limits(self) -> tuple[Limit, ...]:
         return judge(self.resolved.given.values.limits, WING, self)
 
     @property
+    def confidence(self) -> float | None:
+        """With which limits and memory must be kept, where it was asked for [-]."""
+        return self.resolved.given.values.limits.confidence
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether every limit is kept, and memory suffices, as sure as was asked."""
+        return all(limit.ok for limit in self.limits) and not any(memory_doubt(self, self.confidence))
+
+    @property
     def ok(self) -> bool:
         """Whether the job fits and keeps every limit."""
-        return self.choice.fits_with_headroom and all(limit.ok for limit in self.limits)
+        return self.choice.fits_with_headroom and self.keeps_limits
 
     @cached_property
     def shortfall(self) -> float:
@@ -82,7 +114,7 @@ class TrainingEstimate:
         memory = (self.peak_bytes + self.resolved.min_headroom_bytes) / self.usable_bytes
         host = self.resolved.job.server.host_memory_bytes
         on_host = float(self.ledger.host_bytes[0]) / host if host else 0.0
-        return max(memory, on_host, *shares(self.limits))
+        return max(memory, on_host, *shares(self.resolved.given.values.limits, WING, self))
 
     @cached_property
     def peak_bytes(self) -> float:
@@ -92,6 +124,10 @@ class TrainingEstimate:
     @property
     def usable_bytes(self) -> float:
         return self.resolved.job.server.accelerator.memory_bytes
+
+    @property
+    def usable_gib(self) -> float:
+        return self.usable_bytes / GIB
 
     @property
     def headroom_gib(self) -> float:
@@ -174,4 +210,12 @@ def keeps_limits(resolved: ResolvedTraining, gpus: IntArray, step_s: Array) -> N
     cost = resolved.run_cost(hours, gpus)
     if cost is not None:
         known["cost"] = cost
-    return kept(resolved.given.values.limits, WING, known, len(step_s))
+    span = uncertainty(resolved.job, resolved.efficiency)
+    return kept(resolved.given.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
+
+
+def spread_of(of: str, span: Uncertainty) -> Spread | None:
+    """Factors on a quantity of a run by its name, or on its peak of memory for what is left of the card."""
+    if of == "gpus":
+        return EXACT
+    return peak_spread() if of == "headroom_gib" else span.spread

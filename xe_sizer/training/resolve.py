@@ -40,6 +40,7 @@ from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
 from xe_sizer.training.methods.lora import resolve_targets
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.uncertainty import peak_spread
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, dataset_of, workload
 from xe_sizer.units import GIB
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Method
@@ -192,7 +194,7 @@ def _assembled(
         job=job,
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
-        min_headroom_bytes=(values.limits.min_headroom_gib or 0.0) * GIB,
+        min_headroom_bytes=_headroom_bytes(values.limits, server.accelerator.memory_bytes),
         tariff=Tariff.of(values.cost, server),
         efficiency=efficiency,
         values=provenance.values,
@@ -200,6 +202,14 @@ def _assembled(
         warnings=(*work.warnings, *_warnings(given, job, efficiency)),
         data_source=work.source,
     )
+
+
+def _headroom_bytes(limits: LimitsSection, card_bytes: float) -> float:
+    """What a layout must leave free of the card: what is asked, and what memory as sure as is asked takes [bytes]."""
+    asked = (limits.min_headroom_gib or 0.0) * GIB
+    if limits.confidence is None:
+        return asked
+    return card_bytes - (card_bytes - asked) / max(peak_spread().quantile(limits.confidence), 1.0)
 
 
 def _with_loss(stack: Stack, loss: Any) -> Stack:

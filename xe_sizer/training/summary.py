@@ -16,10 +16,9 @@ from xe_sizer.result.common import (
     Reason,
     Source,
     TimeComponent,
-    Verdict,
 )
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
-from xe_sizer.scenario.limits import missed
+from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.training.layout import WORDS
@@ -28,14 +27,9 @@ from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.stage_time import COMPUTE_PARTS
 from xe_sizer.training.step import STEP_PARTS
-from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import (
-        Limit,
-    )
-    from xe_sizer.scenario.caller import Caller
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.resolved import ResolvedTraining
@@ -53,19 +47,18 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
     resolved, job = sized.resolved, sized.resolved.job
     memory, time = _memory(sized), _time(sized, details)
     cost = _cost(sized, time)
-    limits = sized.limits
+    confidence, caller = sized.confidence, resolved.given.caller
+    reasons = (
+        *_reasons(memory),
+        *memory_doubt(sized, confidence),
+        *missed(sized.limits, caller, confidence=confidence),
+    )
     node = job.server.accelerators
     return Result(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
         scenario=scenario_of(resolved),
-        verdict=Verdict(
-            fits=sized.fits,
-            meets_limits=all(limit.ok for limit in limits),
-            reasons=_reasons(memory, limits, resolved.given.caller),
-            limits=limits,
-            margin=sized.margin,
-        ),
+        verdict=verdict_of(sized, confidence, sized.keeps_limits, reasons),
         gpus=Gpus(
             count=sized.gpus,
             nodes=math.ceil(sized.gpus / node),
@@ -136,8 +129,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
     job, line = sized.resolved.job, sized.timeline
     seconds = {name: float(value[0]) for name, value in line.components.items()}
     step_s = sum(seconds.values())
-    efficiency = sized.resolved.efficiency
-    span = uncertainty(job, efficiency)
+    span = sized.uncertainty
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
     ideal = sized.ideal_s if details else None
@@ -242,7 +234,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     return Cost(gpu_hours=hours, energy_kwh=energy, price=price, energy_formula=formula)
 
 
-def _reasons(memory: Memory, limits: tuple[Limit, ...], caller: Caller) -> tuple[Reason, ...]:
+def _reasons(memory: Memory) -> tuple[Reason, ...]:
     reasons = []
     if memory.headroom_bytes < 0:
         message = (
@@ -256,7 +248,6 @@ def _reasons(memory: Memory, limits: tuple[Limit, ...], caller: Caller) -> tuple
             f"offloading needs {memory.host_bytes / GIB:.0f} GiB of host memory a node, {host / GIB:.0f} GiB available"
         )
         reasons.append(Reason(code="out-of-host-memory", message=message))
-    reasons += missed(limits, caller)
     return tuple(reasons)
 
 

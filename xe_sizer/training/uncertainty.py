@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, from_residuals, published, symmetric
+from xe_sizer.software.uncertainty import (
+    ANY,
+    SPEED_OF_LIGHT,
+    TABLES,
+    from_residuals,
+    memory_spread,
+    published,
+    symmetric,
+)
 
 if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
+    from xe_sizer.software.certainty import Spread
     from xe_sizer.software.uncertainty import Uncertainty
     from xe_sizer.training.job import Job
 
 TABLE = TABLES / "training.json"
+PEAKS = TABLES / "training-memory.json"
 
 
 def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Uncertainty:
@@ -31,3 +41,8 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     table, kind = published(TABLE), job.method.kind.evidence
     name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
     return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed))
+
+
+def peak_spread() -> Spread:
+    """How far the peak of memory of a run lies from the cautious one that a verdict uses."""
+    return memory_spread(PEAKS)

@@ -77,7 +77,7 @@ def _note(result: Sized) -> str:
     if missed:
         return f"misses {', '.join(missed)}"
     judged = {limit.name for limit in result.verdict.limits}
-    unread = [name for name in result.scenario.get("limits", {}) if name not in judged]
+    unread = [name for name in result.scenario.get("limits", {}) if name not in judged and name != "confidence"]
     if unread:
         return f"not judged: {', '.join(map(clean, unread))}"
     return "limits met" if judged else "no limits set"
