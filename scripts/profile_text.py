@@ -15,7 +15,9 @@ WIDTH = 110
 def scalar(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)
     plain = re.fullmatch(r"[A-Za-z0-9][^:#{}\[\],&*?|<>=!%@\"'`]*[^:#{}\[\],&*?|<>=!%@\"'` ]", text)

@@ -226,3 +226,16 @@ def test_what_reads_one_norm_keeps_its_output_once(learning: Learning, fused: bo
     operators = products(graph(REGISTRY.model("command-r"), learning, kernels, batch=B, sequence=S))
     readers = [op for op in operators if op.name in ("q", "k", "v", "qkv", "gate", "up", "gate and up")]
     assert sum(op.layers * op.saved_bytes[0] for op in readers) == 40 * B * S * 8192 * 2
+
+
+def test_global_layers_have_heads_of_their_own() -> None:
+    """Gemma 4: ten global layers with wider heads, and no product of values; fifty windowed layers see 1,024 tokens."""
+    model = REGISTRY.model("gemma-4-31b")
+    assert [(kind.mixer, count) for kind, count in model.layer_kinds] == [("attention", 50), ("global attention", 10)]
+    windowed, wide = (
+        {weight.name: weight.parameters for weight in layer_weights(model, kind)} for kind, _ in model.layer_kinds
+    )
+    assert windowed["q"] == 5376 * 32 * 256
+    assert wide["q"] == 5376 * 32 * 512
+    assert (windowed["v"], "v" in wide) == (5376 * 16 * 256, False)
+    assert wide["k"] == 5376 * 4 * 512

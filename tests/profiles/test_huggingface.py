@@ -128,7 +128,6 @@ def problems(path: Path) -> list[str]:
     ("changes", "expected"),
     [
         ({"model_type": "mamba2"}, "'mamba2' is not supported yet: its config is not read yet"),
-        ({"model_type": "nemotron_h"}, "'nemotron_h' is not supported yet: its config is not read yet"),
         ({"model_type": "odd", "rms_norm_eps": None}, "it lacks 'rms_norm_eps'"),
         ({"model_type": "odd", "num_experts": 8}, "it has experts"),
         ({"model_type": "t5"}, "not a decoder-only"),
@@ -177,7 +176,6 @@ def test_experts_that_cannot_be(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ('{"model_type": "llama",\n  "hidden_size": }', "config.json:2:18: not valid JSON: expecting value"),
-        ('{"hidden_size": NaN}', "config.json:1:17: not valid JSON: NaN is not a number"),
         ("[1, 2]", "config.json:1:1: a config must be a JSON object, not a list"),
         ("[" * 100_000, "config.json:1:1: nested too deeply"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "config.json:1:1: not valid JSON: Exceeds the limit"),

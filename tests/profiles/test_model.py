@@ -158,7 +158,11 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
         ({"layer_pattern": '"M*"'}, "18:16", "layers with letter M need a 'state_space' section"),
         ({"layer_pattern": '"***"'}, "18:16", "'layer_pattern' has 3 letters for 2 layers"),
         ({"layer_pattern": '"*-"'}, "18:16", "layers of a single block (- and E) need 'norms_per_layer: 1'"),
-        ({"layer_pattern": '"*X"'}, "18:16", "a letter a layer: * attention, M state-space, - dense MLP, E experts"),
+        (
+            {"layer_pattern": '"*X"'},
+            "18:16",
+            "a letter a layer: * attention, G global attention, M state-space, - dense MLP, E experts",
+        ),
         ({"heads": "", "kv_heads": ""}, "3:9", "layers with attention need 'heads'"),
         ({"ffn": ""}, "3:9", "layers with a dense MLP need 'ffn'"),
         ({"sliding_window": "{tokens: 8, layers: 7-of-6}"}, "17:37", "a share such as 5-of-6, not '7-of-6'"),

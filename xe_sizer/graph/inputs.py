@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import adapted_weights
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.model import LayerKind, ModelShape
     from xe_sizer.graph.operators import Array, Kernels, RankShape
     from xe_sizer.graph.parameters import Weight
 
@@ -86,6 +86,11 @@ class GraphInputs:
     def casts_inputs(self) -> bool:
         """Whether linear layers that read the hidden state keep a cast of it each."""
         return self.residual_element_bytes > self.element_bytes
+
+    def seen_by(self, kind: LayerKind) -> GraphInputs:
+        """The inputs with the model as one kind of layer sees it."""
+        model = self.model.seen_by(kind)
+        return self if model is self.model else replace(self, model=model)
 
     def drops(self, where: str) -> float:
         """1 where the stack draws dropout masks for this place of the model, else 0."""

@@ -10,6 +10,7 @@ import numpy as np
 from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.operators import Matmul, as_array
+from xe_sizer.graph.parameters import OWN_NORMS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block
@@ -113,6 +114,10 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     latent_bytes = tokens / rank.tp * (experts.latent or 0) * e
     yield from linear(block, "latent up", ("latent_up",), tokens / rank.tp, latent_bytes)
     yield from _shared(block, experts, tokens)
+    for name in OWN_NORMS if experts.own_norms else ():
+        yield norm(block, name.replace("_", " "), model.hidden, rank.resident_tokens)
+    if model.norms_per_layer == 4:
+        yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
     yield leave_parallel(block, "experts", "experts", in_region)
     # Whole experts gave each tensor rank its own tokens back; without sequence parallelism all ranks need all of them.
     apart = (1.0 - in_region) * (1.0 - rank.sequence_parallel) * tokens * model.hidden * e

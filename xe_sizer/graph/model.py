@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
 
@@ -31,8 +32,25 @@ class SparseIndexer:
 
 
 @frozen(eq=True)
+class GlobalAttention:
+    """Attention of the layers that see everything, where it has other heads than that of windowed layers (Gemma 4).
+
+    values_are_keys : one projection yields both, before the norms that tell them apart
+    """
+
+    kv_heads: int
+    head_dim: int
+    rotary_fraction: float = 1.0
+    values_are_keys: bool = False
+
+
+@frozen(eq=True)
 class Experts:
-    """Mixture of experts: `per_token` of `count` experts of size `ffn`; all shared ones: `shared_ffn`."""
+    """Mixture of experts: `per_token` of `count` experts of size `ffn`; all shared ones: `shared_ffn`.
+
+    `own_norms`: routed and shared experts stand between norms of their own, and the router scales what it reads and
+    gives (Gemma 4, whose dense MLP beside the experts is a shared one).
+    """
 
     count: int
     per_token: int
@@ -44,6 +62,7 @@ class Experts:
     router_bias: bool = False
     expert_bias: bool = False
     latent: int | None = None
+    own_norms: bool = False
 
 
 @frozen(eq=True)
@@ -86,10 +105,15 @@ class LayerKind:
     mixer: str | None = "attention"
     mlp: str | None = "dense"
 
+    @property
+    def attends(self) -> bool:
+        return self.mixer in ("attention", "global attention")
 
-MIXERS = {"*": "attention", "M": "state-space"}
+
+MIXERS = {"*": "attention", "G": "global attention", "M": "state-space"}
 SINGLE_BLOCKS = {
     "*": LayerKind("attention", None),
+    "G": LayerKind("global attention", None),
     "M": LayerKind("state-space", None),
     "-": LayerKind(None, "dense"),
     "E": LayerKind(None, "experts"),
@@ -108,8 +132,9 @@ class ModelShape:
     logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their weight
     before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which sdpa's
     fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step.
-    `layer_pattern` of a hybrid model, one letter a layer: * attention, M state-space, - dense MLP, E experts. With
-    one norm a layer each letter is all that the layer holds, with two an MLP follows; None: attention in every layer.
+    `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, M state-space, - dense MLP,
+    E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
+    in every layer. With `global_attention` the layers of letter * are the windowed ones.
     `output_gate`: the attention's output is gated by a second half of the query projection.
     `checkpoint_format`: number format of the published weights where that is not 16 bit.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
@@ -151,6 +176,8 @@ class ModelShape:
     windowed_layers: int = 0
     attention_sinks: bool = False
     kv_layers: int | None = None
+    values_are_keys: bool = False
+    global_attention: GlobalAttention | None = None
     latent_attention: LatentAttention | None = None
     indexer: SparseIndexer | None = None
     experts: Experts | None = None
@@ -176,6 +203,12 @@ class ModelShape:
     def v_head_dim(self) -> int:
         return self.latent_attention.v_head_dim if self.latent_attention else self.head_dim
 
+    def seen_by(self, kind: LayerKind) -> ModelShape:
+        """The model with the attention of one kind of layer as that of all."""
+        if self.global_attention is None or not kind.attends:
+            return self
+        return _with_attention(self, self.global_attention if kind.mixer == "global attention" else None)
+
     @cached_property
     def layer_kinds(self) -> tuple[tuple[LayerKind, int], ...]:
         """The kinds of layer that the model mixes, in order of appearance, and how many there are of each."""
@@ -194,3 +227,20 @@ class ModelShape:
         past = index - experts.first_dense_layers + 1 if experts else 0
         mlp = "experts" if experts and past > 0 and past % experts.every_n_layers == 0 else "dense"
         return LayerKind(MIXERS[letter], mlp)
+
+
+@lru_cache(maxsize=256)
+def _with_attention(model: ModelShape, wide: GlobalAttention | None) -> ModelShape:
+    """The attention of global layers in every layer, or that of windowed ones."""
+    if wide is None:
+        return replace(model, windowed_layers=model.layers, global_attention=None)
+    return replace(
+        model,
+        kv_heads=wide.kv_heads,
+        head_dim=wide.head_dim,
+        rotary_fraction=wide.rotary_fraction,
+        values_are_keys=wide.values_are_keys,
+        sliding_window=None,
+        windowed_layers=0,
+        global_attention=None,
+    )

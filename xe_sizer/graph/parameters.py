@@ -6,7 +6,7 @@ The names are the tensors that the reference implementations train, kept apart w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ LAYER_NORMS = {
     2: ("input_norm", "pre_mlp_norm"),
     4: ("input_norm", "post_attention_norm", "pre_mlp_norm", "post_mlp_norm"),
 }
+OWN_NORMS = ("post_shared_expert_norm", "pre_experts_norm", "post_experts_norm")
 
 # Weights that an implementation may keep, and adapt, as one matrix.
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
@@ -133,8 +134,8 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     latent = model.latent_attention
     mixer: tuple[Weight, ...] = ()
     mlp: tuple[Weight, ...] = ()
-    if kind.mixer == "attention":
-        mixer = _latent_weights(model, latent) if latent else _attention_weights(model)
+    if kind.attends:
+        mixer = _latent_weights(model, latent) if latent else _attention_weights(model.seen_by(kind))
     elif kind.mixer and model.state_space:
         mixer = STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
     if kind.mlp:
@@ -231,8 +232,9 @@ def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
     weights = [
         _linear("q", "qkv", model.hidden, query * (2 if model.output_gate else 1), model.qkv_bias, "column"),
         replace(_linear("k", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
-        replace(_linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
     ]
+    if not model.values_are_keys:
+        weights.append(replace(_linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads))
     if model.qk_norm:
         per_head = model.qk_norm == "perhead"
         weights.append(Weight("q_norm", "norm", "vector", 1, model.head_dim if per_head else query))
@@ -306,12 +308,21 @@ def _expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:
     gate = (_linear("expert_gate", "experts", width, ffn, bias, "expert", count),) if model.gated else ()
     return (
         _linear("router", "router", hidden, count, experts.router_bias, "replicated"),
+        *(_own_norms(model, experts) if experts.own_norms else ()),
         *projections,
         *gate,
         _linear("expert_up", "experts", width, ffn, bias, "expert", count),
         _linear("expert_down", "experts", ffn, width, bias, "expert", count),
         *_shared_expert_weights(model, experts),
     )
+
+
+def _own_norms(model: ModelShape, experts: Experts) -> Iterator[Weight]:
+    """Norms around routed and shared experts, and the scales of the router's input and of each expert's output."""
+    for name in OWN_NORMS:
+        yield _norm(model, name, model.hidden)
+    yield Weight("router_scale", "router", "vector", 1, model.hidden)
+    yield Weight("expert_scale", "router", "vector", 1, experts.count)
 
 
 def _shared_expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:

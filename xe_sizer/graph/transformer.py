@@ -53,13 +53,14 @@ def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]]
     model = inputs.model
     kinds = []
     for kind, layers in model.layer_kinds:
-        block = Block(inputs, {weight.name: weight for weight in layer_weights(model, kind)}, float(layers))
+        weights = {weight.name: weight for weight in layer_weights(model, kind)}
+        block = Block(inputs.seen_by(kind), weights, float(layers))
         kinds.append((float(layers), (*_mixer(block, kind), *_mlp(block, kind))))
     return tuple(kinds)
 
 
 def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
-    if kind.mixer == "attention":
+    if kind.attends:
         yield from attention_half(block)
     elif kind.mixer and block.inputs.model.state_space:
         yield from state_space_half(block, block.inputs.model.state_space)
@@ -108,8 +109,8 @@ def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """
     operators: list[Operator] = []
     for kind, layers in inputs.model.layer_kinds:
-        block = Block(inputs, {}, float(layers))
-        if kind.mixer == "attention":
+        block = Block(inputs.seen_by(kind), {}, float(layers))
+        if kind.attends:
             operators += attention_core(block)
         elif kind.mixer and inputs.model.state_space:
             operators.append(scan(block, inputs.model.state_space))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.convert import show
@@ -18,6 +18,8 @@ MAX_LAYERS = 10**5
 def load_json(path: Path) -> tuple[dict[str, Any], str]:
     """The object that a JSON file holds, and the file's text.
 
+    Infinity and NaN, which Python writes and JSON has not, are read as they stand in keys that decide nothing here.
+
     Raises
     ------
     InputError    unreadable or oversized file, malformed JSON (line and column), nested too deeply, no object
@@ -25,7 +27,7 @@ def load_json(path: Path) -> tuple[dict[str, Any], str]:
     text = read_text(path)
     name = str(path)
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         where = Location(name, error.lineno, error.colno)
         reason = error.msg[:1].lower() + error.msg[1:].removesuffix(" at").removesuffix(" starting")
@@ -33,21 +35,10 @@ def load_json(path: Path) -> tuple[dict[str, Any], str]:
     except RecursionError:
         raise InputError(Problem("nested too deeply", Location(name, 1, 1))) from None
     except ValueError as error:
-        raise InputError(Problem(f"not valid JSON: {error}", _constant_place(name, text))) from None
+        raise InputError(Problem(f"not valid JSON: {error}", Location(name, 1, 1))) from None
     if not isinstance(data, dict):
         raise InputError(Problem(f"a config must be a JSON object, not {show(data)}", Location(name, 1, 1)))
     return data, text
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number")
-
-
-def _constant_place(name: str, text: str) -> Location:
-    """Where the first NaN or Infinity stands as a value."""
-    found = re.search(r"[:\[,]\s*(NaN|-?Infinity)", text)
-    start = found.start(1) if found else 0
-    return Location(name, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
 
 
 class Config:

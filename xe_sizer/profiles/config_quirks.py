@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from xe_sizer.graph.model import GlobalAttention, StateSpace
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.config_json import Config
@@ -125,6 +128,79 @@ def _phi(config: Config, values: Values) -> Values:
     return {}
 
 
+def _delta_net(config: Config, values: Values) -> Values:
+    """Qwen3-Next and Qwen3.5: gated delta nets, with gated attention in every fourth layer."""
+    types, every = config.items("layer_types"), config.count("full_attention_interval", default=4)
+    full = [(layer + 1) % every == 0 for layer in range(values["layers"])]
+    if types is not None:
+        full = [kind == "full_attention" for kind in types]
+    heads, size = config.count("linear_num_value_heads"), config.count("linear_value_head_dim", default=128)
+    key_size = config.count("linear_key_head_dim", default=128)
+    return {
+        "layer_pattern": "".join("*" if attends else "M" for attends in full),
+        "output_gate": config.flag("attn_output_gate", True),
+        "state_space": StateSpace(
+            kind="gated-delta-net",
+            inner=heads * size,
+            state=key_size,
+            conv_kernel=config.count("linear_conv_kernel_dim", default=4),
+            heads=heads,
+            head_dim=size,
+            key_heads=config.count("linear_num_key_heads"),
+            key_head_dim=key_size,
+        ),
+    }
+
+
+NEMOTRON_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+
+
+def _nemotron_h(config: Config, values: Values) -> Values:
+    """Nemotron-H and Nemotron 3: a mixer, an MLP or experts in a layer, as a string of letters or a list says."""
+    listed = config.items("layers_block_type")
+    pattern = config.word("hybrid_override_pattern") or ""
+    if listed is not None and not pattern:
+        pattern = "".join(NEMOTRON_LETTERS.get(str(kind), "?") for kind in listed)
+    if set(pattern) - set(NEMOTRON_LETTERS.values()) or len(pattern) != values["layers"]:
+        config.fail(
+            f"the pattern of layers must have {values['layers']} of the letters M*-E", "hybrid_override_pattern"
+        )
+    heads, size = config.count("mamba_num_heads"), config.count("mamba_head_dim")
+    experts = values["experts"]
+    return {
+        "layer_pattern": pattern,
+        "experts": replace(experts, latent=config.optional_count("moe_latent_size")) if "E" in pattern else None,
+        "state_space": StateSpace(
+            kind="mamba-2",
+            inner=heads * size,
+            state=config.count("ssm_state_size"),
+            conv_kernel=config.count("conv_kernel", default=4),
+            heads=heads,
+            head_dim=size,
+            groups=config.count("n_groups", default=1),
+        ),
+    }
+
+
+def _gemma4(config: Config, values: Values) -> Values:
+    """Global layers have heads of their own; a model with experts has its dense MLP beside them, as a shared expert."""
+    if config.count("hidden_size_per_layer_input", default=0, least=0):
+        config.fail("layers that embed every token again are not supported yet", "hidden_size_per_layer_input")
+    wide = config.section("rope_parameters").section("full_attention")
+    types = config.items("layer_types") or []
+    return {
+        "layer_pattern": "".join("*" if kind == "sliding_attention" else "G" for kind in types) or None,
+        "global_attention": GlobalAttention(
+            kv_heads=config.count("num_global_key_value_heads", default=values["kv_heads"]),
+            head_dim=config.count("global_head_dim", default=values["head_dim"]),
+            rotary_fraction=wide.fraction("partial_rotary_factor", default=1.0),
+            values_are_keys=config.flag("attention_k_eq_v", False),
+        ),
+        "experts": replace(values["experts"], own_norms=True) if values["experts"] else None,
+        "soft_caps": ("logits",) if config.has("final_logit_softcapping") else (),
+    }
+
+
 QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "opt": _opt,
     "gpt_bigcode": _gpt_bigcode,
@@ -144,4 +220,9 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "llama4_text": _llama4,
     "minimax_m2": _rotary_dim,
     "phi": _phi,
+    "qwen3_next": _delta_net,
+    "qwen3_5_text": _delta_net,
+    "qwen3_5_moe_text": _delta_net,
+    "nemotron_h": _nemotron_h,
+    "gemma4_text": _gemma4,
 }

@@ -21,7 +21,10 @@ ATTENTION_BIAS = ("attention_bias", False)
 
 @frozen(eq=True)
 class Moe:
-    """Keys of a mixture of experts. `shared` holds the shared width, `shared_count` a number of experts."""
+    """Keys of a mixture of experts. `shared` holds the shared width, `shared_count` a number of experts.
+
+    `optional`: the family has models without experts, whose configs do not have the key of their number.
+    """
 
     count: str = "num_experts"
     per_token: str = "num_experts_per_tok"
@@ -32,11 +35,16 @@ class Moe:
     first_dense: str | None = None
     every: str | None = None
     biased: bool = False
+    optional: bool = False
 
 
 @frozen(eq=True)
 class Family:
-    """One model_type. `window`: the layers that look back a window, when the config has no `layer_types`."""
+    """One model_type.
+
+    `window`: the layers that look back a window, when the config has no `layer_types`. `recurrent`: some layers have a
+    state-space mixer in place of attention.
+    """
 
     norm: str = "rmsnorm"
     norms: int = 2
@@ -55,6 +63,7 @@ class Family:
     sinks: bool = False
     wide_norm: bool = False
     window: str | None = None
+    recurrent: bool = False
     moe: Moe | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,6 +74,7 @@ _DEEPSEEK = Moe(
     shared_count="n_shared_experts",
     first_dense="first_k_dense_replace",
     every="moe_layer_freq",
+    optional=True,
 )
 _BIASED = Family(qkv_bias=ATTENTION_BIAS, output_bias=ATTENTION_BIAS)
 _LLAMA = replace(_BIASED, mlp_bias=("mlp_bias", False))
@@ -87,6 +97,13 @@ _FALCON = Family(
 )  # fmt: skip
 _LATENT = replace(_BIASED, moe=_DEEPSEEK)
 _STABLE = Family(norm="layernorm", qkv_bias=("use_qkv_bias", False), rotary=0.25)
+_QWEN_3 = replace(_BIASED, qk_norm="perhead", head_dim=128, window="upper")
+_QWEN_3_MOE = replace(_BIASED, qk_norm="perhead", window="upper", moe=Moe(every="decoder_sparse_step"))
+_DELTA_NET = replace(_BIASED, qk_norm="perhead", head_dim=256, rotary=0.25, recurrent=True)
+_DELTA_NET_MOE = replace(
+    _DELTA_NET, moe=Moe(shared="shared_expert_intermediate_size", shared_gate=True, every="decoder_sparse_step")
+)
+_GEMMA_4 = replace(_GEMMA_3, defaults={}, moe=Moe(per_token="top_k_experts", shared="intermediate_size", optional=True))
 _LLAMA_4 = replace(
     _BIASED, window="3-of-4",
     moe=replace(_LOCAL, shared="intermediate_size", every="interleave_moe_layer_step"),
@@ -104,11 +121,25 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=("qkv_bias", True), window="upper",
         moe=Moe(shared="shared_expert_intermediate_size", shared_gate=True, every="decoder_sparse_step"),
     ),
-    "qwen3": replace(_BIASED, qk_norm="perhead", head_dim=128, window="upper"),
-    "qwen3_moe": replace(_BIASED, qk_norm="perhead", window="upper", moe=Moe(every="decoder_sparse_step")),
+    "qwen3": _QWEN_3,
+    "qwen3_vl_text": _QWEN_3,
+    "qwen3_moe": _QWEN_3_MOE,
+    "qwen3_vl_moe_text": _QWEN_3_MOE,
+    "qwen3_next": _DELTA_NET_MOE,
+    "qwen3_5_text": _DELTA_NET,
+    "qwen3_5_moe_text": _DELTA_NET_MOE,
+    "smollm3": replace(_LLAMA, tied=True),
+    "ministral3": Family(),
+    "seed_oss": Family(qkv_bias=("attention_bias", True), output_bias=("attention_out_bias", False)),
+    "nemotron_h": Family(
+        norms=1, activation="relu2", position="none", recurrent=True, qkv_bias=ATTENTION_BIAS,
+        output_bias=ATTENTION_BIAS, mlp_bias=("mlp_bias", False),
+        moe=Moe(count="n_routed_experts", shared="moe_shared_expert_intermediate_size", optional=True),
+    ),
     "gemma": _GEMMA,
     "gemma2": _GEMMA_2,
     "gemma3_text": _GEMMA_3,
+    "gemma4_text": _GEMMA_4,
     "phi": replace(_GPT, norms=1, head_bias=True, parallel=True, rotary=0.5),
     "phi3": Family(window="all"),
     "phimoe": replace(
@@ -139,6 +170,7 @@ FAMILIES: Mapping[str, Family] = {
     "stablelm_epoch": _STABLE,
     "olmo": replace(_BIASED, norm="layernorm-nonparam"),
     "olmo2": replace(_BIASED, qk_norm="full", wide_norm=True),
+    "olmo3": replace(_BIASED, qk_norm="full", wide_norm=True, window="3-of-4"),
     "olmoe": replace(_BIASED, qk_norm="full", moe=Moe(ffn="intermediate_size")),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, window="3-of-4", defaults={"sliding_window": 4096}),
@@ -170,6 +202,11 @@ FAMILIES: Mapping[str, Family] = {
 
 TEXT_PARTS = {
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
     "llama4": "llama4_text",
     "mistral3": "mistral",
     "kimi_k25": "kimi_k2",
@@ -182,9 +219,7 @@ _RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
 _NOT_A_DECODER = "it is not a decoder-only language model"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "nemotron_h", "qwen3_next", "qwen3_5",
-         "qwen3_5_moe",
-         "qwen3_5_text", "qwen3_5_moe_text", "falcon_h1", "zamba", "zamba2", "granitemoehybrid",
+        ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "falcon_h1", "zamba", "zamba2", "granitemoehybrid",
          "lfm2", "minimax", "minimax_text_01", "kimi_linear", "plamo2"),
         _STATE_SPACE,
     ),

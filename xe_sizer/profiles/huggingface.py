@@ -34,7 +34,7 @@ LLAMA_KEYS = (
 )  # fmt: skip
 WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
-ATTENTION = WINDOWED | {"full_attention"}
+ATTENTION = WINDOWED | {"full_attention", "deepseek_sparse_attention"}
 
 
 def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
@@ -90,7 +90,8 @@ def _text_model(config: Config) -> tuple[Config, str]:
 def _family(config: Config, kind: str) -> Family:
     """How the model type is built; an undescribed type with the keys of a Llama is taken for one."""
     where = config.locate("model_type")
-    if kind in REFUSED or config.has("linear_num_value_heads", "mamba_d_state", "ssm_cfg"):
+    mixes = config.has("linear_num_value_heads", "mamba_d_state", "ssm_cfg")
+    if kind in REFUSED or (mixes and kind not in FAMILIES):
         reason = REFUSED.get(kind) or REFUSED["mamba"]
         raise InputError(Problem(f"model type '{kind}' is not supported yet: {reason}", where))
     if config.flag("is_encoder_decoder", False):
@@ -115,12 +116,12 @@ def _common(config: Config, family: Family) -> Values:
     heads, hidden = config.count(*HEADS), config.count(*HIDDEN)
     positions = config.count(*POSITIONS)
     return {
-        "layers": config.count(*LAYERS, most=MAX_LAYERS),
+        "layers": config.count(*LAYERS, default=len(config.items("layers_block_type") or ()) or None, most=MAX_LAYERS),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": config.count("num_key_value_heads", default=heads),
         "head_dim": _head_dim(config, family, hidden, heads),
-        "ffn": config.count(*FFN, default=4 * hidden if family.activation in ("gelu", "relu") else None),
+        "ffn": config.count(*FFN, default=_usual_ffn(config, family, hidden)),
         "vocab": config.count(*VOCAB),
         "max_positions": positions,
         "learned_positions": positions if family.position == "learned" else 0,
@@ -140,6 +141,13 @@ def _common(config: Config, family: Family) -> Values:
         "wide_norm": family.wide_norm,
         "attention_sinks": family.sinks,
     }
+
+
+def _usual_ffn(config: Config, family: Family, hidden: int) -> int | None:
+    """Width of the dense MLP where none is stated: what classes assume, or nothing where every layer has experts."""
+    if family.moe and config.has(family.moe.count):
+        return 0
+    return 4 * hidden if family.activation in ("gelu", "relu") else None
 
 
 def _flag(config: Config, flag: Flag) -> bool:
@@ -184,7 +192,7 @@ def _window(config: Config, family: Family, values: Values) -> Values:
     layers = int(values["layers"])
     types = config.items("layer_types")
     unknown = sorted({str(kind) for kind in types or ()} - ATTENTION)
-    if unknown:
+    if unknown and not family.recurrent:
         config.fail(f"layers of type '{unknown[0]}' are not supported yet", "layer_types")
     tokens = config.optional_count("sliding_window", "attention_chunk_size")
     upper = family.window == "upper"
@@ -232,7 +240,7 @@ def _latent(config: Config) -> Values | None:
 
 def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
     """The mixture of experts; None when the config of such a family has no experts."""
-    if config.data.get(moe.count) is None and moe.first_dense:
+    if moe.optional and config.data.get(moe.count) is None:
         return None
     ffn = config.count(moe.ffn)
     shared = config.count(moe.shared, default=0, least=0) if moe.shared else 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
-from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer, StateSpace
+from xe_sizer.graph.model import Experts, GlobalAttention, LatentAttention, ModelShape, SparseIndexer, StateSpace
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.model_schema import ModelProfile
@@ -71,6 +71,7 @@ def shape_of(profile: ModelProfile) -> ModelShape:
         "head_bias": "head" in profile.biases,
         "sliding_window": window.tokens if window else None,
         "windowed_layers": windowed_layers(window.layers, profile.layers) if window else 0,
+        "global_attention": _section(profile.global_attention, GlobalAttention),
         "latent_attention": _section(profile.latent_attention, LatentAttention),
         "indexer": _section(profile.indexer, SparseIndexer),
         "experts": _section(profile.experts, Experts),
@@ -205,7 +206,11 @@ def _pattern_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, st
         yield ("layer_pattern",), "layers of a single block (- and E) need 'norms_per_layer: 1'"
     if "M" in letters and not profile.state_space:
         yield ("layer_pattern",), "layers with letter M need a 'state_space' section"
-    if "*" in letters and not profile.heads:
+    if ("G" in letters) != (profile.global_attention is not None):
+        yield ("layer_pattern",), "layers with letter G and a 'global_attention' section need each other"
+    if "G" in letters and not profile.sliding_window:
+        yield ("layer_pattern",), "beside layers with letter G all others need a 'sliding_window'"
+    if letters & {"*", "G"} and not profile.heads:
         yield ("layers",), "layers with attention need 'heads'"
     if "E" in letters and not profile.experts:
         yield ("layer_pattern",), "layers with letter E need an 'experts' section"

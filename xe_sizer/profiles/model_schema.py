@@ -24,6 +24,13 @@ class LatentAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_f
     v_head_dim: Count
 
 
+class GlobalAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    kv_heads: Count
+    head_dim: Count
+    rotary_fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    values_are_keys: Annotated[bool, Meta(description="one projection yields keys and values")] = False
+
+
 class IndexerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     heads: Count
     head_dim: Count
@@ -40,6 +47,7 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     every_n_layers: Count = 1
     router_bias: bool = False
     expert_bias: bool = False
+    own_norms: Annotated[bool, Meta(description="norms around routed and around shared experts")] = False
     latent: Annotated[Count | None, Meta(description="narrower width that routed experts work in; default: hidden")] = (
         None
     )
@@ -76,8 +84,8 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     read_on: str | None = None
 
 
-LETTERS = "a letter a layer: * attention, M state-space, - dense MLP, E experts"
-Pattern = Annotated[str, Meta(pattern=r"^[*ME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+LETTERS = "a letter a layer: * attention, G global attention, M state-space, - dense MLP, E experts"
+Pattern = Annotated[str, Meta(pattern=r"^[*GME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,6 +132,9 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sliding_window: SlidingWindow | None = None
     attention_sinks: bool = False
     kv_layers: Annotated[Count | None, Meta(description="layers with keys and values; default: all")] = None
+    global_attention: Annotated[
+        GlobalAttentionSection | None, Meta(description="of the layers with letter G, where it differs")
+    ] = None
     latent_attention: LatentAttentionSection | None = None
     indexer: IndexerSection | None = None
     experts: ExpertsSection | None = None

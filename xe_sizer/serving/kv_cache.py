@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,15 +23,20 @@ CONVOLUTION_BYTES = 2.0  # the last inputs of the convolution are kept in 16 bit
 INDEXER_KEY_BYTES = 1.0 + 4 / 128  # fp8 with a float32 scale per 128 (DeepSeek-V3.2)
 
 
-def attention_layers(model: ModelShape, windows: bool = True) -> tuple[float, float]:
-    """Layers that keep keys and values of all tokens, and those that keep a window of them [-].
+def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[ModelShape, float, float]]:
+    """Each kind of attention of the model: its shape, layers that keep all tokens, layers that keep a window [-].
 
     windows : whether the engine keeps windows; else windowed layers keep all tokens too
     """
-    layers = float(sum(count for kind, count in model.layer_kinds if kind.mixer == "attention"))
-    own = layers * (model.kv_layers / model.layers if model.kv_layers is not None else 1.0)
-    windowed = own * model.windowed_layers / model.layers if model.sliding_window and windows else 0.0
-    return own - windowed, windowed
+    counts: dict[ModelShape, int] = {}
+    for kind, count in model.layer_kinds:
+        if kind.attends:
+            seen = model.seen_by(kind)
+            counts[seen] = counts.get(seen, 0) + count
+    for seen, layers in counts.items():
+        own = layers * (seen.kv_layers / seen.layers if seen.kv_layers is not None else 1.0)
+        windowed = own * seen.windowed_layers / seen.layers if seen.sliding_window and windows else 0.0
+        yield seen, own - windowed, windowed
 
 
 def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
@@ -60,7 +66,9 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
 def token_bytes(model: ModelShape, cache: Format) -> float:
     """Cache of one further token in the whole model, in the layers that keep all tokens.
 
-        bytes = layers x layer_token_bytes
+        bytes = sum over the kinds of attention of layers x layer_token_bytes
+
+    Where every layer keeps a window, of all of them.
 
     Parameters
     ----------
@@ -73,8 +81,9 @@ def token_bytes(model: ModelShape, cache: Format) -> float:
 
     Source: `layer_token_bytes`.
     """
-    full, windowed = attention_layers(model)
-    return float((full or windowed) * layer_token_bytes(model, cache))
+    kinds = [(layer_token_bytes(seen, cache), full, windowed) for seen, full, windowed in attention_layers(model)]
+    whole = sum(full * size for size, full, _ in kinds)
+    return float(whole or sum(windowed * size for size, _, windowed in kinds))
 
 
 def sequence_bytes(
@@ -82,8 +91,8 @@ def sequence_bytes(
 ) -> Array:
     """Cache of one sequence on one rank, tokens rounded up to whole blocks.
 
-        bytes = ceil(full layers / pp) x layer_token_bytes x held
-                + ceil(windowed layers / pp) x layer_token_bytes x min(held, window + block) + state
+        bytes = sum over the kinds of attention of ceil(full layers / pp) x layer_token_bytes x held
+                + ceil(windowed layers / pp) x layer_token_bytes x min(held, window + block), and the state
         held = ceil(tokens / block) block
 
     A windowed layer keeps its window and the block that it ends in; state-space layers keep a state of fixed size.
@@ -104,12 +113,14 @@ def sequence_bytes(
     Source: paged attention (arXiv:2309.06180); stages of whole layers, the fullest decides.
     """
     held = np.ceil(as_array(tokens) / block) * block
-    full, windowed = (layers_per_stage(layers, placements.pp) for layers in attention_layers(model, windows))
-    layer = layer_token_bytes(model, cache, placements.tp)
-    size = full * layer * held
-    if model.sliding_window:
-        size = size + windowed * layer * np.minimum(held, model.sliding_window + block)
-    return np.asarray(size + state_bytes(model, placements))
+    size = state_bytes(model, placements)
+    for seen, full, windowed in attention_layers(model, windows):
+        layer = layer_token_bytes(seen, cache, placements.tp)
+        size = size + layers_per_stage(full, placements.pp) * layer * held
+        if seen.sliding_window:
+            within = np.minimum(held, seen.sliding_window + block)
+            size = size + layers_per_stage(windowed, placements.pp) * layer * within
+    return np.asarray(size)
 
 
 def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:

@@ -1,0 +1,203 @@
+"""Writes model_profiles/*.yaml from Hugging Face configurations: python scripts/models_from_configs.py FOLDER
+
+FOLDER holds PROFILE/config.json for every profile of the table below, as published, or with the shape that the source
+states. Each shape is counted twice, here and by the reference implementation on PyTorch's meta device (extra
+`[trace]`), and must agree to the parameter.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import profile_text
+
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.profiles.huggingface import model_from_config
+from xe_sizer.profiles.model import load_model_profile
+
+TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
+READ_ON = "2026-11-22"
+AICONFIGURATOR = "ai-dynamo/aiconfigurator@095f58a model_configs (packaged HF config.json)"
+LITGPT = "Lightning-AI/litgpt@2685705 litgpt/config.py"
+OLMO_3 = "Olmo 3 (arXiv:2512.13961), table of models; marin-community/marin experiments/qwen3.py (32B)"
+SEED_OSS = "ByteDance-Seed/seed-oss README.md (layers, heads, head size, hidden size, vocabulary)"
+SLIME = "THUDM/slime@624b824 scripts/models/*.sh"
+TRANSFORMERS = "transformers 5.23 configuration class, whose defaults are this model's"
+MINISTRAL = "NVIDIA-NeMo/Megatron-Bridge docs/models/vlm/ministral3.md (layers, hidden size, heads, 256k context)"
+TEXT_ONLY = "Text model only; the vision tower is not counted."
+INFERRED = "Widths that the source leaves out are inferred; they reproduce the published {}."
+BIASES = (("qkv", "qkv_bias"), ("output", "output_bias"), ("mlp", "mlp_bias"), ("head", "head_bias"))
+
+
+class Origin(NamedTuple):
+    """What a configuration does not say about its model."""
+
+    family: str
+    released: str
+    repository: str
+    title: str
+    notes: str | None = None
+
+
+MODELS = {
+    "falcon3-1b": Origin("falcon3", "2024-12", "tiiuae/Falcon3-1B-Base", LITGPT),
+    "falcon3-3b": Origin("falcon3", "2024-12", "tiiuae/Falcon3-3B-Base", LITGPT),
+    "falcon3-7b": Origin("falcon3", "2024-12", "tiiuae/Falcon3-7B-Base", LITGPT),
+    "falcon3-10b": Origin("falcon3", "2024-12", "tiiuae/Falcon3-10B-Base", LITGPT),
+    "gemma-4-26b-a4b": Origin(
+        "gemma-4", "2026-04", "google/gemma-4-26B-A4B", AICONFIGURATOR,
+        f"{TEXT_ONLY} Every layer has a dense MLP beside its experts, described as a shared expert.",
+    ),
+    "gemma-4-31b": Origin("gemma-4", "2026-04", "google/gemma-4-31B", AICONFIGURATOR, TEXT_ONLY),
+    "mimo-7b": Origin(
+        "mimo", "2025-04", "XiaomiMiMo/MiMo-7B-Base", AICONFIGURATOR,
+        "One module for multi-token prediction is not counted.",
+    ),
+    "ministral-3-3b": Origin(
+        "ministral-3", "2025-12", "mistralai/Ministral-3-3B-Base-2512", MINISTRAL,
+        f"{TEXT_ONLY} {INFERRED.format('3.4B')}",
+    ),
+    "ministral-3-8b": Origin("ministral-3", "2025-12", "mistralai/Ministral-3-8B-Base-2512", TRANSFORMERS, TEXT_ONLY),
+    "ministral-3-14b": Origin(
+        "ministral-3", "2025-12", "mistralai/Ministral-3-14B-Base-2512", MINISTRAL,
+        f"{TEXT_ONLY} {INFERRED.format('13.5B')}",
+    ),
+    "ministral-8b-2410": Origin(
+        "ministral", "2024-10", "mistralai/Ministral-8B-Instruct-2410",
+        "model card of mistralai/Ministral-8B-Instruct-2410, which counts 8,019,808,256 parameters",
+        "Windows of 32k on three of four layers are left out, as in the published configuration.",
+    ),
+    "olmo-3-7b": Origin("olmo-3", "2025-11", "allenai/Olmo-3-1025-7B", OLMO_3),
+    "olmo-3-32b": Origin("olmo-3", "2025-11", "allenai/Olmo-3-1125-32B", OLMO_3),
+    "seed-oss-36b": Origin(
+        "seed-oss", "2025-08", "ByteDance-Seed/Seed-OSS-36B-Base", SEED_OSS, INFERRED.format("36B")
+    ),
+    "moonlight-16b-a3b": Origin("moonlight", "2025-02", "moonshotai/Moonlight-16B-A3B", SLIME),
+    "qwen3.5-0.8b": Origin("qwen3.5", "2026-03", "Qwen/Qwen3.5-0.8B", SLIME, TEXT_ONLY),
+    "qwen3.5-2b": Origin(
+        "qwen3.5", "2026-03", "Qwen/Qwen3.5-2B", "hidden size as published",
+        f"{TEXT_ONLY} Other widths are inferred from the 0.8B; they reproduce the size of the 4-bit file, 1.28 GB.",
+    ),
+    "qwen3.5-4b": Origin("qwen3.5", "2026-03", "Qwen/Qwen3.5-4B", SLIME, TEXT_ONLY),
+    "qwen3.5-9b": Origin("qwen3.5", "2026-03", "Qwen/Qwen3.5-9B", f"{SLIME}; {TRANSFORMERS}", TEXT_ONLY),
+    "smollm2-135m": Origin("smollm2", "2024-11", "HuggingFaceTB/SmolLM2-135M", LITGPT),
+    "smollm2-360m": Origin("smollm2", "2024-11", "HuggingFaceTB/SmolLM2-360M", LITGPT),
+    "smollm2-1.7b": Origin("smollm2", "2024-11", "HuggingFaceTB/SmolLM2-1.7B", LITGPT),
+    "smollm3-3b": Origin("smollm3", "2025-07", "HuggingFaceTB/SmolLM3-3B", TRANSFORMERS),
+}  # fmt: skip
+
+# Models whose text part has the shape of another: by their configurations, or as their makers say.
+SAME_SHAPE = {
+    "devstral-small": "mistral-small-24b-2501",
+    "devstral-small-2505": "mistral-small-24b-2501",
+    "devstral-small-2507": "mistral-small-24b-2501",
+    "glm-5.1": "glm-5",
+    "glm-5.2": "glm-5",
+    "kimi-k2.6": "kimi-k2.5",
+    "kimi-k2.7-code": "kimi-k2.5",
+    "magistral-small": "mistral-small-24b-2501",
+    "magistral-small-2506": "mistral-small-24b-2501",
+    "magistral-small-2507": "mistral-small-24b-2501",
+    "minimax-m2.7": "minimax-m2.5",
+    "mistral-small-3.1-24b": "mistral-small-24b-2501",
+    "mistral-small-3.2-24b": "mistral-small-24b-2501",
+    "qwen3-vl-2b": "qwen3-1.7b",
+    "qwen3-vl-4b": "qwen3-4b",
+    "qwen3-vl-8b": "qwen3-8b",
+    "qwen3-vl-32b": "qwen3-32b",
+    "qwen3-vl-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-vl-235b-a22b": "qwen3-235b-a22b",
+    "qwen3.6-27b": "qwen3.5-27b",
+    "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
+}
+
+
+def main(folder: Path) -> None:
+    """Write every profile of the table, after its count has been compared, and load it again."""
+    for name, origin in MODELS.items():
+        config = folder / name / "config.json"
+        shape, _ = model_from_config(config)
+        counted = count_parameters(shape)
+        reference, total = _reference(config.parent)
+        if counted.total != total:
+            raise SystemExit(f"{name}: {counted.total} parameters, {reference} has {total}")
+        profile = _profile(name, shape, origin)
+        profile["parameters"] = {"total": total, "active": counted.active}
+        profile |= {"notes": origin.notes} if origin.notes else {}
+        profile["source"] = {
+            "title": origin.title,
+            "parameters": f"equal to those of transformers.{reference}",
+            "read_on": READ_ON,
+        }
+        profile_text.write(TARGET, profile)
+        load_model_profile(TARGET / f"{name}.yaml")
+    _add_names()
+    print(f"{len(MODELS)} models, {len(SAME_SHAPE)} names of the same shape")
+
+
+def _add_names() -> None:
+    """The other names, among those that the file has already, in their order."""
+    path = TARGET / "aliases.yaml"
+    names, repositories = path.read_text(encoding="utf-8").split("\n# Repositories")
+    title, *lines = names.strip().splitlines()
+    known = {line for line in lines if line} | {f"{name}: {model}" for name, model in SAME_SHAPE.items()}
+    path.write_text("\n".join([title, "", *sorted(known), "", f"# Repositories{repositories}"]), encoding="utf-8")
+
+
+def _reference(folder: Path) -> tuple[str, int]:
+    """The class that implements the text model of a configuration in transformers, and its parameters."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        config = AutoConfig.from_pretrained(folder).get_text_config()
+        model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    return type(model).__name__, sum(parameter.numel() for parameter in model.parameters())
+
+
+def _profile(name: str, shape: ModelShape, origin: Origin) -> dict[str, Any]:
+    """What a profile says of a shape: all that differs from the default of its key."""
+    profile: dict[str, Any] = {
+        "name": name,
+        "family": origin.family,
+        "released": origin.released,
+        "hugging_face": origin.repository,
+    }
+    keys = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions", "tied_embeddings")
+    profile |= {key: getattr(shape, key) for key in (*keys, "norm", "norms_per_layer", "activation")}
+    profile["biases"] = [bias for bias, flag in BIASES if getattr(shape, flag)]
+    same = ("position", "rotary_fraction", "qk_norm", "output_gate", "wide_norm", "layer_pattern")
+    profile |= {key: getattr(shape, key) for key in same}
+    profile["soft_caps"] = list(shape.soft_caps)
+    if shape.sliding_window:
+        profile["sliding_window"] = {"tokens": shape.sliding_window, "layers": _windows(shape)}
+    sections = ("global_attention", "latent_attention", "experts", "state_space")
+    profile |= {key: _section(getattr(shape, key)) for key in sections}
+    if shape.latent_attention:
+        del profile["kv_heads"], profile["head_dim"]
+    quiet = {"rotary_fraction": 1.0, "output_gate": False, "wide_norm": False, "ffn": 0}
+    return {key: value for key, value in profile.items() if value not in (None, [], {}) and quiet.get(key) != value}
+
+
+def _windows(shape: ModelShape) -> str:
+    period = shape.layers // (shape.layers - shape.windowed_layers) if shape.windowed_layers < shape.layers else 0
+    return f"{period - 1}-of-{period}" if period else "all"
+
+
+def _section(part: Any) -> dict[str, Any]:
+    """A part of a shape, without what its class assumes anyway."""
+    if part is None:
+        return {}
+    stated = {each.name: getattr(part, each.name) for each in fields(part)}
+    assumed = {each.name: each.default for each in fields(part)}
+    return {key: value for key, value in stated.items() if value is not None and value != assumed[key]}
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    main(Path(sys.argv[1]))
