@@ -21,6 +21,7 @@ def answer(cli: Cli, *words: object) -> dict[str, Any]:
     return found
 
 
+ROOT = Path(__file__).parents[2]
 OFFLOADED = ("--model", "llama-2-7b", "--gpu", "rtx-4090", "--gpus", 1, "--stack", "deepspeed", "--zero", 3,
              "--offload", "params", "--recompute", "full", "--steps", 10)  # fmt: skip
 
@@ -86,3 +87,75 @@ def test_inference_beside_another_problem_is_told_both(
     assert ran.code == 2
     assert problem in ran.err
     assert "--job: the job is inference" in ran.err
+
+
+HERO = "examples/lora-llama-2-70b.yaml"
+
+
+def test_steps_say_how_often_they_read_the_data_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """12,012 samples in 1,000 batches of 128."""
+    monkeypatch.chdir(ROOT)
+    data = answer(cli, HERO)["data"]
+    assert (data["samples"], data["samples_read"]) == (12012, 128000)
+    assert data["epochs"] == pytest.approx(128000 / 12012)
+    shown = " ".join(cli("estimate", HERO).out.split())
+    assert "steps 1,000 10.7 epochs" in shown
+    assert "samples read 128,000 of 12,012 in the data set" in shown
+    assert "samples per second" in shown
+
+
+def test_packed_steps_read_more_and_are_warned_of(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 batches of 128 sequences of 4,096 tokens, samples of 114.5: 381 times 12,012."""
+    monkeypatch.chdir(ROOT)
+    result = answer(cli, HERO, "--padding", "packed")
+    assert result["data"]["epochs"] == pytest.approx(1000 * 128 * 4096 / 114.5 / 12012, rel=1e-3)
+    assert any("1,000 steps read the 12,012 samples 381 times; --epochs 3" in text for text in result["warnings"])
+    assert "sequences per second" in cli("estimate", HERO, "--padding", "packed").out
+
+
+def test_epochs_that_are_asked_for_are_those_that_are_said(cli: Cli) -> None:
+    asked = (
+        "--model",
+        "gpt2",
+        "--gpu",
+        "t4",
+        "--gpus",
+        1,
+        "--samples",
+        12800,
+        "--mean-tokens",
+        100,
+        "--max-tokens",
+        900,
+    )
+    assert answer(cli, *asked, "--epochs", 3)["data"]["epochs"] == 3.0
+    assert answer(cli, *asked)["data"]["epochs"] == 1.0
+    packed = answer(cli, *asked, "--epochs", 3, "--padding", "packed")["data"]
+    assert packed["epochs"] == pytest.approx(3.0, rel=0.05)  # whole batches
+    assert packed["samples"] == 12800
+
+
+def test_data_of_unknown_size_have_no_epochs(cli: Cli) -> None:
+    data = answer(cli, "--model", "gpt2", "--gpu", "t4", "--gpus", 1, "--steps", 10, "--global-batch", 4)["data"]
+    assert (data["epochs"], data["samples_read"]) == (None, 40)
+
+
+@pytest.mark.parametrize("question", ["estimate", "serve"])
+def test_one_gpu_is_told_nothing_of_servers_nodes_and_networks(cli: Cli, question: str) -> None:
+    asked = ("--steps", 10, "--gpus", 1) if question == "estimate" else ("--concurrency", 4)
+    shown = cli(question, "--model", "gpt2", "--gpu", "rtx-4090", *asked).out
+    for word in ("no server named", "network", "generic-8x", "1 node"):
+        assert word not in shown
+
+
+@pytest.mark.parametrize(("gpus", "fabric", "network"), [(1, 0, 0), (8, 1, 0), (16, 1, 1)])
+def test_what_joins_gpus_is_assumed_only_of_several(cli: Cli, gpus: int, fabric: int, network: int) -> None:
+    warnings = answer(cli, "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", gpus, "--steps", 10)["warnings"]
+    assert sum("no server named" in text for text in warnings) == fabric
+    assert sum("network: " in text for text in warnings) == network
+
+
+def test_a_minimum_under_a_fixed_layout_says_so(cli: Cli) -> None:
+    asked = ("estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--steps", 10)
+    assert "with this" not in cli(*asked).out
+    assert "8 GPUs with this dp" in cli(*asked, "--dp", 8).out

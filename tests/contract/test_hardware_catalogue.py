@@ -97,7 +97,7 @@ def test_server_profile_says_what_it_is_and_where_it_comes_from(name):
     assert profile.name == path.stem
     assert profile.gpu in GPUS
     assert len(profile.source.title) > 5
-    assert profile.scale_out or any("network:" in text for text in server(name).assumptions)
+    assert profile.scale_out or any("network:" in text for text in server(name).network_assumptions)
 
 
 def check_network(node: Server) -> None:
@@ -126,7 +126,7 @@ def test_network_of_server(name):
 @pytest.mark.parametrize("name", GPUS)
 def test_bare_server(name):
     node = REGISTRY.bare_server(gpu(name), 8)
-    assert node.assumptions
+    assert node.fabric_assumptions
     assert (node.scale_up == "none") == (node.accelerators == 1)
     check_network(node)
 

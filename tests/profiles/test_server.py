@@ -49,7 +49,7 @@ def test_units_become_si(tmp_path, h100):
     assert node.scale_out_bytes_per_s == 100e9  # 4 x 200 / 8
     assert node.host_memory_bytes == 1e12
     assert (node.price_per_hour, node.price_currency) == (20, "EUR")
-    assert node.assumptions == ()
+    assert (node.assumptions, node.fabric_assumptions, node.network_assumptions) == ((), (), ())
 
 
 def test_accelerators_share_the_nics(tmp_path, h100):
@@ -63,7 +63,7 @@ def test_unstated_network_and_rate_are_filled_and_marked(tmp_path, h100):
     node = load(tmp_path, text.replace(", one_way_gb_per_s: 450", ""), h100)
     assert node.scale_up_one_way_bytes_per_s == 450e9  # the accelerator's own link
     assert node.scale_out_bytes_per_s == 400e9
-    assert node.assumptions == ("network: 8 x 400 Gbit/s, as is usual for such a node",)
+    assert node.network_assumptions == ("network: 8 x 400 Gbit/s, as is usual for such a node",)
 
 
 def test_pcie_of_the_server_wins(tmp_path, h100):
@@ -147,4 +147,4 @@ def test_cube_mesh_gives_small_groups_fewer_links():
 def test_bare_server(gpu, count, node, scale_up):
     built = REGISTRY.bare_server(REGISTRY.accelerator(gpu), count)
     assert (built.accelerators, built.scale_up) == (node, scale_up)
-    assert any("no server named" in text for text in built.assumptions)
+    assert any("no server named" in text for text in built.fabric_assumptions)

@@ -128,6 +128,7 @@ class Server:
 
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
     the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes.
+    What is assumed of the fabric matters to several accelerators, what is assumed of the network to several nodes.
     """
 
     name: str
@@ -143,6 +144,8 @@ class Server:
     scale_out_efficiency: float
     scale_out_alpha_s: float
     assumptions: tuple[str, ...] = ()
+    fabric_assumptions: tuple[str, ...] = ()
+    network_assumptions: tuple[str, ...] = ()
     source: str = ""
 
     @property

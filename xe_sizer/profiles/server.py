@@ -1,5 +1,6 @@
 """Server profiles: what a YAML file may hold, and how it becomes a `Server`."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -86,10 +87,8 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
     InputError    a fabric that is not known or not of that use, one accelerator with a fabric or several with none
     """
     node = _node_fabric(profile, fabrics, locate)
-    scale_out, assumptions = profile.scale_out, list(profile.assumed)
-    if scale_out is None:
-        scale_out = usual_scale_out(gpu, profile.gpus, node)
-        assumptions.append(f"network: {_words(scale_out)}, as is usual for such a node")
+    scale_out = profile.scale_out or usual_scale_out(gpu, profile.gpus, node)
+    usual = () if profile.scale_out else (f"network: {_words(scale_out)}, as is usual for such a node",)
     pcie = pcie_bytes_per_s(profile.pcie) if profile.pcie else gpu.pcie_bytes_per_s
     stated = profile.scale_up.one_way_gb_per_s
     where = partial(locate, ("scale_out", "fabric")) if locate else None
@@ -108,7 +107,8 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         host_memory_bytes=profile.host.memory_gb * GIGA if profile.host.memory_gb else None,
         price_per_hour=profile.price.per_hour if profile.price else None,
         price_currency=profile.price.currency if profile.price else "USD",
-        assumptions=tuple(assumptions),
+        assumptions=profile.assumed,
+        network_assumptions=usual,
         source=profile.source.title,
     )
 
@@ -156,6 +156,6 @@ def bare_server(gpu: Accelerator, fabrics: FindFabric, accelerators: int | None 
         gpus=count,
         scale_up=ScaleUp(scale_up),
         source=Source(gpu.source),
-        assumed=(f"no server named: {count} accelerators a node, fabric {scale_up}",),
     )
-    return server(profile, gpu, fabrics)
+    told = f"no server named: {count} accelerators a node, fabric {scale_up}"
+    return replace(server(profile, gpu, fabrics), fabric_assumptions=(told,))

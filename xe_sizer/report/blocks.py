@@ -19,6 +19,7 @@ from xe_sizer.report.document import (
 from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, given, number, percent, plural, whole
 from xe_sizer.report.names import component_name
 from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
+from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
+_GROUPS = ("tp", "pp", "cp", "dp")
+_ASKED = frozenset({"file", "env", "flag"})
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
 
 
@@ -62,17 +65,27 @@ def scenario_facts(result: Sized, more: Iterable[Fact] = ()) -> FactsPair:
 def _hardware(result: Sized) -> Facts:
     scenario, gpus, layout = result.scenario, result.gpus, result.layout
     origin = scenario.get("origin") or {}
+    alone = gpus.count == 1
+    bare = alone and str(scenario.get("server", "")).startswith(BARE_SERVER)
     rows = [fact for fact in _scenario_facts(scenario) if _is_hardware(fact.label)]
-    shape = f"{plural(gpus.nodes, 'node')} of {gpus.gpus_per_node}"
-    rows.append(Fact("gpus", f"{gpus.count} ({shape})", clean(origin.get("gpus", ""))))
-    minimum = gpus.minimum_that_fits
-    rows.append(Fact("minimum that fits", "none found" if minimum is None else plural(minimum, "GPU")))
+    rows = [fact for fact in rows if not (bare and fact.label == "server")]
+    shape = "" if alone else f" ({plural(gpus.nodes, 'node')} of {gpus.gpus_per_node})"
+    rows.append(Fact("gpus", f"{gpus.count}{shape}", clean(origin.get("gpus", ""))))
+    rows.append(_minimum(result))
     for name in layout.__struct_fields__:
         value = getattr(layout, name)
         if name not in _QUIET or value != _QUIET[name]:
             key = "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
             rows.append(Fact(words(name), _text(value), clean(origin.get(key, ""))))
     return Facts("Hardware and layout", tuple(rows))
+
+
+def _minimum(result: Sized) -> Fact:
+    """The fewest GPUs that fit; sizes of groups that the user fixed hold for those too."""
+    minimum, origin = result.gpus.minimum_that_fits, result.scenario.get("origin") or {}
+    fixed = [name for name in _GROUPS if origin.get(f"layout.{name}") in _ASKED]
+    text = "none found" if minimum is None else plural(minimum, "GPU")
+    return Fact("minimum that fits", f"{text} with this {'/'.join(fixed)}" if fixed else text)
 
 
 def _is_hardware(label: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent
 from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name
-from xe_sizer.units import GIB
+from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
     from xe_sizer.result.training import Result
@@ -22,7 +22,8 @@ def subject(result: Result) -> str:
 def hardware(result: Result) -> str:
     gpu, server = profile_name(result, "gpu"), profile_name(result, "server")
     accelerators = f"{result.gpus.count} x {gpu or 'GPU'}"
-    return f"{accelerators} ({result.gpus.nodes} x {server})" if server else accelerators
+    named = server and not server.startswith(BARE_SERVER)
+    return f"{accelerators} ({result.gpus.nodes} x {server})" if named else accelerators
 
 
 def outcome(result: Result) -> str:

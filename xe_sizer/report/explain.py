@@ -12,7 +12,7 @@ from xe_sizer.report.names import component_name, monitor_name
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
     from xe_sizer.result.common import Sized, TimeComponent
-    from xe_sizer.result.training import Result
+    from xe_sizer.result.training import Data, Result
 
 
 def explanations(result: Result, topics: tuple[str, ...]) -> Iterator[Block]:
@@ -105,8 +105,9 @@ def _data(result: Result) -> Iterator[Table]:
     data = result.data
     inflation = data.processed_tokens / data.real_tokens if data.real_tokens else float("nan")
     rows = (
-        ("samples", count(data.samples), "read in the whole job"),
-        ("real tokens", count(data.real_tokens), "in those samples, after cutting at the sequence length"),
+        ("samples", count(data.samples), "in the data set" if data.epochs is not None else "of all steps"),
+        *_read(data),
+        ("real tokens", count(data.real_tokens), "of the whole job, after cutting at the sequence length"),
         ("padding", clean(data.padding), "what a sequence is padded to"),
         ("tokens of a sequence", number(data.sequence_tokens), "processed, padding included"),
         ("longest sequence", number(data.longest_tokens), "tokens that memory must hold"),
@@ -115,6 +116,14 @@ def _data(result: Result) -> Iterator[Table]:
         ("processed per real token", number(inflation), "processed tokens / real tokens"),
     )
     yield Table("How the data adds up", (Column("quantity"), Column("value", True), Column("meaning")), rows)
+
+
+def _read(data: Data) -> Iterator[tuple[str, str, str]]:
+    """What the steps read; results of older versions do not say."""
+    if data.samples_read is not None:
+        yield "samples read", count(round(data.samples_read)), "in the whole job, each as often as it comes"
+    if data.epochs is not None:
+        yield "epochs", number(data.epochs), "samples read / samples"
 
 
 def sources(result: Sized) -> Iterator[Table]:

@@ -97,6 +97,8 @@ class Time(Struct, frozen=True):
 class Data(Struct, frozen=True):
     """Samples and tokens of the whole job.
 
+    samples : in the data set; samples_read : that the steps read, each as often as it comes
+    epochs : passes over the data set; None where its size is not known
     sequence_tokens : what one sequence takes in time; longest_tokens : the longest that memory must hold
     """
 
@@ -107,6 +109,8 @@ class Data(Struct, frozen=True):
     sequence_tokens: float
     longest_tokens: float
     padding: str
+    samples_read: float | None = None
+    epochs: float | None = None
 
 
 class Price(Struct, frozen=True):

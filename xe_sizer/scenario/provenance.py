@@ -114,9 +114,16 @@ def with_further(
 
 
 def assumptions(model: ModelShape, server: Server) -> Iterator[str]:
-    """What the profiles assume, as warnings."""
+    """What the profiles assume, as warnings, but for what joins the accelerators: see `joining_assumptions`."""
     yield from (f"{model.name}: {assumption}" for assumption in model.assumptions)
     yield from (f"{server.name}: {assumption}" for assumption in server.assumptions)
+
+
+def joining_assumptions(server: Server, gpus: int) -> Iterator[str]:
+    """What is assumed of fabric and network, as warnings, where so many GPUs that work together use them."""
+    fabric = server.fabric_assumptions if gpus > 1 else ()
+    network = server.network_assumptions if gpus > server.accelerators else ()
+    yield from (f"{server.name}: {assumption}" for assumption in (*fabric, *network))
 
 
 def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.options import SERVE_OPTIONS
+from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.serving.traffic import FULL
@@ -22,6 +23,7 @@ PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve")
 def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
     resolved, traffic = sized.resolved, sized.resolved.traffic
+    yield from joining_assumptions(resolved.job.server, int(sized.placement.gpus[0]))
     lengths = {
         "input_tokens": f"prompts of {traffic.inputs:,.0f}",
         "output_tokens": f"answers of {traffic.outputs:,.0f}",

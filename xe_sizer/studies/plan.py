@@ -20,6 +20,7 @@ from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, 
 from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
+from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.studies.hardware import on_each, prices_compare
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
@@ -182,8 +183,13 @@ def _result(
         answers=answers,
         command=command(resolved.given, {}, registry.user_folders),
         left_out=left_out,
-        warnings=(*resolved.warnings, *_warnings(found, money)),
+        warnings=(*resolved.warnings, *_joining(resolved, sized), *_warnings(found, money)),
     )
+
+
+def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> Iterator[str]:
+    """What is assumed of fabric and network, where some candidate uses them."""
+    return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
 
 
 def _warnings(found: Sequence[Candidates], money: bool) -> Iterator[str]:

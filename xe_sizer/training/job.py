@@ -11,7 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
-from xe_sizer.training.padding import sequences
+from xe_sizer.training.padding import PACKED, sequences
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.units import FLOAT32
 
@@ -60,6 +60,12 @@ class Job:
     samples: float
     global_batch: int
     steps: int
+
+    @property
+    def samples_read(self) -> float:
+        """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
+        per_sequence = self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
+        return self.steps * self.global_batch * per_sequence
 
     @property
     def element_bytes(self) -> float:

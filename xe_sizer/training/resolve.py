@@ -201,6 +201,7 @@ def _assembled(
         origin=provenance.origin,
         warnings=(*work.warnings, *_warnings(given, job, efficiency)),
         data_source=work.source,
+        known_samples=work.known_samples,
     )
 
 

@@ -25,6 +25,7 @@ class ResolvedTraining:
 
     fixed : layout fields that the user chose, coded as in `Layouts`
     values, origin : scenario keys with their values, and where each came from
+    known_samples : in the data set, None where nobody said
     """
 
     given: Given
@@ -38,10 +39,21 @@ class ResolvedTraining:
     origin: Mapping[str, str]
     warnings: tuple[str, ...]
     data_source: str | None
+    known_samples: float | None
 
     def without_layout(self) -> ResolvedTraining:
         """The same job with the whole layout open."""
         return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
+
+    @property
+    def fixed_steps(self) -> bool:
+        """Whether the steps stand whatever a step reads: they do not follow from passes over the data."""
+        return self.given.values.train.steps is not None or self.known_samples is None
+
+    @property
+    def epochs(self) -> float | None:
+        """Passes over the data set that the steps make; None where nobody said how large it is."""
+        return self.job.samples_read / self.known_samples if self.known_samples else None
 
     @property
     def rules(self) -> Rules:

@@ -19,7 +19,7 @@ from xe_sizer.result.common import (
 )
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.scenario.provenance import resolved_scenario
+from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 KERNELS = "kernels below their peaks"
+MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
@@ -205,19 +206,31 @@ def _data(sized: TrainingEstimate) -> Data:
         sequence_tokens=float(sequences.mean_tokens[0]),
         longest_tokens=float(sequences.longest_tokens[0]),
         padding=job.padding,
+        samples_read=job.samples_read,
+        epochs=sized.resolved.epochs,
     )
 
 
 def _warnings(sized: TrainingEstimate) -> Iterator[str]:
     """What the answer itself gives reason to say."""
+    yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
     padding = float(sized.choice.sequences.padding_share[0])
     if padding > MOST_PADDING:
         yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
+    yield from _many_epochs(sized.resolved)
     if sized.host_unknown:
         needed = float(sized.ledger.host_bytes[0]) / GIB
         yield f"offloading needs {needed:,.0f} GiB of host memory a node, and how much there is is not known"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus)
+
+
+def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
+    job, epochs = resolved.job, resolved.epochs
+    if epochs is not None and epochs > MOST_EPOCHS:
+        setting = resolved.given.caller.setting("train.epochs", 3)
+        steps = f"{job.steps:,} step{'s read' if job.steps > 1 else ' reads'}"
+        yield f"{steps} the {job.samples:,.0f} samples {epochs:,.0f} times; {setting} sizes three passes"
 
 
 def _cost(sized: TrainingEstimate, time: Time) -> Cost:

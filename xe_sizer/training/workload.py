@@ -30,11 +30,13 @@ STATISTICS_EXAMPLE = {"samples": 50_000, "mean_tokens": 350, "max_tokens": 2048}
 class Workload:
     """Lengths of the samples, samples in the data set, batches and steps; what was assumed, and what it gives to say.
 
+    known_samples : those in the data set, None where nobody said: then `samples` are those of the steps
     source : of the data set's statistics
     """
 
     lengths: TokenLengths
     samples: float
+    known_samples: float | None
     seq_len: int
     padding: str
     global_batch: int
@@ -133,6 +135,7 @@ def workload(
     return Workload(
         lengths=lengths,
         samples=samples or float(steps * global_batch),
+        known_samples=samples,
         seq_len=seq_len,
         padding=padding,
         global_batch=global_batch,

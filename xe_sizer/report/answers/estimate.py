@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document
     from xe_sizer.report.findings import Finding
     from xe_sizer.report.options import Options
-    from xe_sizer.result.training import Cost
+    from xe_sizer.result.training import Cost, Data
 
 ANSWER = Result
 WORDS = estimate_words
@@ -140,20 +140,39 @@ def totals_table(result: Result) -> Table:
     time, data = result.time, result.data
     rows = [
         ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
-        ("steps", whole(time.steps), ""),
+        ("steps", whole(time.steps), _epochs(data)),
         ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
         *_cost_rows(result.cost),
-        ("samples", count(data.samples), ""),
+        _samples_row(data),
         ("real tokens", count(data.real_tokens), ""),
         ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
         ("tokens per second and GPU", number(time.tokens_per_s_per_gpu), ""),
-        ("samples per second", number(time.samples_per_s), ""),
+        (f"{_read(data)} per second", number(time.samples_per_s), ""),
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
         *_ideal_rows(result),
     ]
     span, note = range_words(time.evidence, time.calibrated)
     columns = (Column("quantity"), Column("expected", True), Column(span))
     return Table(title="Whole job", columns=columns, rows=tuple(rows), note=note)
+
+
+def _epochs(data: Data) -> str:
+    if data.epochs is None:
+        return ""
+    return "1 epoch" if data.epochs == 1.0 else f"{number(data.epochs)} epochs"
+
+
+def _samples_row(data: Data) -> tuple[str, str, str]:
+    """What the job reads of the data set; a result saved by an older version has the data set alone."""
+    if data.samples_read is None:
+        return "samples in the data set", count(data.samples), ""
+    of = "" if data.epochs is None else f"of {count(data.samples)} in the data set"
+    return "samples read", count(round(data.samples_read)), of
+
+
+def _read(data: Data) -> str:
+    """What a step reads: a packed sequence holds several samples, or part of one."""
+    return "sequences" if data.padding == "packed" else "samples"
 
 
 def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
