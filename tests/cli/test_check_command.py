@@ -136,7 +136,7 @@ def test_a_service_with_a_typo_is_bad_input(cli: Cli, tmp_path: Path) -> None:
 def test_an_empty_folder_is_bad_input(cli: Cli, estimator: Estimator, tmp_path: Path) -> None:
     ran = cli("check", tmp_path)
     assert ran.code == 2
-    assert "no *.yaml file below" in ran.err
+    assert "no scenario below this folder" in ran.err
 
 
 def test_without_files_it_says_what_to_write(cli: Cli) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from xe_sizer.cli.invocation import Invocation, answering
-from xe_sizer.cli.streams import print_problems
+from xe_sizer.cli.scenario_files import ENDINGS, NOT_A_SCENARIO, may_be_scenario, named_or_below
+from xe_sizer.cli.streams import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.result.check import Checked, answered, check_result, refused
+from xe_sizer.result.check import Checked, Skipped, answered, check_result, refused
 from xe_sizer.result.common import Sized
 from xe_sizer.scenario.read import Given, serves
 
@@ -23,7 +23,7 @@ Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 i
 """
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml files."),
+    typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml and *.yml files."),
 ]
 
 
@@ -32,29 +32,33 @@ FilesArgument = Annotated[
 def check_command(*, files: FilesArgument = None, how: Invocation) -> int:
     if not files:
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
-    return how.write(check_result(tuple(_checked(path, how) for path in _scenario_files(files))))
+    seen = [_checked(path, named, how) for path, named in named_or_below(files)]
+    checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(files))]
+    return how.write(check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped))))
 
 
-def _scenario_files(names: Iterable[str]) -> Iterator[Path]:
-    """The files named, and all *.yaml below the folders named; a file named twice is checked once."""
-    seen: set[Path] = set()
-    for name in names:
-        path = Path(name)
-        below = sorted(file for file in path.rglob("*.yaml") if file.is_file()) if path.is_dir() else []
-        for file in below or [path]:
-            if file not in seen:
-                seen.add(file)
-                yield file
-
-
-def _checked(path: Path, how: Invocation) -> Checked:
+def _checked(path: Path, named: bool, how: Invocation) -> Checked | Skipped:
+    """The answer to a file, or why there is none; `named` : by the user, and not found below a folder."""
+    if path.is_dir():
+        return _nothing(str(path))
     try:
-        if path.is_dir():
-            raise InputError(Problem("no *.yaml file below this folder", Location(str(path))))
         return answered(str(path), _answer(how.given(None, str(path), {}), how))
     except InputError as error:
-        print_problems(error.problems)
-        return refused(str(path), error.problems)
+        if not named and not may_be_scenario(path):
+            write_stderr(f"note: {one_line(str(path))}: skipped: {NOT_A_SCENARIO}")
+            return Skipped(file=str(path), reason=NOT_A_SCENARIO)
+        return _refused(str(path), error.problems)
+
+
+def _nothing(folder: str) -> Checked:
+    """A gate that finds nothing to check must not pass."""
+    hint = f"scenarios end in {' or '.join(ENDINGS)} and name a model"
+    return _refused(folder, (Problem("no scenario below this folder", Location(folder), hint),))
+
+
+def _refused(file: str, problems: tuple[Problem, ...]) -> Checked:
+    print_problems(problems)
+    return refused(file, problems)
 
 
 def _answer(given: Given, how: Invocation) -> Sized:

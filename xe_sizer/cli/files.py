@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and several of them together or none."""
+"""Files written whole or not at all, several of them together or none; and where a file stands in its repository."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def write_files(texts: Sequence[tuple[Path, str]]) -> None:
         for file, put_in_place in staged:
             with _told(file):
                 put_in_place()
+
+
+def in_repository(name: str) -> str:
+    """The path of a file from the root of its repository, as a code host names it.
+
+    Outside of any it starts at GITHUB_WORKSPACE or the working folder; what lies elsewhere keeps its name.
+    """
+    path = Path(os.path.normpath(Path.cwd() / name))
+    roots = [folder for folder in path.parents if (folder / ".git").exists()][:1]
+    roots += [Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()), Path.cwd()]
+    inside = next((root for root in roots if path.is_relative_to(root)), None)
+    return name if inside is None else path.relative_to(inside).as_posix()
 
 
 def _staged(file: Path, text: str, stack: ExitStack) -> Callable[[], object]:

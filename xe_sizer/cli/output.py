@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xe_sizer.cli.files import write_files
+from xe_sizer.cli.files import in_repository, write_files
 from xe_sizer.cli.streams import write_stdout
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
@@ -42,6 +42,7 @@ class Target:
             color=_colored(color, terminal),
             width=_columns() if terminal else None,
             encoding=(sys.stdout.encoding or "utf-8") if self.file is None else "utf-8",
+            place=in_repository,
             **asked,
         )
 

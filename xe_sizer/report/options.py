@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xe_sizer.frozen import frozen
 
 EXPLAINABLE = ("memory", "time", "data", "sources")
@@ -11,7 +13,8 @@ EXPLAINABLE = ("memory", "time", "data", "sources")
 class Options:
     """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
 
-    `file` is the scenario file a report is about; annotations and test cases name it. `worst` is how many of the
+    `file` is the scenario file a report is about; annotations and test cases name it. `place` turns the name of a file
+    into what a code host calls it. `worst` is how many of the
     largest errors are shown.
     """
 
@@ -21,3 +24,4 @@ class Options:
     explain: tuple[str, ...] = ()
     file: str | None = None
     worst: int = 10
+    place: Callable[[str], str] = str

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
     caution,
     headline,
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
 
 
 def scenario_finding(answer: Sized, name: str | None, file: str | None) -> Finding:
-    """The fit and each limit of one scenario.
+    """The fit and each limit of one scenario. A plain yes is worth no remark: CI shows ten of a kind at most.
 
     name : what stands for it; None: what was sized
     file : the scenario file that remarks are about
     """
-    return Finding(name or subject(answer), tuple(_cases(answer)), tuple(_remarks(answer, file)))
+    remark = verdict_remark(answer, file)
+    return Finding(name or subject(answer), tuple(_cases(answer)), () if remark.level == "notice" else (remark,))
 
 
 def _cases(answer: Sized) -> Iterator[Case]:
     narrow = caution(answer)
-    said = f"{headline(answer)}\n{narrow}" if narrow else headline(answer)
+    said = "\n".join([headline(answer), *([narrow] if narrow else []), *map(clean, answer.warnings)])
     if answer.verdict.fits:
         yield Case("fits", output=said)
     else:
@@ -51,10 +53,9 @@ def limit_case(limit: Limit) -> Case:
     return Case(name) if limit.ok else Case(name, "failed", "limit", f"misses {limit_text(limit)}")
 
 
-def _remarks(answer: Sized, file: str | None) -> Iterator[Remark]:
+def verdict_remark(answer: Sized, file: str | None) -> Remark:
+    """The verdict with its reasons: an error, or a warning where it is narrow; a plain yes is a notice."""
     narrow = caution(answer)
     message = "\n".join([headline(answer), *reasons_beyond(answer), *([narrow] if narrow else [])])
     level: Level = "error" if not answer.ok else "warning" if narrow else "notice"
-    yield Remark(level, f"{TOOL}: {verdict_word(answer).lower()}", message, file)
-    for warning in answer.warnings:
-        yield Remark("warning", TOOL, f"{subject(answer)}: {warning}", file)
+    return Remark(level, f"{TOOL}: {verdict_word(answer).lower()}", message, file)

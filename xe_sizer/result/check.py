@@ -33,6 +33,13 @@ class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problems: tuple[CheckProblem, ...] = ()
 
 
+class Skipped(Struct, frozen=True, kw_only=True):
+    """A file below a named folder that is no scenario, and why."""
+
+    file: str
+    reason: str
+
+
 class CheckSummary(Struct, frozen=True, kw_only=True):
     """How many scenarios fit and meet their limits, do not, and could not be read."""
 
@@ -47,6 +54,7 @@ class CheckResult(Answer, frozen=True, kw_only=True):
 
     scenarios: tuple[Checked, ...]
     summary: CheckSummary
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -77,11 +85,11 @@ def _problem(problem: Problem) -> CheckProblem:
     )
 
 
-def check_result(scenarios: tuple[Checked, ...]) -> CheckResult:
-    """The scenarios in their order, counted."""
+def check_result(scenarios: tuple[Checked, ...], skipped: tuple[Skipped, ...] = ()) -> CheckResult:
+    """The scenarios in their order, counted, and the files that are none."""
     passed = sum(one.ok for one in scenarios)
     invalid = sum(one.result is None for one in scenarios)
     summary = CheckSummary(
         total=len(scenarios), passed=passed, failed=len(scenarios) - passed - invalid, invalid=invalid
     )
-    return CheckResult(schema_version=SCHEMA_VERSION, scenarios=scenarios, summary=summary)
+    return CheckResult(schema_version=SCHEMA_VERSION, scenarios=scenarios, summary=summary, skipped=skipped)

@@ -16,7 +16,7 @@ from xe_sizer.result.serving import OVERLOADED
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
     from xe_sizer.report.options import Options
-    from xe_sizer.result.check import Checked, CheckProblem
+    from xe_sizer.result.check import Checked
     from xe_sizer.result.common import Sized
 
 ANSWER = CheckResult
@@ -44,6 +44,8 @@ def document(check: CheckResult, options: Options) -> Document:
     )
     if cautions:
         blocks.append(Notes("Tight", cautions))
+    if check.skipped:
+        blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
     narrow = sum(one.ok and is_tight(one.result) for one in check.scenarios if one.result)
     tight = f" ({narrow} tight)" if narrow else ""
     counts = f"{summary.passed} passed{tight}, {summary.failed} failed, {summary.invalid} with bad input"
@@ -137,14 +139,15 @@ def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
     for one in check.scenarios:
         if one.result is None:
             case = Case("input", "error", "bad-input", "\n".join(map(str, one.problems)))
-            yield Finding(one.file, (case,), tuple(_remark(problem, one.file) for problem in one.problems))
+            yield Finding(one.file, (case,), (_bad_input(one),))
         else:
             yield scenario_finding(one.result, one.file, one.file)
 
 
-def _remark(problem: CheckProblem, file: str) -> Remark:
-    hint = f"\n{problem.hint}" if problem.hint else ""
-    title, message = f"{TOOL}: bad input", problem.message + hint
-    if problem.file is None:
-        return Remark("error", title, message, file)
-    return Remark("error", title, message, problem.file, problem.line, problem.column)
+def _bad_input(one: Checked) -> Remark:
+    """One remark with all problems, at the place of the first that stands in the file itself."""
+    first = next((problem for problem in one.problems if problem.file == one.file), None)
+    others = [str(problem) for problem in one.problems if problem is not first]
+    said = [part for part in (first.message, first.hint) if part] if first else []
+    line, column = (first.line, first.column) if first else (None, None)
+    return Remark("error", f"{TOOL}: bad input", "\n".join([*said, *others]), one.file, line, column)

@@ -12,7 +12,7 @@ from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, percent
 from xe_sizer.report.plan_words import layout_words
-from xe_sizer.report.scenario_findings import scenario_finding
+from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
@@ -110,5 +110,5 @@ def findings(result: Comparison, options: Options) -> Iterator[Finding]:
     """The fit and the limits of each alternative."""
     for one in result.alternatives:
         found = scenario_finding(one.result, one.name, options.file)
-        remarks = (replace(remark, title=f"{remark.title}, {one.name}") for remark in found.remarks)
-        yield replace(found, remarks=tuple(remarks))
+        remark = verdict_remark(one.result, options.file)
+        yield replace(found, remarks=(replace(remark, title=f"{remark.title}, {one.name}"),))

@@ -16,11 +16,12 @@ ENDINGS = ()
 
 
 def render(findings: Iterable[Finding], options: Options) -> str:
-    return "".join(f"{_command(remark)}\n" for finding in findings for remark in finding.remarks)
+    return "".join(f"{_command(remark, options)}\n" for finding in findings for remark in finding.remarks)
 
 
-def _command(remark: Remark) -> str:
-    given = {"file": remark.file, "line": remark.line, "col": remark.column, "title": remark.title}
+def _command(remark: Remark, options: Options) -> str:
+    file = remark.file and options.place(remark.file)
+    given = {"file": file, "line": remark.line, "col": remark.column, "title": remark.title}
     properties = ",".join(f"{key}={_property(str(value))}" for key, value in given.items() if value is not None)
     return f"::{remark.level} {properties}::{_data(remark.message)}"
 
