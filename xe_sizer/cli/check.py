@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.scenario_files import ENDINGS, NOT_A_SCENARIO, may_be_scenario, named_or_below
 from xe_sizer.cli.streams import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.result.check import Checked, Skipped, answered, check_result, refused
+from xe_sizer.result.changes import changes
+from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, check_result, refused
 from xe_sizer.result.common import Sized
 from xe_sizer.scenario.read import Given, serves
 
@@ -25,16 +27,35 @@ FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml and *.yml files."),
 ]
+CompareOption = Annotated[
+    str | None,
+    typer.Option("--compare-to", metavar="RESULT.json", help="Show what changed since this saved run of check."),
+]
 
 
 @app.command("check", cls=TextCommand, help=_HELP)
 @answering()
-def check_command(*, files: FilesArgument = None, how: Invocation) -> int:
+def check_command(*, files: FilesArgument = None, compare_to: CompareOption = None, how: Invocation) -> int:
     if not files:
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
+    before = None if compare_to is None else _earlier(compare_to)
     seen = [_checked(path, named, how) for path, named in named_or_below(files)]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(files))]
-    return how.write(check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped))))
+    found = check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))
+    if before is not None:
+        found = replace(found, compared_to=compare_to, changes=changes(before, found))
+    return how.write(found)
+
+
+def _earlier(name: str) -> CheckResult:
+    """A saved run of `check`. Raises InputError: unreadable, or the answer to another question."""
+    from xe_sizer.cli.saved import read_answer
+
+    answer = read_answer(name)
+    if not isinstance(answer, CheckResult):
+        hint = "xe-sizer check scenarios -o before.json writes one"
+        raise InputError(Problem(f"this is a result of {answer.question}, not of check", Location(name), hint))
+    return answer
 
 
 def _checked(path: Path, named: bool, how: Invocation) -> Checked | Skipped:

@@ -41,8 +41,9 @@ class Remark:
 
 @frozen
 class Finding:
-    """Verdicts on one thing: a scenario file, an alternative, a plan."""
+    """Verdicts on one thing: a scenario file, an alternative, a plan. `properties` are figures beside them."""
 
     name: str
     cases: tuple[Case, ...]
     remarks: tuple[Remark, ...]
+    properties: tuple[tuple[str, str], ...] = ()

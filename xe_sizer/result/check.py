@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xe_sizer.errors import EXIT_BAD_INPUT, Problem
+from xe_sizer.result.changes import Change
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct
 
 
@@ -50,11 +51,18 @@ class CheckSummary(Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(Answer, frozen=True, kw_only=True):
+    """What a gate says of many scenarios.
+
+    compared_to, changes : the saved run that this one was compared with, and what differs; None where nobody asked
+    """
+
     question: ClassVar[str] = "check"
 
     scenarios: tuple[Checked, ...]
     summary: CheckSummary
     skipped: tuple[Skipped, ...] = ()
+    compared_to: str | None = None
+    changes: tuple[Change, ...] | None = None
 
     @property
     def ok(self) -> bool:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.check_changes import (
+    change_in_words,
+    change_properties,
+    change_remark,
+    changes_in_words,
+    changes_table,
+)
 from xe_sizer.report.document import Column, Document, Notes, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
@@ -16,6 +24,7 @@ from xe_sizer.result.serving import OVERLOADED
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
     from xe_sizer.report.options import Options
+    from xe_sizer.result.changes import Change
     from xe_sizer.result.check import Checked
     from xe_sizer.result.common import Sized
 
@@ -44,12 +53,15 @@ def document(check: CheckResult, options: Options) -> Document:
     )
     if cautions:
         blocks.append(Notes("Tight", cautions))
+    blocks += changes_table(check)
     if check.skipped:
         blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
     narrow = sum(one.ok and is_tight(one.result) for one in check.scenarios if one.result)
     tight = f" ({narrow} tight)" if narrow else ""
     counts = f"{summary.passed} passed{tight}, {summary.failed} failed, {summary.invalid} with bad input"
-    headline_ = f"{plural(summary.total, 'scenario')}: {counts}"
+    changed = changes_in_words(check)
+    since = f"; since {clean(check.compared_to)}: {changed}" if changed else ""
+    headline_ = f"{plural(summary.total, 'scenario')}: {counts}{since}"
     return Document("PASS" if check.ok else "FAIL", check.ok, headline_, (), tuple(blocks))
 
 
@@ -136,12 +148,27 @@ def _cells(one: Checked) -> dict[str, object]:
 
 def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
     """Each scenario file: its fit and limits, or what is wrong with it."""
+    changes = {change.file: change for change in check.changes or ()}
     for one in check.scenarios:
         if one.result is None:
             case = Case("input", "error", "bad-input", "\n".join(map(str, one.problems)))
-            yield Finding(one.file, (case,), (_bad_input(one),))
+            found = Finding(one.file, (case,), (_bad_input(one),))
         else:
-            yield scenario_finding(one.result, one.file, one.file)
+            found = scenario_finding(one.result, one.file, one.file)
+        yield _with_change(found, changes.pop(one.file)) if one.file in changes else found
+    for gone in changes.values():
+        remark = change_remark(gone)
+        yield Finding(gone.file, (), (remark,) if remark else (), tuple(change_properties(gone)))
+
+
+def _with_change(found: Finding, change: Change) -> Finding:
+    """A verdict with what it was before; one remark a file, so that a change is told in the one there is."""
+    remark = change_remark(change)
+    if found.remarks and change.kind != "same":
+        said = f"{found.remarks[0].message}\n{change_in_words(change)}"
+        remark = replace(found.remarks[0], message=said)
+    remarks = (remark,) if remark else found.remarks
+    return replace(found, remarks=remarks, properties=tuple(change_properties(change)))
 
 
 def _bad_input(one: Checked) -> Remark:

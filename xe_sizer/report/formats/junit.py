@@ -31,6 +31,10 @@ def render(findings: Iterable[Finding], options: Options) -> str:
 
 def _suite(finding: Finding) -> ET.Element:
     suite = ET.Element("testsuite", name=_legal(finding.name))
+    if finding.properties:
+        properties = ET.SubElement(suite, "properties")
+        for name, value in finding.properties:
+            ET.SubElement(properties, "property", name=_legal(name), value=_legal(value))
     for case in finding.cases:
         _case(suite, finding.name, case)
     for counter, path in _COUNTERS.items():

@@ -1,0 +1,141 @@
+"""`check --compare-to`: what a branch changes about its scenarios."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.report.check_changes import change_in_words, change_remark
+from xe_sizer.result.changes import Change, Figures, changes
+from xe_sizer.result.check import Checked, check_result
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+JOB = "model: llama-2-7b\ngpu: h100-sxm-80gb\ngpus: 8\njob: lora\ntrain: {steps: 10}\n"
+PRICE = "cost: {price_per_gpu_hour: 2}\n"
+CHAT = "model: llama-3.1-8b\ngpu: h100-sxm-80gb\ngpus: 1\nserve: {request_rate: RATE}\n"
+
+
+@pytest.fixture
+def before(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six scenarios, checked and then changed: slower, missing a limit, gone, new, as before, and now bad input."""
+    monkeypatch.chdir(tmp_path)
+    Path("jobs").mkdir()
+    for name in ("slow", "missed", "gone", "kept", "typo"):
+        Path(f"jobs/{name}.yaml").write_text(JOB + (PRICE if name == "slow" else "limits: {max_hours: 30}\n"))
+    Path("jobs/chat.yaml").write_text(CHAT.replace("RATE", "1000"))
+    assert cli("check", "jobs", "-o", "before.json").code == 1
+    Path("jobs/slow.yaml").write_text(JOB.replace("steps: 10", "steps: 20") + PRICE)
+    Path("jobs/missed.yaml").write_text(JOB + "limits: {max_hours: 1e-3}\n")
+    Path("jobs/gone.yaml").rename("jobs/new.yaml")
+    Path("jobs/typo.yaml").write_text(JOB.replace("model", "modle"))
+    Path("jobs/chat.yaml").write_text(CHAT.replace("RATE", "1"))
+
+
+def asked(cli: Cli, format_: str) -> Ran:
+    return cli("check", "./jobs", "--compare-to", "before.json", "-f", format_)
+
+
+KINDS = {
+    "jobs/chat.yaml": "better",
+    "jobs/kept.yaml": "same",
+    "jobs/missed.yaml": "worse",
+    "jobs/new.yaml": "new",
+    "jobs/slow.yaml": "worse",
+    "jobs/typo.yaml": "worse",
+    "jobs/gone.yaml": "removed",
+}
+
+
+def test_every_scenario_before_and_after(cli: Cli, before: None) -> None:
+    ran = asked(cli, "json")
+    answer = json.loads(ran.out)
+    found = {change["file"]: change for change in answer["changes"]}
+    assert (ran.code, answer["compared_to"]) == (2, "before.json")
+    assert {file: change["kind"] for file, change in found.items()} == KINDS
+    slow = found["jobs/slow.yaml"]
+    assert slow["after"]["total_s"] / slow["before"]["total_s"] == pytest.approx(2)
+    assert slow["after"]["price"] == pytest.approx(slow["after"]["total_s"] / 3600 * 8 * 2)
+    assert (slow["before"]["gpus"], slow["before"]["currency"]) == (8, "USD")
+    assert found["jobs/missed.yaml"]["after"]["verdict"] == "misses limits"
+    assert found["jobs/typo.yaml"]["after"] == {"verdict": "bad input"}
+    assert (found["jobs/chat.yaml"]["before"]["verdict"], found["jobs/new.yaml"]["before"]) == ("overloaded", None)
+    assert found["jobs/gone.yaml"]["after"] is None
+
+
+def test_the_exit_code_is_that_of_the_scenarios(cli: Cli, before: None) -> None:
+    assert cli("check", "jobs/slow.yaml", "--compare-to", "before.json").code == 0
+    assert cli("check", "jobs/missed.yaml", "--compare-to", "before.json").code == 1
+
+
+def test_table_and_markdown_show_what_moved(cli: Cli, before: None) -> None:
+    lines = asked(cli, "table").out.splitlines()
+    assert lines[0].endswith("; since before.json: 3 worse, 1 better, 1 new, 1 removed")
+    start = lines.index("Changes since before.json")
+    rows = {row.split()[0]: row for row in lines[start + 3 : start + 9]}
+    assert [row.split()[1] for row in rows.values()] == ["worse", "worse", "worse", "better", "new", "removed"]
+    assert "passes -> misses limits" in rows["jobs/missed.yaml"]
+    assert "0.19 USD -> 0.38 USD" in rows["jobs/slow.yaml"]
+    assert "passes -> bad input" in rows["jobs/typo.yaml"]
+    assert lines[start + 9].startswith("1 scenario unchanged")
+    assert "| jobs/missed.yaml | worse | passes -&gt; misses limits | 8 |" in asked(cli, "markdown").out
+
+
+def test_an_annotation_for_what_got_worse_or_has_gone(cli: Cli, before: None) -> None:
+    lines = asked(cli, "github").out.splitlines()
+    starts = [line.split(",title=")[0] for line in lines]
+    assert starts[:3] == ["::error file=jobs/missed.yaml", "::warning file=jobs/slow.yaml", starts[2]]
+    assert starts[2].startswith("::error file=jobs/typo.yaml,line=1,col=1")
+    assert lines[0].endswith("%0Aworse: verdict passes -> misses limits")
+    assert "::worse: time 43.0 s -> 86.1 s, price 0.19 USD -> 0.38 USD" in lines[1]
+    assert lines[3].startswith("::notice title=xe-sizer%3A removed::jobs/gone.yaml is no longer checked; it was ")
+    assert len(lines) == 4
+
+
+def test_properties_in_junit(cli: Cli, before: None) -> None:
+    suites = {suite.get("name"): suite for suite in ET.fromstring(asked(cli, "junit").out)}
+    found = {each.get("name"): each.get("value") for each in suites["jobs/slow.yaml"].iter("property")}
+    assert (found["change"], found["before.gpus"], found["after.verdict"]) == ("worse", "8", "passes")
+    assert float(str(found["after.total_s"])) == pytest.approx(2 * float(str(found["before.total_s"])))
+    assert {each.get("value") for each in suites["jobs/gone.yaml"].iter("property")} >= {"removed", "passes"}
+
+
+def test_a_saved_comparison_is_rendered_again(cli: Cli, before: None) -> None:
+    saved = asked(cli, "json").out
+    Path("after.json").write_text(saved)
+    assert cli("render", "after.json").out == asked(cli, "table").out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "cannot read"), ("{", "ends too early"), ('{"schema_version": 1}', "is missing")]
+)
+def test_what_it_is_compared_to_must_be_a_saved_check(cli: Cli, before: None, text: str | None, says: str) -> None:
+    if text is not None:
+        Path("x.json").write_text(text)
+    ran = cli("check", "jobs", "--compare-to", "x.json")
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+    cli("estimate", "jobs/kept.yaml", "-o", "y.json")
+    ran = cli("check", "jobs", "--compare-to", "y.json")
+    assert (ran.code, ran.err.startswith("y.json: this is a result of estimate, not of check")) == (2, True)
+
+
+def test_what_costs_more_and_takes_less_is_mixed() -> None:
+    old = Figures(verdict="passes", gpus=8, total_s=80.0)
+    new = Figures(verdict="passes", gpus=16, total_s=60.0)
+    change = Change(file="a.yaml", kind="mixed", before=old, after=new)
+    assert change_in_words(change) == "mixed: GPUs 8 -> 16, time 80.0 s -> 60.0 s"
+    remark = change_remark(change)
+    assert remark is not None
+    assert (remark.level, remark.title) == ("notice", "xe-sizer: changed")
+
+
+def test_files_are_matched_however_they_are_written() -> None:
+    bad = [Checked(file=name, ok=False) for name in ("./jobs//a.yaml", "jobs/a.yaml")]
+    (change,) = changes(check_result((bad[0],)), check_result((bad[1],)))
+    assert change.kind == "same"
