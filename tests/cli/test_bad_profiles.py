@@ -124,7 +124,7 @@ CONFIG = """\
 CONFIG_SLIPS = {
     "cut off": Slip('"vocab_size": 32000, "max_position_embeddings": 4096}\n', '"vocab', "3:2", "unterminated string"),
     "text for a number": Slip("4096,", '"4096",', "1:25", "'hidden_size' must be a whole number"),
-    "nan": Slip("4096,", "NaN,", "1:40", "NaN is not a number"),
+    "nan": Slip("4096,", "NaN,", "1:25", "'hidden_size' must be a whole number, not nan"),
     "a missing key": Slip("vocab_size", "vocabsize", "", "missing key", None),
     "heads": Slip('heads": 32', 'heads": 33', "2:2", "not a multiple of 33 heads"),
     "a billion layers": Slip('layers": 32', 'layers": 1000000000', "1:46", "between 1 and 100000"),

@@ -25,7 +25,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_model_and_gpu(cli: Cli) -> None:
     flags = ("--model", "./my-model/config.json", "--gpu", "./mine.yaml", "--gpus", "8", "--job", "lora")
-    assert " of my-model on 8 x mine (1 x generic-8x-mine): " in cli("estimate", *flags).out.splitlines()[0]
+    assert " of my-model on 8 x mine: " in cli("estimate", *flags).out.splitlines()[0]
     scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
     assert (scenario["model"], scenario["gpu"]) == ("./my-model/config.json", "./mine.yaml")
     hardware = {"server": "generic-8x-mine", "gpu": "mine", "vendor": "NVIDIA"}

@@ -34,7 +34,7 @@ def test_json_of_json_is_the_same(cli: Cli, tmp_path: Path) -> None:
 def test_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     data = (FIXTURES / "lora.json").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert cli("render", "-", "--format", "github").out.startswith("::notice title=")
+    assert cli("render", "-", "--format", "markdown").out.startswith("### ")
 
 
 @pytest.mark.parametrize(
