@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from xe_sizer.result.common import Sized, TimeComponent
 
-_HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes"})
+_HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
 _GROUPS = ("tp", "pp", "cp", "dp")

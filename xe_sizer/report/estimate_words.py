@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent
-from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name
+from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent, whole
+from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name, unsure_of_host
 from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
@@ -57,9 +57,21 @@ def _shortage(result: Result) -> str:
 
 
 def caution(result: Result) -> str:
-    """What tight means here and how to rule it out."""
+    """What tight or unsure means here and how to rule it out."""
     if not is_tight(result):
         return ""
+    return _host_doubt(result) if unsure_of_host(result) else _little_room(result)
+
+
+def _host_doubt(result: Result) -> str:
+    needed = whole(math.ceil(result.memory.host_bytes / GIB))
+    return (
+        f"unsure: offloading needs {needed} GiB of host memory a node, and how much a node has is not known; "
+        "'host_memory_gib: N' in the scenario (--host-memory-gib N) says it"
+    )
+
+
+def _little_room(result: Result) -> str:
     memory = result.memory
     error_bytes = memory.error_share * memory.peak_bytes
     text = (

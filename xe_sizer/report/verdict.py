@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.format import clean, gib, number
+from xe_sizer.result.common import UNSURE
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
@@ -51,12 +52,19 @@ def verdict_word(answer: Sized) -> str:
     if not answer.verdict.meets_limits:
         return "MISSES LIMITS"
     yes = words_of(answer).YES
-    return f"{yes}, TIGHT" if is_tight(answer) else yes
+    if not is_tight(answer):
+        return yes
+    return f"{yes}, UNSURE" if unsure_of_host(answer) else f"{yes}, TIGHT"
 
 
 def is_tight(answer: Sized) -> bool:
     """Whether it fits by less than the model may be wrong."""
     return answer.verdict.fits and answer.verdict.margin == "tight"
+
+
+def unsure_of_host(answer: Sized) -> bool:
+    """Whether it fits only if the host has enough memory, and nobody said how much it has."""
+    return answer.verdict.fits and answer.verdict.fit_probability is None and answer.verdict.fit_certainty == UNSURE
 
 
 def caution(answer: Sized) -> str:

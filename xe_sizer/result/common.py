@@ -53,6 +53,8 @@ class Reason(Struct, frozen=True):
 
 CERTAINTIES = {"sure": 0.90, "likely": 0.75, "unsure": 0.50, "unlikely": 0.0}
 """Words for a probability, with the least that each stands for."""
+UNSURE = "unsure"
+"""Also the word for a memory that suffices if the host, of which nobody knows how much it has, has enough."""
 BOUND, UNKNOWN = "bound", "unknown"
 """Words for what has no probability: a value that is a bound and no estimate, and one that nobody knows."""
 DEFAULT_CONFIDENCE = 0.5
@@ -85,7 +87,8 @@ class Limit(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """`margin` says how close: headroom, tight (fits inside the error of the model) or over (does not fit).
 
-    fit_probability : that the memory suffices, None where nobody can say [-]; fit_certainty : its word, as of a limit
+    fit_probability : that the memory suffices, None where nobody can say [-]; fit_certainty : its word, as of a limit,
+    unsure where nobody can say
     confidence : probability with which limits must be met for a yes [-]
     """
 

@@ -122,6 +122,7 @@ class Keys(TypedDict, total=False):
     gpu: str | Path | None
     gpus: int | None
     nodes: int | None
+    host_memory_gib: float | None
     job: str | None
     stack: str | Path | None
     precision: str | None

@@ -14,7 +14,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, UNKNOWN, Limit, Reason, Verdict, certainty_of
+from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, UNKNOWN, UNSURE, Limit, Reason, Verdict, certainty_of
 from xe_sizer.scenario.schema import LimitsSection
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Estimate(Protocol):
     shortfall : needed over allowed, of whatever lacks most [-]
     fit_probability : that the memory suffices, None where nobody knows how much there is [-]
     usable_gib : memory of a GPU
+    roomy : fits with more to spare on the card than the model may be wrong
     spread : factors on a quantity by its name, or on the peak of memory for what is left of it; None for a bound
     """
 
@@ -41,6 +42,8 @@ class Estimate(Protocol):
     def fit_probability(self) -> float | None: ...
     @property
     def margin(self) -> str: ...
+    @property
+    def roomy(self) -> bool: ...
     @property
     def gpus(self) -> int: ...
     @property
@@ -208,7 +211,12 @@ def _doubt(limit: Limit, confidence: float | None) -> str:
 def memory_doubt(estimate: Estimate, confidence: float | None) -> Iterator[Reason]:
     """A reason where memory fits, but not with the confidence that was asked for."""
     probability = estimate.fit_probability
-    if estimate.fits and confidence is not None and probability is not None and probability < confidence:
+    if not estimate.fits or confidence is None:
+        return
+    if probability is None and confidence > DEFAULT_CONFIDENCE:
+        message = f"whether the host's memory suffices is not known, {100 * confidence:.0f} % asked"
+        yield Reason(code=UNSURE_MEMORY, message=message)
+    elif probability is not None and probability < confidence:
         message = f"memory suffices with a probability of {100 * probability:.0f} %, {100 * confidence:.0f} % asked"
         yield Reason(code=UNSURE_MEMORY, message=message)
 
@@ -223,7 +231,7 @@ def verdict_of(estimate: Estimate, confidence: float | None, meets_limits: bool,
         limits=estimate.limits,
         margin=estimate.margin,
         fit_probability=probability,
-        fit_certainty=UNKNOWN if probability is None else certainty_of(probability),
+        fit_certainty=UNSURE if probability is None else certainty_of(probability),
         confidence=confidence or DEFAULT_CONFIDENCE,
     )
 

@@ -21,6 +21,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "server": "server",
     "gpus": "gpus",
     "nodes": "nodes",
+    "host-memory-gib": "host_memory_gib",
     "job": "job",
     "stack": "stack",
     "precision": "precision",

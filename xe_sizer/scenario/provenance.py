@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.finder import is_path
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -57,7 +59,17 @@ def model_of(given: Given, registry: Registry, provenance: Provenance) -> ModelS
 
 
 def server_of(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
-    """The server asked for; None where it may be what a key that could not be read says."""
+    """The server asked for, with the host memory that the user says it has.
+
+    None where it may be what a key that could not be read says.
+    """
+    server = _profile_server(given, registry, provenance)
+    if server is None or given.values.host_memory_gib is None:
+        return server
+    return replace(server, host_memory_bytes=provenance.settle("host_memory_gib", None) * GIB)
+
+
+def _profile_server(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
     values = given.values
     if values.server is not None:
         provenance.settle("server", None)

@@ -237,6 +237,9 @@ class ScenarioFile(Section, frozen=True):
     gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
     gpus: Annotated[Degree | None, Meta(description="Number of GPUs; left out, it is searched for")] = None
     nodes: Annotated[Degree | None, Meta(description="Servers of the job")] = None
+    host_memory_gib: Annotated[
+        Positive | None, Meta(description="Memory of one node beside that of its GPUs in GiB, for what is offloaded")
+    ] = None
     job: Annotated[Job | None, Meta(description="Job: a training method; inference is sized by serve")] = None
     stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None

@@ -133,7 +133,7 @@ def mildest(options: Iterable[Option[E]]) -> list[Option[E]]:
     """The first with headroom, else the first, if there is one; no more are estimated than that takes."""
     tight: list[Option[E]] = []
     for option in options:
-        if option.after.margin == "headroom":
+        if option.after.roomy:
             return [option]
         tight.append(option)
     return tight[:1]
@@ -146,7 +146,7 @@ def wanted(estimate: Estimate, details: bool) -> int:
 
 def settled(found: Iterable[Option[E]], effort: int) -> bool:
     """Whether one of the options mends with headroom and asks less than `effort`: nothing beyond it comes first."""
-    return any(option.after.margin == "headroom" and option.change.effort < effort for option in found)
+    return any(option.after.roomy and option.change.effort < effort for option in found)
 
 
 def advice_of(

@@ -265,6 +265,11 @@ class ServingEstimate:
         return "tight" if room < MEMORY_ERROR_SHARE * self.usable_bytes else "headroom"
 
     @property
+    def roomy(self) -> bool:
+        """Whether it fits, and an error of the model would not turn that."""
+        return self.margin == "headroom"
+
+    @property
     def pool_bytes(self) -> float:
         return float(self.memory.pool_bytes[0])
 

@@ -107,7 +107,7 @@ def _options(trials: Training, most: int) -> Options:
         return _made_to_fit(trials, most)
     if before.ok:
         faster = _faster(before)
-        return [*faster, *_given_headroom(trials)] if before.margin == "tight" else faster
+        return [*faster, *_given_headroom(trials)] if not before.roomy else faster
     if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
     return _made_to_meet_limits(trials, most)
@@ -115,7 +115,7 @@ def _options(trials: Training, most: int) -> Options:
 
 def _rank(option: Option[TrainingEstimate]) -> tuple[bool, int, int, float]:
     """What leaves the job tight comes last; then what asks least of the user, fewest GPUs, least time."""
-    return option.after.margin == "tight", option.change.effort, option.after.gpus, option.after.total_s
+    return not option.after.roomy, option.change.effort, option.after.gpus, option.after.total_s
 
 
 def _made_to_fit(trials: Training, most: int) -> Options:
@@ -147,7 +147,7 @@ def _given_headroom(trials: Training) -> Options:
     for remedy in SAME_JOB + OTHER_JOB:
         if len(found) < MOST_FOR_HEADROOM:
             changes = remedy.changes(trials.before, trials.registry)
-            found += [option for option in mildest(trials.kept(changes)) if option.after.margin == "headroom"]
+            found += [option for option in mildest(trials.kept(changes)) if option.after.roomy]
     return found
 
 
@@ -214,7 +214,7 @@ def _value(name: str, code: int) -> object:
 def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
     """Memory and time that the change leads to, with the time that it adds to the job as it was asked."""
     words = f"{after.peak_bytes / GIB:.1f} of {after.usable_bytes / GIB:.1f} GiB per GPU"
-    words += " (tight)" if after.margin == "tight" else ""
+    words += "" if after.roomy else " (tight)"
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
     if host >= GIB:
         words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory a node"

@@ -82,8 +82,8 @@ class TrainingEstimate:
 
     @cached_property
     def fit_probability(self) -> float | None:
-        """That card and host suffice [-]; None where nobody knows how much the host has."""
-        if self.host_unknown:
+        """That card and host suffice [-]; None where that turns on a host of which nobody knows how much it has."""
+        if self.host_unknown and self.fits:
             return None
         host, needed = self.resolved.job.server.host_memory_bytes, float(self.ledger.host_bytes[0])
         room = self.usable_bytes / self.peak_bytes
@@ -140,11 +140,19 @@ class TrainingEstimate:
 
     @property
     def margin(self) -> str:
-        """How close the verdict is: over, tight where an error of the model could turn it, or headroom."""
+        """How close the verdict is: over, tight where an error of the model or of a guess could turn it, or headroom.
+
+        Where nobody knows how much memory the host has, it may turn.
+        """
         if not self.fits:
             return "over"
+        return "headroom" if self.roomy and not self.host_unknown else "tight"
+
+    @property
+    def roomy(self) -> bool:
+        """Whether it fits, and an error of the model would not turn that on the card."""
         error_bytes = self.resolved.job.stack.memory.error_share * self.peak_bytes
-        return "tight" if self.usable_bytes - self.peak_bytes < error_bytes else "headroom"
+        return self.fits and self.usable_bytes - self.peak_bytes >= error_bytes
 
     @property
     def step_s(self) -> float:

@@ -218,9 +218,6 @@ def _warnings(sized: TrainingEstimate) -> Iterator[str]:
     if padding > MOST_PADDING:
         yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
     yield from _many_epochs(sized.resolved)
-    if sized.host_unknown:
-        needed = float(sized.ledger.host_bytes[0]) / GIB
-        yield f"offloading needs {needed:,.0f} GiB of host memory a node, and how much there is is not known"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus)
 

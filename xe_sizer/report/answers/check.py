@@ -17,7 +17,7 @@ from xe_sizer.report.document import Column, Document, Notes, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
 from xe_sizer.report.scenario_findings import scenario_finding
-from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, verdict_word, words_of
+from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, unsure_of_host, verdict_word, words_of
 from xe_sizer.result.check import CheckResult
 from xe_sizer.result.serving import OVERLOADED
 
@@ -52,17 +52,24 @@ def document(check: CheckResult, options: Options) -> Document:
         f"{clean(one.file)}: {text}" for one in check.scenarios if one.result and (text := caution(one.result))
     )
     if cautions:
-        blocks.append(Notes("Tight", cautions))
+        blocks.append(Notes("Tight or unsure", cautions))
     blocks += changes_table(check)
     if check.skipped:
         blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
-    narrow = sum(one.ok and is_tight(one.result) for one in check.scenarios if one.result)
-    tight = f" ({narrow} tight)" if narrow else ""
-    counts = f"{summary.passed} passed{tight}, {summary.failed} failed, {summary.invalid} with bad input"
+    counts = f"{summary.passed} passed{_narrowly(check)}, {summary.failed} failed, {summary.invalid} with bad input"
     changed = changes_in_words(check)
     since = f"; since {clean(check.compared_to)}: {changed}" if changed else ""
     headline_ = f"{plural(summary.total, 'scenario')}: {counts}{since}"
     return Document("PASS" if check.ok else "FAIL", check.ok, headline_, (), tuple(blocks))
+
+
+def _narrowly(check: CheckResult) -> str:
+    """How many of the passed do so by little, or if the host has enough memory: ` (1 tight, 2 unsure)`."""
+    narrow = [one.result for one in check.scenarios if one.result and one.ok and is_tight(one.result)]
+    unsure = sum(map(unsure_of_host, narrow))
+    parts = ((len(narrow) - unsure, "tight"), (unsure, "unsure"))
+    told = ", ".join(f"{number} {word}" for number, word in parts if number)
+    return f" ({told})" if told else ""
 
 
 def _row(one: Checked) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def host_table(result: Result) -> Table:
     title = "Host memory of a node"
     if not available:
         unknown = ("available", "unknown", "")
-        note = "How much a node has is not known: the verdict leaves host memory out."
+        note = "How much a node has is not known, so the verdict is unsure: --host-memory-gib says it."
         return Table(title, columns, (("needed", gib(needed), ""), unknown), totals=1, note=note)
     share = needed / available
     rows = (
