@@ -79,8 +79,8 @@ def test_a_path_names_a_file(tmp_path):
 
 
 def test_unknown_name_is_located_with_the_nearest_ones():
-    text = problem(Registry().accelerator, "h100-sxm-80g", WHERE)
-    assert text.startswith("job.yaml:2:6: unknown gpu 'h100-sxm-80g'")
+    text = problem(Registry().accelerator, "h100-smx-80gb", WHERE)
+    assert text.startswith("job.yaml:2:6: unknown gpu 'h100-smx-80gb'")
     assert "did you mean 'h100-sxm-80gb'" in text
     assert "xe-sizer profiles list" in text
 
@@ -94,7 +94,7 @@ def test_short_name_suggests_the_parts_that_begin_with_it():
 
 def test_a_part_of_a_name_suggests_the_names_that_hold_it():
     assert "'dell-xe9680-h100'" in problem(Registry().server, "XE9680")
-    assert "'rtx-4090'" in problem(Registry().accelerator, "4090")
+    assert "'rtx-4090'" in problem(Registry().accelerator, "409")
 
 
 def test_server_named_as_a_gpu_says_so():
@@ -102,7 +102,7 @@ def test_server_named_as_a_gpu_says_so():
     assert "gpu: h100-sxm-80gb" in problem(Registry().server, "h100-sxm-80gb")
 
 
-@pytest.mark.parametrize("name", ["..", "a..b", "", "h100 sxm", "-x", "h1\n00", "ｈ100"])
+@pytest.mark.parametrize("name", ["..", "a..b", "", "--", "h1\n00", "ｈ100"])
 def test_names_that_no_profile_has_are_refused(name):
     assert "cannot be the name of a gpu" in problem(Registry().path, "gpu", name)
 

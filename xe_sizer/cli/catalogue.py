@@ -11,9 +11,8 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.precision import FP32
 from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.finder import KINDS, LIST_HINT, is_path
+from xe_sizer.profiles.finder import KINDS, LIST_HINT, is_path, is_repository
 from xe_sizer.profiles.inherited import read_inherited
-from xe_sizer.profiles.model import model_file
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
@@ -45,7 +44,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "engine": ("parent", "describes"),
 }
 # What a name without a kind may be meant as, likeliest first. Names of fabrics are those of parts: one is `none`.
-_ASKED_FOR = (("gpu", "server", "model"), ("stack", "engine", "optimizer", "dataset"))
+_ASKED_FOR = (("model", "gpu", "server"), ("stack", "engine", "optimizer", "dataset"))
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
@@ -98,16 +97,18 @@ def _at(value: Any, key: str) -> Any:
 
 
 def locate(registry: Registry, name: str) -> tuple[str, Path]:
-    """Kind and file of a profile name, alias or path. Raises InputError."""
-    if is_path(name):
+    """Kind and file of a name as people write it, or of a path. Raises InputError."""
+    if is_path(name) and (Path(name).exists() or not is_repository(name)):
         return kind_of(registry, Path(name)), Path(name)
     for kind in KINDS:
         found = next(registry.files(kind, name), None)
         if found:
             return kind, found
-    aliased = model_file(name, registry)
-    if aliased:
-        return "model", aliased
+    repository = is_path(name)
+    for kind in (kind for kinds in _ASKED_FOR for kind in kinds if kind == "model" or not repository):
+        found = registry.find(kind, name)
+        if found:
+            return kind, found
     raise InputError(Problem(f"there is no profile '{name}'", hint=_near(registry, name) or LIST_HINT))
 
 

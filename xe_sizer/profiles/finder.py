@@ -6,11 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
 
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.source import PATH_HINT, load_yaml
+from xe_sizer.profiles.source import PATH_HINT, convert, load_yaml
+from xe_sizer.profiles.spelling import Known, listed, meant, words_of
+from xe_sizer.profiles.text_file import read_text
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -19,6 +23,7 @@ T = TypeVar("T")
 PACKAGE = Path(__file__).resolve().parents[1]
 LIST_HINT = "'xe-sizer profiles list' prints all"
 FEW = 20  # names that a hint can list
+_REPOSITORY = re.compile(r"(https?://)?((www\.)?huggingface\.co/|hf\.co/)?[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.:-]*/?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
@@ -53,11 +58,12 @@ class Kind:
 
 
 CATALOGUE = "catalogue"
+ALIASES = "aliases"  # a table of other names, and the key of a profile that lists its own
 _ALL = (
     Kind("gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops", "memory_gib"}), "gpu"),
     Kind("server", "server", "gpu_profiles/servers", CATALOGUE, frozenset({"scale_up", "scale_out"}), "server"),
     Kind("fabric", "fabric", "gpu_profiles/fabrics", CATALOGUE, frozenset({"link", "node", "network"})),
-    Kind("model", "model", "model_profiles", CATALOGUE, frozenset({"layers", "hidden"}), "model", ("aliases",)),
+    Kind("model", "model", "model_profiles", CATALOGUE, frozenset({"layers", "hidden"}), "model", (ALIASES,)),
     Kind("dataset", "data set", "datasets", "profiles", frozenset({"mean_tokens", "samples"}), "data.profile"),
     Kind(
         "stack", "stack", "stacks", "software",
@@ -97,6 +103,9 @@ class Finder:
         self._paths: dict[tuple[str, str], Path] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._kinds: dict[Path, str | None] = {}
+        self._known: dict[str, tuple[Known, ...]] = {}
+        self.readings: dict[str, str] = {}
+        """Names that were not those of a profile, with the profile that each was read as."""
 
     def path(self, kind: str, name: str, where: Where = None) -> Path:
         """The file of a name, or the path itself if `name` is one.
@@ -108,15 +117,54 @@ class Finder:
         row = KINDS[kind]
         if is_path(name):
             return _existing_file(name, row, where)
-        plain = _plain(name)
-        if plain is None:
-            near = did_you_mean(re.sub(r"[^a-z0-9._]+", "-", name.strip().lower()), self.names(kind))
-            hint = near or f"names have letters, digits, '.', '_' and '-'; {LIST_HINT}"
-            raise InputError(Problem(f"'{name}' cannot be the name of {row.a_title}", place_of(where), hint))
-        found = self._paths.get((kind, plain)) or next(self.files(kind, plain), None)
+        found = self.find(kind, name, where)
         if found is None:
-            raise InputError(Problem(f"unknown {row.title} '{name}'", place_of(where), self.suggestion(kind, name)))
-        return self._paths.setdefault((kind, plain), found)
+            possible = name.isascii() and name.isprintable() and bool(words_of(name)) and ".." not in name
+            message = f"unknown {row.title} '{name}'" if possible else f"'{name}' cannot be the name of {row.a_title}"
+            raise InputError(Problem(message, place_of(where), self.suggestion(kind, name)))
+        return found
+
+    def find(self, kind: str, name: str, where: Where = None) -> Path | None:
+        """The file of a profile's name, else of the one profile that the name can mean; None: nothing has that name.
+
+        Raises
+        ------
+        InputError    a name that several profiles have, with what tells them apart
+        """
+        known = self._paths.get((kind, name))
+        found = known or next(self.files(kind, name), None) or self._as_written(kind, name, where)
+        return found and self._paths.setdefault((kind, name), found)
+
+    def _as_written(self, kind: str, name: str, where: Where) -> Path | None:
+        known = self.known(kind)
+        names = meant(kind, name, known)
+        if len(names) > 1 and not self._of_another_kind(kind, name):
+            message = f"'{name}' is the name of several {KINDS[kind].title}s"
+            raise InputError(Problem(message, place_of(where), f"write {listed(names, known)}"))
+        if len(names) != 1:
+            return None
+        self.readings[name] = names[0]
+        return next(self.files(kind, names[0]))
+
+    def known(self, kind: str) -> tuple[Known, ...]:
+        """Every profile of a kind with its other names; reads the folders once."""
+        if kind not in self._known:
+            others = self._aliases_beside(kind)
+            memory = {each.name: each.memory_gib for each in self.known("gpu")} if kind == "server" else {}
+            found = ((name, _stated(next(self.files(kind, name)))) for name in self.names(kind))
+            self._known[kind] = tuple(_known(name, stated, others.get(name, []), memory) for name, stated in found)
+        return self._known[kind]
+
+    def _aliases_beside(self, kind: str) -> dict[str, list[str]]:
+        """Names in the tables of aliases by the profile that each stands for; the user's table wins."""
+        tables = [place / f"{ALIASES}.yaml" for place, direct in self.places(kind) if not direct]
+        targets: dict[str, str] = {}
+        for table in tables if ALIASES in KINDS[kind].beside else ():
+            targets = {**_rows(table), **targets}
+        found: dict[str, list[str]] = {}
+        for name, target in targets.items():
+            found.setdefault(target, []).append(name)
+        return found
 
     def files(self, kind: str, name: str) -> Iterator[Path]:
         """Every file of a name, the one that is used first."""
@@ -174,15 +222,22 @@ class Finder:
     def suggestion(self, kind: str, name: str) -> str:
         """What to say to an unknown name: the kind that it is of, names that begin so, the nearest, or all."""
         plain = name.strip().lower()
-        for other in KINDS.values():
-            if other.name != kind and other.scenario_key and plain in self.names(other.name):
-                return f"'{name}' is {other.a_title}: write {other.scenario_key}: {name}"
+        other = self._of_another_kind(kind, name)
+        if other:
+            return f"'{name}' is {other.a_title}: write {other.scenario_key}: {name}"
         known = self.names(kind)
         begun = [f"'{each}'" for each in known if each.startswith(f"{plain}-")]
         if begun:
             return f"did you mean {' or '.join(begun)}? {LIST_HINT}"
-        listed = f"known {KINDS[kind].title}s: {', '.join(known)};" if 0 < len(known) <= FEW else ""
-        return " ".join(part for part in (did_you_mean(name, known) or listed, LIST_HINT) if part)
+        every = f"known {KINDS[kind].title}s: {', '.join(known)};" if 0 < len(known) <= FEW else ""
+        last = plain.rstrip("/").rpartition("/")[2]
+        spellings = [one for each in self.known(kind) for one in each.spellings if "/" not in one]
+        return " ".join(part for part in (did_you_mean(last, spellings) or every, LIST_HINT) if part)
+
+    def _of_another_kind(self, kind: str, name: str) -> Kind | None:
+        """The kind that has a profile of exactly that name, where it is another than the one asked for."""
+        others = (other for other in KINDS.values() if other.name != kind and other.scenario_key)
+        return next((other for other in others if name.strip().lower() in self.names(other.name)), None)
 
     def kind_of(self, path: Path) -> str | None:
         """The kind of a file by the keys that it has, else by its parent; None where neither tells.
@@ -221,6 +276,43 @@ class Finder:
             return None
 
 
+def _rows(table: Path) -> dict[str, str]:
+    """A file of names, lower-cased here, and what they stand for; empty where there is none. Raises InputError."""
+    if not table.is_file():
+        return {}
+    document = load_yaml(table)
+    rows = convert(document.value, dict[str, str], document.locate)
+    return {name.lower(): target for name, target in rows.items()}
+
+
+_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|aliases):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
+
+
+def _stated(file: Path) -> Mapping[str, Any]:
+    """Keys of a profile that help to tell what a name means; a look at its text spares reading all of it."""
+    try:
+        text = "".join(match[0] for match in _KEY.finditer(read_text(file) + "\n"))
+        stated = msgspec.yaml.decode(text) if text else {}
+    except (InputError, msgspec.DecodeError):
+        return {}  # whoever asks for the profile is told what is wrong with it
+    return stated
+
+
+def _known(name: str, stated: Mapping[str, Any], beside: Sequence[str], memory: Mapping[str, float]) -> Known:
+    """A profile as names are compared with it. memory : of accelerators [GiB]"""
+    gpu, own = str(stated.get("gpu", "")), stated.get(ALIASES)
+    aliases = (*(map(str, own) if isinstance(own, list) else ()), *beside)
+    size, gpus = stated.get("memory_gib", 0), stated.get("gpus", 0)
+    return Known(
+        name,
+        aliases,
+        vendor=str(stated.get("vendor", "")).lower(),
+        memory_gib=memory.get(gpu, 0.0) or (float(size) if isinstance(size, int | float) else 0.0),
+        gpu=gpu,
+        gpus=gpus if isinstance(gpus, int) else 0,
+    )
+
+
 @cache
 def default_name(kind: str, section: str = "") -> str:
     """The built-in profile that stands for its kind where none is named: its file says `default: true`.
@@ -229,6 +321,11 @@ def default_name(kind: str, section: str = "") -> str:
     """
     texts = ((name, BUILT_IN.path(kind, name).read_text(encoding="utf-8")) for name in BUILT_IN.names(kind))
     return next(name for name, text in texts if "\ndefault: true\n" in text and f"\n{section}" in text)
+
+
+def is_repository(name: str) -> bool:
+    """Whether a name can be that of a repository on the Hugging Face Hub: an owner and a name, or its address."""
+    return _REPOSITORY.fullmatch(name) is not None and not name.lower().endswith((".yaml", ".yml", ".json"))
 
 
 def is_path(name: str) -> bool:

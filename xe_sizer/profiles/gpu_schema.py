@@ -127,6 +127,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bandwidth_gb_per_s: GbPerS
     peak_tflops: dict[str, Tflops]
     source: Source
+    aliases: tuple[str, ...] = ()
     title: str | None = None
     streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
     tdp_w: Watt | None = None

@@ -7,18 +7,18 @@ profiles).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
+from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.graph.model import Experts, GlobalAttention, LatentAttention, ModelShape, SparseIndexer, StateSpace
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.finder import is_path, is_repository
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
 
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.profiles.source import Document
 
-ALIASES = "aliases"
 COUNT_TOLERANCE = 0.005
 _SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
-_LIST_HINT = "'xe-sizer profiles list model' prints all"
 
 
 def load_model_profile(path: Path) -> ModelShape:
@@ -96,31 +94,33 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None) -> Mod
 
     Parameters
     ----------
-    name_or_path    profile name or alias (case does not matter), a profile's YAML file, a `config.json`, or a
-                    folder with a `config.json`
+    name_or_path    a name as people write it (`Finder.find`), a repository on the Hub, a profile's YAML file, a
+                    `config.json`, or a folder with a `config.json`
     finder          knows the folders with profiles; the first that knows the name wins
     where           what a problem points at: the place of the name in the scenario, a flag
 
     Raises
     ------
-    InputError    unknown name (with the nearest known ones), a wrong file
+    InputError    unknown name (with the nearest known ones), a name of several models, a wrong file
     """
     path = Path(name_or_path).expanduser()
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         return _shape_from_file(path, where)
-    found = model_file(name_or_path, finder)
+    if is_path(name_or_path) and path.is_dir():
+        return _shape_from_file(path / "config.json", where)
+    found = model_file(name_or_path, finder, where)
     if found:
         return load_model_profile(found)
     if name_or_path.strip() and path.is_dir():
         return _shape_from_file(path / "config.json", where)
-    raise InputError(Problem(f"unknown model '{name_or_path}'", place_of(where), _hint(name_or_path, finder)))
+    raise InputError(
+        Problem(f"unknown model '{name_or_path}'", place_of(where), finder.suggestion("model", name_or_path))
+    )
 
 
-def model_file(name: str, finder: Finder) -> Path | None:
-    """The profile of a name, else of the model that an alias stands for; None when there is none."""
-    found = next(finder.files("model", name), None)
-    alias = None if found else _aliases(finder).get(name.strip().lower())
-    return next(finder.files("model", alias), None) if alias else found
+def model_file(name: str, finder: Finder, where: Where = None) -> Path | None:
+    """The profile of a name, or of the model that it is another name of; None when there is none. Raises InputError."""
+    return None if is_path(name) and not is_repository(name) else finder.find("model", name, where)
 
 
 def _shape_from_file(path: Path, where: Where) -> ModelShape:
@@ -132,25 +132,6 @@ def _shape_from_file(path: Path, where: Where) -> ModelShape:
 
     shape, assumptions = model_from_config(path)
     return replace(shape, assumptions=assumptions)
-
-
-def _hint(name: str, finder: Finder) -> str:
-    return did_you_mean(name, (*finder.names("model"), *_aliases(finder))) or _LIST_HINT
-
-
-@lru_cache(maxsize=16)
-def _table(path: Path, value_type: Any) -> Mapping[str, Any]:
-    """A file of names (lower-cased here) and what they stand for; empty when the folder has none."""
-    if not path.is_file():
-        return {}
-    document = load_yaml(path)
-    table: dict[str, Any] = convert(document.value, dict[str, value_type], document.locate)
-    return {name.lower(): value for name, value in table.items()}
-
-
-def _aliases(finder: Finder) -> dict[str, str]:
-    tables = [_table(place / f"{ALIASES}.yaml", str) for place, direct in finder.places("model") if not direct]
-    return {name: target for table in reversed(tables) for name, target in table.items()}
 
 
 def _section(section: msgspec.Struct | None, shape_type: Any) -> Any:

@@ -55,6 +55,7 @@ class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: Gpus
     scale_up: ScaleUp
     source: Source
+    aliases: tuple[str, ...] = ()
     scale_out: ScaleOut | None = None
     pcie: Pcie | None = None
     host: Host = Host()

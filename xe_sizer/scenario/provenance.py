@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.profiles.finder import is_path
+from xe_sizer.profiles.finder import is_path, is_repository
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ def _profile_server(given: Given, registry: Registry, provenance: Provenance) ->
 
 
 def relative(given: Given, key: str, name: str) -> str:
-    """A path in a scenario file starts at the file's folder."""
+    """A path in a scenario file starts at the file's folder; a repository on the Hub is none unless it lies there."""
     folder = given.folder_for(key)
-    return str(folder / name) if folder is not None and is_path(name) else name
+    if folder is None or not is_path(name) or (is_repository(name) and not (folder / name).exists()):
+        return name
+    return str(folder / name)
 
 
 def collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:

@@ -154,6 +154,7 @@ class Engine(_Part, frozen=True):
 
     measured_as : the release of it that most published measurements were made with
     default : stands for all where none is named
+    aliases : other names of it, and tools that run on it
     vendors : of the accelerators that it runs on; empty: those of any
     """
 
@@ -171,6 +172,7 @@ class Engine(_Part, frozen=True):
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     parent: str | None = None
     default: bool = False
+    aliases: tuple[str, ...] = ()
     measured_as: str | None = None
     vendors: tuple[str, ...] = ()
 

@@ -48,6 +48,7 @@ class Optimizer(_Part, frozen=True):
     paged : its state lives in unified memory, which the driver moves to the host when the card is full
     newton_schulz_iterations : that make the momentum of a matrix orthogonal, three products each [-]
     smaller : name of the same optimizer with smaller states, where there is one
+    aliases : what other tools call it
     """
 
     name: str
@@ -60,6 +61,7 @@ class Optimizer(_Part, frozen=True):
     paged: bool
     newton_schulz_iterations: Iterations
     smaller: str | None = None
+    aliases: tuple[str, ...] = ()
     parent: str | None = None
 
 

@@ -179,6 +179,7 @@ class Stack(_Part, frozen=True):
 
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
     default : stands for all where none is named
+    aliases : other names of it, and tools that run on it
     """
 
     name: str
@@ -196,6 +197,7 @@ class Stack(_Part, frozen=True):
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     parent: str | None = None
     default: bool = False
+    aliases: tuple[str, ...] = ()
     calibrated_on: str | None = None
 
     @property

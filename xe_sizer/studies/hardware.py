@@ -57,6 +57,9 @@ def _kind(name: str, registry: Registry, place: Location) -> str:
     for kind in ("server", "gpu"):
         if registry.kind_of(Path(name)) == kind if is_path(name) else any(registry.files(kind, name)):
             return kind
+    for kind in () if is_path(name) else ("gpu", "server"):
+        if registry.find(kind, name, place):
+            return kind
     near = did_you_mean(name, (*registry.names("gpu"), *registry.names("server")))
     hint = near or "'xe-sizer profiles list gpu' and 'xe-sizer profiles list server' print all"
     raise InputError(Problem(f"no GPU or server is called '{name}'", place, hint))

@@ -1,0 +1,116 @@
+"""Names as people write them: tables of names from the Hub, nvidia-smi, clouds and shops; what must not match."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles.finder import BUILT_IN, Finder
+from xe_sizer.profiles.registry import Registry
+
+TABLES = Path(__file__).parent / "names"
+KIND = {"models": "model", "gpus": "gpu", "servers": "server"}
+SEVERAL, UNKNOWN = "several", "unknown"
+NEEDED = 0.95  # of the names of a table, read right
+
+
+def rows(table: str) -> list[tuple[str, str]]:
+    lines = (TABLES / f"{table}.txt").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split(" | ") for line in lines if line and not line.startswith("#"))
+    return [(name, expected) for name, expected in pairs]
+
+
+def read(kind: str, name: str) -> str:
+    try:
+        found = BUILT_IN.find(kind, name)
+    except InputError:
+        return SEVERAL
+    return found.stem if found else UNKNOWN
+
+
+@pytest.mark.parametrize("table", sorted(path.stem for path in TABLES.glob("*.txt")))
+def test_names_of_a_table_are_read_right_and_none_is_read_wrong(table: str) -> None:
+    kind = KIND[table.partition("_")[0]]
+    given = rows(table)
+    assert len({name for name, _ in given}) == len(given) >= (30 if "_" in table else 70)
+    found = {name: read(kind, name) for name, _ in given}
+    wrong = {name: found[name] for name, expected in given if found[name] not in (expected, SEVERAL, UNKNOWN)}
+    assert wrong == {}
+    assert sum(found[name] == expected for name, expected in given) >= NEEDED * len(given)
+
+
+@pytest.mark.parametrize("table", KIND)
+def test_expected_names_are_names_of_profiles(table: str) -> None:
+    expected = {wanted for path in TABLES.glob(f"{table}*.txt") for _, wanted in rows(path.stem)}
+    assert expected - {SEVERAL, UNKNOWN} <= set(BUILT_IN.names(KIND[table]))
+
+
+@pytest.mark.parametrize("kind", ["gpu", "server", "model", "stack", "engine", "optimizer"])
+def test_every_name_and_alias_means_its_own_profile(kind: str) -> None:
+    for each in BUILT_IN.known(kind):
+        for name in each.spellings:
+            assert read(kind, name) == each.name
+            assert read(kind, name.upper()) == each.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("model", "Llama-3.1-9B"),
+        ("model", "meta-llama/Llama-3.4-70B"),
+        ("model", "Qwen3-30B-A2B"),
+        ("model", "Qwen3-30B"),
+        ("model", "Llama-3-8B-Instruct-262k"),
+        ("model", "EAGLE-LLaMA3.1-Instruct-8B"),
+        ("model", "someone/Llama-70B-story"),
+        ("gpu", "A100 SXM 160GB"),
+        ("gpu", "H100 SXM 94GB"),
+        ("gpu", "RTX 4090 Ti"),
+        ("gpu", "RTX 4090D"),
+        ("gpu", "MI300"),
+        ("gpu", "RTX 4090 48GB"),
+        ("server", "DGX H100 with 4x H100"),
+        ("server", "XE8545 A100 40GB"),
+        ("server", "p5.4xlarge"),
+    ],
+)
+def test_another_size_generation_memory_or_variant_is_not_read(kind: str, name: str) -> None:
+    assert read(kind, name) == UNKNOWN
+
+
+def test_several_are_listed_with_what_tells_them_apart() -> None:
+    with pytest.raises(InputError) as caught:
+        BUILT_IN.path("gpu", "A100 40GB", Location("--gpu"))
+    (problem,) = caught.value.problems
+    assert str(problem.location) == "--gpu"
+    assert problem.message == "'A100 40GB' is the name of several gpus"
+    assert problem.hint == "write 'a100-pcie-40gb' (39 GiB) or 'a100-sxm-40gb' (40 GiB)"
+
+
+def test_a_name_that_is_read_is_kept_with_its_profile() -> None:
+    finder = Finder()
+    finder.path("gpu", "RTX 4090")
+    finder.path("gpu", "H100-SXM-80GB")
+    assert finder.readings == {"RTX 4090": "rtx-4090"}
+
+
+def test_a_users_profile_has_aliases_and_wins_over_a_built_in_one(tmp_path: Path) -> None:
+    folder = tmp_path / "gpu_profiles"
+    folder.mkdir()
+    text = BUILT_IN.path("gpu", "rtx-4090").read_text(encoding="utf-8")
+    own = text.replace("name: rtx-4090\n", "name: our-card\naliases: [the big one, RTX 4090 D]\n")
+    (folder / "our-card.yaml").write_text(own, encoding="utf-8")
+    registry = Registry([tmp_path])
+    assert registry.accelerator("The Big One").name == "our-card"
+    assert registry.accelerator("NVIDIA GeForce RTX 4090 D").name == "our-card"
+    assert registry.accelerator("rtx-4090").name == "rtx-4090"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("Llama-3.1-71B", "llama-3.1-"), ("meta-llama/Llama-3.1-70B-Frob-Vision", "llama-3.1-70b")],
+)
+def test_hints_begin_with_the_same_size(name: str, first: str) -> None:
+    hint = BUILT_IN.suggestion("model", name)
+    assert hint.startswith(f"did you mean '{first}")
+    assert "405b" not in hint.partition(" or ")[0]
