@@ -66,7 +66,7 @@ def test_every_name_and_alias_means_its_own_profile(kind: str) -> None:
         ("gpu", "A100 SXM 160GB"),
         ("gpu", "H100 SXM 94GB"),
         ("gpu", "RTX 4090 Ti"),
-        ("gpu", "RTX 4090D"),
+        ("gpu", "RTX 4090M"),
         ("gpu", "MI300"),
         ("gpu", "RTX 4090 48GB"),
         ("server", "DGX H100 with 4x H100"),
@@ -98,11 +98,11 @@ def test_a_users_profile_has_aliases_and_wins_over_a_built_in_one(tmp_path: Path
     folder = tmp_path / "gpu_profiles"
     folder.mkdir()
     text = BUILT_IN.path("gpu", "rtx-4090").read_text(encoding="utf-8")
-    own = text.replace("name: rtx-4090\n", "name: our-card\naliases: [the big one, RTX 4090 D]\n")
+    own = text.replace("name: rtx-4090\n", "name: our-card\naliases: [the big one, RTX 4090 Z]\n")
     (folder / "our-card.yaml").write_text(own, encoding="utf-8")
     registry = Registry([tmp_path])
     assert registry.accelerator("The Big One").name == "our-card"
-    assert registry.accelerator("NVIDIA GeForce RTX 4090 D").name == "our-card"
+    assert registry.accelerator("NVIDIA GeForce RTX 4090 Z").name == "our-card"
     assert registry.accelerator("rtx-4090").name == "rtx-4090"
 
 

@@ -24,6 +24,7 @@ from xe_sizer.cli.options import (
     scenario_options,
 )
 from xe_sizer.cli.output import Output, check_choice, output_from
+from xe_sizer.cli.streams import one_line, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
@@ -82,9 +83,16 @@ class Invocation:
 
         about : the file that the report is about; asked : fields of `report.options.Options`
         """
+        self._say_readings()
         self.output.report(answer, explain=self.topics, file=about, **asked)
         forgiven = self.exit_zero and answer.exit_code == EXIT_DOES_NOT_FIT
         return EXIT_OK if forgiven else answer.exit_code
+
+    def _say_readings(self) -> None:
+        """Names that were read as those of profiles, to stderr."""
+        for (_, written), name in self.registry.readings.items():
+            if written.strip().lower() != name:
+                write_stderr(f"note: {one_line(written)} is read as {name}")
 
 
 def answering(asking: CommandKind | None = None, without: Sequence[str] = ("explain",)) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -104,8 +105,8 @@ class Finder:
         self._names: dict[str, tuple[str, ...]] = {}
         self._kinds: dict[Path, str | None] = {}
         self._known: dict[str, tuple[Known, ...]] = {}
-        self.readings: dict[str, str] = {}
-        """Names that were not those of a profile, with the profile that each was read as."""
+        self.readings: dict[tuple[str, str], str] = {}
+        """Kinds and names that were not those of a profile, with the profile that each was read as."""
 
     def path(self, kind: str, name: str, where: Where = None) -> Path:
         """The file of a name, or the path itself if `name` is one.
@@ -143,8 +144,15 @@ class Finder:
             raise InputError(Problem(message, place_of(where), f"write {listed(names, known)}"))
         if len(names) != 1:
             return None
-        self.readings[name] = names[0]
+        self.readings[kind, name] = names[0]
         return next(self.files(kind, names[0]))
+
+    def called(self, kind: str, name: str) -> str:
+        """The name of the profile that another name was or can be read as; else the name itself."""
+        if not is_path(name) or is_repository(name):
+            with suppress(InputError):  # which whoever asks for the profile is told
+                self.find(kind, name)
+        return self.readings.get((kind, name), name)
 
     def known(self, kind: str) -> tuple[Known, ...]:
         """Every profile of a kind with its other names; reads the folders once."""

@@ -32,7 +32,7 @@ _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
 _GROUPS = ("tp", "pp", "cp", "dp")
 _ASKED = frozenset({"file", "env", "flag"})
-_SHOWN_ELSEWHERE = frozenset({"origin", "names", "gpus", "nodes", "layout", "limits"})
+_SHOWN_ELSEWHERE = frozenset({"origin", "names", "written_as", "gpus", "nodes", "layout", "limits"})
 
 
 def framed(result: Sized, blocks: Iterable[Block]) -> Document:

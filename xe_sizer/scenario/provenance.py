@@ -11,24 +11,30 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.profiles.finder import is_path, is_repository
+from xe_sizer.profiles.finder import KINDS, is_path, is_repository
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.profiles.finder import Finder
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
 
 T = TypeVar("T")
+_KIND_OF = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scenario_key}
 
 
 class Provenance:
-    """Values of scenario keys as they are settled, each with its origin."""
+    """Values of scenario keys as they are settled, each with its origin.
 
-    def __init__(self, given: Given) -> None:
+    A profile goes by its own name; `written_as` has what the user wrote where that was another.
+    """
+
+    def __init__(self, given: Given, finder: Finder) -> None:
         self.given = given
+        self.finder = finder
         self.values: dict[str, Any] = {}
         self.origin: dict[str, str] = {}
 
@@ -37,9 +43,18 @@ class Provenance:
         value: Any = self.given.values
         for part in key.split("."):
             value = getattr(value, part)
-        chosen = default if value is None else value
+        chosen = default if value is None else self._called(key, value)
         self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
         return chosen
+
+    def _called(self, key: str, value: Any) -> Any:
+        kind = _KIND_OF.get(key)
+        if kind is None or relative(self.given, key, value) != value:
+            return value
+        name = self.finder.called(kind, value)
+        if name != value:
+            self.values[f"written_as.{kind}"] = value
+        return name
 
     def keep(self, sections: Iterable[str]) -> None:
         """Keep what was given in these sections, for the report."""

@@ -54,7 +54,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedService:
     InputError : every unknown name, and every contradiction with model, hardware or engine
     """
     problems: list[Problem] = []
-    provenance = Provenance(given)
+    provenance = Provenance(given, registry)
     named: str | None = given.values.model
     model = None if named is None else collect(problems, model_of, given, registry, provenance)
     server = collect(problems, server_of, given, registry, provenance)
@@ -109,7 +109,7 @@ def _assembled(
 
 def _engine(given: Given, registry: Registry, provenance: Provenance) -> Engine:
     """The engine that was named, else the stack where that is one, else the default."""
-    stack = given.values.stack
+    stack = given.values.stack and registry.called("engine", given.values.stack)
     default = stack if stack in registry.names("engine") else default_engine()
     name = provenance.settle("serve.engine", default)
     return load_engine(relative(given, "serve.engine", name), partial(given.locate, ("serve", "engine")), registry)

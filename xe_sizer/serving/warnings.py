@@ -75,6 +75,6 @@ def _ignored(given: Given, engine: str) -> set[str]:
         section, dot, _ = key.partition(".")
         if origin != "env" and key not in USED:
             found.add(section if dot and section not in PARTLY_USED else key)
-    if given.values.stack == engine:  # an engine that was named as the stack
+    if (given.values.stack or "").lower() == engine:  # an engine that was named as the stack
         found.discard("stack")
     return found | ({f"job {given.values.job}"} if given.values.job not in (None, INFERENCE) else set())

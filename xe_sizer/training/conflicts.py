@@ -63,7 +63,7 @@ def _counts(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
 def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterator[Problem]:
     """What the stack does not have: an optimizer that ships, ways of spreading the model."""
     layout, supports = given.values.layout, stack.supports
-    optimizer = given.values.optimizer or stack.defaults.optimizer
+    optimizer = finder.called("optimizer", given.values.optimizer or stack.defaults.optimizer)
     if optimizer not in supports.optimizers and not finder.is_users_own("optimizer", optimizer):
         hint = did_you_mean(optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
         yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)

@@ -104,7 +104,7 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
     InputError : every contradiction with the model, the hardware or the stack
     """
     job = resolved.job
-    gpus = gpu_count(Provenance(given), job.server)
+    gpus = gpu_count(Provenance(given, registry), job.server)
     problems = list(conflicts(given, job.model, job.server, job.stack, job.precision, gpus, registry))
     if problems:
         raise InputError(in_reading_order(problems, given))
@@ -132,7 +132,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
 
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
-    provenance = Provenance(given)
+    provenance = Provenance(given, registry)
     named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
     model = None if named is None else collect(problems, model_of, given, registry, provenance)
     server = collect(problems, server_of, given, registry, provenance)

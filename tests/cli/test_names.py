@@ -1,0 +1,95 @@
+"""Names, words and units as people write them, through the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+
+
+def estimated(cli: Cli, *arguments: object) -> dict:
+    ran = cli("estimate", *arguments, "--format", "json")
+    assert ran.code in (0, 1), ran.err
+    return json.loads(ran.out)
+
+
+def test_a_repository_and_the_name_of_nvidia_smi_are_read_and_said_once(cli: Cli) -> None:
+    ran = cli(
+        "estimate", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "NVIDIA GeForce RTX 4090", "--gpus", 2,
+        "--job", "lora", "--stack", "axolotl", "--optimizer", "paged_adamw_8bit", "--format", "json",
+    )  # fmt: skip
+    assert ran.err.splitlines() == [
+        "note: meta-llama/Llama-3.1-8B-Instruct is read as llama-3.1-8b",
+        "note: NVIDIA GeForce RTX 4090 is read as rtx-4090",
+        "note: axolotl is read as hf-trainer",
+        "note: paged_adamw_8bit is read as paged-adamw-8bit",
+    ]
+    answer = json.loads(ran.out)
+    named = {"model": "llama-3.1-8b", "gpu": "rtx-4090", "stack": "hf-trainer", "optimizer": "paged-adamw-8bit"}
+    assert {key: answer["scenario"][key] for key in named} == named
+    assert answer["scenario"]["written_as"]["model"] == "meta-llama/Llama-3.1-8B-Instruct"
+    assert not any("read as" in warning for warning in answer["warnings"])
+
+
+def test_a_name_gives_the_answer_of_the_profile_that_it_is_read_as(cli: Cli) -> None:
+    written = estimated(cli, "--model", "NousResearch/Llama-2-7b-chat-hf", "--server", "p5.48xlarge", "--gpus", 8)
+    own = estimated(cli, "--model", "llama-2-7b", "--server", "aws-p5.48xlarge", "--gpus", 8)
+    assert written["scenario"].pop("written_as") == {
+        "model": "NousResearch/Llama-2-7b-chat-hf",
+        "server": "p5.48xlarge",
+    }
+    assert written["time"] == own["time"]
+    assert written["memory"] == own["memory"]
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "candidates"),
+    [
+        ("--gpu", "H100", ("'h100-nvl-94gb' (93 GiB)", "'h100-sxm-80gb' (79 GiB)")),
+        ("--server", "XE9680", ("'dell-xe9680-h100' (8 x h100-sxm-80gb)", "'dell-xe9680-mi300x' (8 x mi300x)")),
+    ],
+)
+def test_several_are_an_error_that_lists_them(cli: Cli, option: str, name: str, candidates: tuple[str, ...]) -> None:
+    ran = cli("estimate", "--model", "llama-2-7b", option, name)
+    assert ran.code == 2
+    assert ran.err.startswith(f"{option}: '{name}' is the name of several")
+    for each in candidates:
+        assert each in ran.err
+
+
+def test_a_repository_in_a_file_is_no_path_of_its_folder_unless_it_lies_there(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("model: meta-llama/Llama-2-7b-hf\ngpu: RTX 4090\n", encoding="utf-8")
+    assert estimated(cli, file)["scenario"]["model"] == "llama-2-7b"
+    (tmp_path / "meta-llama" / "Llama-2-7b-hf").mkdir(parents=True)
+    ran = cli("estimate", file)
+    assert ran.code == 2
+    assert "no such file" in ran.err
+    assert "config.json" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b  model profile"),
+        ("RTX 4090", "rtx-4090  gpu profile"),
+        ("XE9680 H100", "dell-xe9680-h100  server profile"),
+        ("trl", "hf-trainer  stack profile"),
+    ],
+)
+def test_profiles_show_takes_what_options_take(cli: Cli, name: str, shown: str) -> None:
+    ran = cli("profiles", "show", name)
+    assert (ran.code, ran.out.splitlines()[0][: len(shown)]) == (0, shown)
+
+
+def test_hardware_of_a_plan_is_named_alike(cli: Cli) -> None:
+    ran = cli(
+        "plan", "--model", "llama-2-7b", "--job", "lora", "--gpu", "NVIDIA L40S", "--among", "RTX 6000 Ada",
+        "--max-gpus", 2, "--format", "json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert {each["gpu"] for each in json.loads(ran.out)["candidates"]} == {"l40s", "rtx-6000-ada"}
