@@ -129,4 +129,4 @@ def test_wrong_options(cli: Cli, arguments: tuple[str, ...], words: str) -> None
 def test_an_empty_folder_is_told(cli: Cli, tmp_path: Path) -> None:
     ran = cli("validate", tmp_path)
     assert ran.code == 2
-    assert "no .yaml, .jsonl file in this folder" in ran.err
+    assert "no .yaml, .yml, .jsonl, .ndjson file in this folder" in ran.err

@@ -51,7 +51,7 @@ def calibrate_command(
         )
     file = one_file(output)
     load_stack(stack, Location("--stack"))
-    read = read_all(map(Path, files))
+    read = read_all([Path(file) for file in files])
     print_problems(read.notes)
 
     from xe_sizer.evidence.calibrate import calibrate

@@ -55,6 +55,9 @@ def read_answer(name: str) -> Answer:
             raise InputError(Problem(message, Location(place)))
         keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).keys()
         answer = msgspec.json.decode(data, type=_kind(keys), dec_hook=_within)
+    except UnicodeDecodeError as error:
+        problem = Problem("not a saved result: it is not UTF-8 text", Location(place), _HINT)
+        raise InputError(problem) from error
     except msgspec.DecodeError as error:
         raise InputError(_problem(error, place, data)) from error
     except RecursionError as error:

@@ -39,7 +39,7 @@ def validate_command(
 ) -> int:
     quantities = QUANTITIES if only is None else (check_choice("--only", only, QUANTITIES),)
     shown = _count(worst)
-    read = read_all(map(Path, files or [str(SHIPPED)]))
+    read = read_all([Path(file) for file in files or [str(SHIPPED)]])
     print_problems(read.notes)
 
     from xe_sizer.evidence.validate import validate

@@ -60,6 +60,9 @@ class Factor:
     error: float
 
 
+_NEEDED = "a record needs a time or a rate under measured: step_time_s, samples_per_s or tokens_per_s_per_gpu"
+
+
 @frozen
 class Calibration:
     """A fitted stack, what it was fitted to, and median absolute errors [-].
@@ -117,7 +120,7 @@ def calibrate(records: Iterable[Record], parent: str, name: str) -> Calibration:
     rows, skipped = _measured(records, parent)
     if len(rows) < LEAST_RECORDS:
         reasons = "; ".join(f"{record}: {reason}" for record, reason in skipped[:3])
-        hint = reasons or "a record needs a time or a rate: step_time_s, samples_per_s, tokens_per_s_per_gpu"
+        hint = f"{reasons}; {_NEEDED}" if reasons else _NEEDED
         raise InputError(Problem(f"{len(rows)} records with a time are too few to fit {parent}", hint=hint))
     fit = _fit(rows)
     left_out = _left_out(fit, [row.source for row in rows])

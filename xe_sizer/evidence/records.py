@@ -7,10 +7,10 @@ does not know are passed over and reported once, since publications state more t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "data"
 """The records that come with xe-sizer."""
-ENDINGS = (".yaml", ".jsonl")
+ENDINGS = (".yaml", ".yml", ".jsonl", ".ndjson")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
@@ -33,74 +33,84 @@ _KNOWN_BUT_UNUSED = frozenset({
 })  # fmt: skip
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+Degree = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
+Layers = Annotated[int, msgspec.Meta(ge=0, le=10**4)]
+Total = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+Time = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
+Rate = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
+Gib = Annotated[float, msgspec.Meta(gt=1e-6, le=1e9)]
+
+
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes that define a model or override a known one's."""
 
-    layers: int | None = None
-    hidden: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    ffn: int | None = None
-    vocab: int | None = None
-    params: float | None = None
-    experts: int | None = None
+    layers: Layers | None = None
+    hidden: Size | None = None
+    heads: Size | None = None
+    kv_heads: Size | None = None
+    head_dim: Size | None = None
+    ffn: Size | None = None
+    vocab: Size | None = None
+    params: Total | None = None
+    experts: Size | None = None
 
 
 class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
-    tp: int | None = None
-    pp: int | None = None
-    vpp: int | None = None
-    cp: int | None = None
-    ep: int | None = None
-    dp: int | None = None
-    zero: int | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    dp: Degree | None = None
+    zero: Degree | None = None
     sequence_parallel: bool | None = None
-    megatron_fsdp: int | None = None
-    attention_dp: int | None = None
+    megatron_fsdp: Degree | None = None
+    attention_dp: Degree | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"}):
-    micro: int | None = None
-    total: int | None = None
-    grad_accum: int | None = None
-    tokens: float | str | None = None
+    micro: Degree | None = None
+    total: Degree | None = None
+    grad_accum: Degree | None = None
+    tokens: Total | str | None = None
 
 
 class Lora(msgspec.Struct, frozen=True, kw_only=True):
-    rank: int | None = None
+    rank: Degree | None = None
     targets: str | list[str] | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured; times as the source states them."""
 
-    step_time_s: float | None = None
-    tokens_per_s_per_gpu: float | None = None
-    tokens_per_s_total: float | None = None
-    samples_per_s: float | None = None
-    minutes: float | None = None
-    seconds: float | None = None
-    steps: float | None = None
-    epochs: float | None = None
-    rows: float | None = None
-    tokens: float | None = None
-    gpu_hours: float | None = None
-    peak_memory_gib: float | None = None
-    reserved_memory_gib: float | None = None
-    nvidia_smi_gib: float | None = None
+    step_time_s: Time | None = None
+    tokens_per_s_per_gpu: Rate | None = None
+    tokens_per_s_total: Rate | None = None
+    samples_per_s: Rate | None = None
+    minutes: Time | None = None
+    seconds: Time | None = None
+    steps: Total | None = None
+    epochs: Total | None = None
+    rows: Total | None = None
+    tokens: Total | None = None
+    gpu_hours: Time | None = None
+    peak_memory_gib: Gib | None = None
+    reserved_memory_gib: Gib | None = None
+    nvidia_smi_gib: Gib | None = None
     memory_metric: str | None = None
     oom: bool | None = None
     fits: bool | None = None
-    ttft_ms: float | None = None
-    prefill_ms: float | None = None
-    tpot_ms: float | None = None
-    tpot_ms_p50: float | None = None
-    output_tokens_per_s: float | None = None
-    total_tokens_per_s: float | None = None
-    requests_per_s: float | None = None
-    output_tokens_per_s_per_gpu: float | None = None
-    request_latency_s: float | None = None
+    ttft_ms: Time | None = None
+    prefill_ms: Time | None = None
+    tpot_ms: Time | None = None
+    tpot_ms_p50: Time | None = None
+    output_tokens_per_s: Rate | None = None
+    total_tokens_per_s: Rate | None = None
+    requests_per_s: Rate | None = None
+    output_tokens_per_s_per_gpu: Rate | None = None
+    request_latency_s: Time | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,19 +125,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     stack: str | None = None
     framework: str | None = None
     gpu: str | None = None
-    gpus: int | None = None
-    gpus_per_node: int | None = None
+    gpus: Degree | None = None
+    gpus_per_node: Degree | None = None
     interconnect: Any = None
     precision: str | None = None
     weights: str | None = None
     layout: LayoutStated = LayoutStated()
     pipeline_schedule: str | None = None
     batch: Batch = Batch()
-    seq_len: int | None = None
-    mean_tokens: float | None = None
-    max_seq_len: int | None = None
-    longest_sample_tokens: int | None = None
-    samples: int | None = None
+    seq_len: Count | None = None
+    mean_tokens: Total | None = None
+    max_seq_len: Count | None = None
+    longest_sample_tokens: Count | None = None
+    samples: Count | None = None
     packing: bool | None = None
     padding: str | None = None
     attention: str | None = None
@@ -139,15 +149,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     compile: bool | str | None = None
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None
-    virtual_tokens: int | None = None
-    tp: int | None = None
-    pp: int | None = None
+    virtual_tokens: Degree | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
     kv_cache: str | None = None
-    sequences: int | None = None
-    concurrency: int | None = None
-    request_rate: float | None = None
-    input_len: float | None = None
-    output_len: float | None = None
+    sequences: Degree | None = None
+    concurrency: Degree | None = None
+    request_rate: Rate | None = None
+    input_len: Total | None = None
+    output_len: Total | None = None
 
     @property
     def serves(self) -> bool:
@@ -190,12 +200,12 @@ def read_records(path: Path) -> RecordFile:
     return RecordFile(tuple(records), tuple(_notes(unknown, Location(str(path)))))
 
 
-def read_all(paths: Iterable[Path]) -> RecordFile:
+def read_all(paths: Sequence[Path]) -> RecordFile:
     """The records of all files, and of all record files in the folders among them.
 
     Raises
     ------
-    InputError : every malformed record of every file; a folder without records
+    InputError : every malformed record of every file; a folder or files without records
     """
     records: list[Record] = []
     notes: list[Problem] = []
@@ -208,6 +218,8 @@ def read_all(paths: Iterable[Path]) -> RecordFile:
             continue
         records += found.records
         notes += found.notes
+    if not problems and not records:
+        problems.append(Problem("no measurement records", Location(", ".join(map(str, paths)))))
     if problems:
         raise InputError(problems)
     return RecordFile(tuple(records), tuple(notes))
@@ -242,8 +254,10 @@ def records_of(entries: Iterable[Mapping[str, Any]], place: Location) -> RecordF
 
 def _notes(unknown: Counter[str], place: Location) -> Iterator[Problem]:
     for key, count in sorted(unknown.items()):
-        hint = did_you_mean(key, _sections(Record))
-        yield Problem(f"note: the unknown key '{key}' of {count} records is not used", place, hint)
+        homes = [name for name, section in _sections(Record).items() if section and key in _sections(section)]
+        hint = f"'{key}' belongs under {homes[0]}:" if homes else did_you_mean(key, _sections(Record))
+        of = "1 record" if count == 1 else f"{count} records"
+        yield Problem(f"note: the unknown key '{key}' of {of} is not used", place, hint)
 
 
 def _entries(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
@@ -271,6 +285,8 @@ def _lines(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
         where = Location(str(path), number)
         try:
             yield msgspec.json.decode(line), lambda key_path, key=False, where=where: where
+        except RecursionError:
+            problems.append(Problem("nested too deeply", where))
         except msgspec.DecodeError as error:
             problems.append(Problem(f"not valid JSON: {error}", where, "one record, a JSON object, on each line"))
 

@@ -100,7 +100,12 @@ def show(value: object) -> str:
         return repr(shorten(value))
     if isinstance(value, Mapping):
         return "a group of keys"
-    return "a list" if isinstance(value, list | tuple) else f"{value}"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "a number beyond measure" if isinstance(value, int) and abs(value) > _MOST else f"{value}"
+
+
+_MOST = 10**300  # beyond, a whole number is no float, and further on Python does not write it
 
 
 class _Failed:
@@ -232,6 +237,8 @@ class _Converter:
         return _FAILED if any(item is _FAILED for item in found) else kind(found)
 
     def leaf(self, value: object, base: Any, path: KeyPath) -> object:
+        if base is float and isinstance(value, int) and abs(value) > _MOST:
+            return self.fail(f"{_label(path)} must be a number below 1e300", path)
         if base is float:
             return float(cast(float, value))
         if base in _SCALAR_NAMES:

@@ -50,7 +50,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Confidence = Annotated[float, Meta(gt=0, lt=1)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
-Spares = Annotated[int, Meta(ge=0, le=1_000_000)]
+Spares = Annotated[int, Meta(ge=0, le=1_000)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
