@@ -1,44 +1,72 @@
-"""Write the tables of residuals from measured runs: python scripts/build_residuals.py FILE...
+"""Write the tables of residuals from measured runs: python scripts/build_residuals.py [--seen-only] FILE...
 
-Records of training fill xe_sizer/software/residuals/training.json, those of inference serving.json beside it. Prints
-how many runs lie inside a range in which their own source had no part.
+Records of training fill xe_sizer/software/residuals/training.json and training-seen.json, those of inference
+serving.json and serving-seen.json: the quantiles that ranges are made of, and how the runs fared in the ranges as they
+are. With --seen-only the quantiles stay. Prints how many runs lie inside a range in which their own source had no part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from xe_sizer.evidence.records import read_records
-from xe_sizer.evidence.residuals import Run, left_out_coverage, residual_table, runs_of, serving_runs_of
+from xe_sizer.evidence.residuals import (
+    Run,
+    coverage,
+    left_out_coverage,
+    observed,
+    residual_table,
+    runs_of,
+    serving_runs_of,
+)
 from xe_sizer.serving import uncertainty as serving
+from xe_sizer.software.uncertainty import published
 from xe_sizer.training import uncertainty as training
 
 
-def write(runs: Sequence[Run], table: Path) -> None:
-    rows = [
+def write(rows: Iterable[Mapping[str, object]], path: Path) -> None:
+    path.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n", encoding="utf-8")
+
+
+def write_quantiles(runs: Sequence[Run], path: Path) -> None:
+    write((
         {
             "stack": stack, "kind": kind, "assumed": assumed, "runs": found.runs, "sources": found.sources,
             "low": round(found.low, 4), "high": round(found.high, 4),
         }
         for (stack, kind, assumed), found in sorted(residual_table(runs).items())
-    ]  # fmt: skip
-    table.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
-    print(f"{len(runs)} runs, {len(rows)} groups; {left_out_coverage(runs):.1%} inside a range without their source")
+    ), path)  # fmt: skip
+
+
+def write_seen(runs: Sequence[Run], path: Path) -> None:
+    table = {group: asdict(found) for group, found in sorted(observed(runs).items())}
+    rounded = {group: {name: round(value, 3) for name, value in row.items()} for group, row in table.items()}
+    write(({"stack": stack, "kind": kind, **row} for (stack, kind), row in rounded.items()), path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
-    records = [record for file in parser.parse_args().files for record in read_records(file).records]
+    parser.add_argument("--seen-only", action="store_true", help="leave the quantiles as they are")
+    asked = parser.parse_args()
+    records = [record for file in asked.files for record in read_records(file).records]
     trained = [record for record in records if not record.serves]
     served = [record for record in records if record.serves]
-    if trained:
-        write(runs_of(trained), training.TABLE)
-    if served:
-        write(serving_runs_of(served), serving.TABLE)
+    for of_wing, runs_of_wing, tables in ((trained, runs_of, training), (served, serving_runs_of, serving)):
+        runs = runs_of_wing(of_wing)
+        if not runs:
+            continue
+        if not asked.seen_only:
+            write_quantiles(runs, tables.TABLE)
+            published.cache_clear()
+            runs = runs_of_wing(of_wing)  # once more, in the ranges as they are now
+        write_seen(runs, tables.SEEN)
+        shares = f"{coverage(runs):.1%} inside their ranges, {left_out_coverage(runs):.1%} without their source"
+        print(f"{len(runs)} runs; publications weighted alike: {shares}")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,27 @@
-"""Residuals of measured runs by kind of run: what the ranges of estimates rest on."""
+"""Residuals of measured runs by kind of run: what the ranges of estimates rest on, and how the runs fared in them."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.evidence.validate import answered, timed
 from xe_sizer.frozen import frozen
 from xe_sizer.software.stack import stack_names
-from xe_sizer.software.uncertainty import ANY, Residuals, blended
+from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.evidence.training import PredictedRecord
     from xe_sizer.result.accuracy import Prediction
-    from xe_sizer.software.uncertainty import Group, Table
+    from xe_sizer.software.uncertainty import Group, Seen, Table
 
 # Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
 # quantiles leave about one unseen run in five outside.
@@ -31,13 +33,17 @@ LEAST_RUNS = 4  # fewer say nothing about quantiles
 
 @frozen
 class Run:
-    """A measured run: the stack that predicts it, its kind of job, its source, and log(measured / predicted)."""
+    """A measured run: the stack that predicts it, its kind of job, its source, and log(measured / predicted).
+
+    inside : whether it lies in the range that it was given
+    """
 
     stack: str
     kind: str
     assumed: bool
     source: str
     log_ratio: float
+    inside: bool = False
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
@@ -49,22 +55,45 @@ def _run(found: PredictedRecord, prediction: Prediction) -> Run:
     job = found.sized.resolved.job
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
-    ratio = math.log(float(prediction.measured) / float(prediction.predicted))
-    return Run(stack, job.method.kind.evidence, found.asked.guessed, prediction.source, ratio)
+    return Run(stack, job.method.kind.evidence, found.asked.guessed, *_deviation(prediction))
 
 
 def serving_runs_of(records: Iterable[Record]) -> list[Run]:
-    """All latencies and rates of inference that have a prediction; the engine is the stack, the quantity the kind."""
+    """All latencies and rates of inference with a prediction; the engine is the stack, the quantity the kind.
+
+    A latency without bound, of a load that is more than the prediction takes, has no ratio and is left out.
+    """
     return [
-        Run(
-            found.served.resolved.job.engine.name,
-            prediction.quantity,
-            found.guessed,
-            prediction.source,
-            math.log(float(prediction.measured) / float(prediction.predicted)),
-        )
+        Run(found.served.resolved.job.engine.name, prediction.quantity, found.guessed, *_deviation(prediction))
         for found, prediction in answered(records)
+        if math.isfinite(float(prediction.predicted))
     ]
+
+
+def _deviation(prediction: Prediction) -> tuple[str, float, bool]:
+    """Source, log(measured / predicted), and whether what was measured lies in the range."""
+    measured, low, high = float(prediction.measured), prediction.low, prediction.high
+    inside = low is not None and high is not None and low <= measured <= high
+    return prediction.source, math.log(measured / float(prediction.predicted)), inside
+
+
+def observed(runs: Iterable[Run]) -> Seen:
+    """How the runs of every stack and kind of job fared, where nothing of them had to be guessed."""
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        if not run.assumed:
+            for stack, kind in product((ANY, run.stack), (ANY, run.kind)):
+                groups[stack, kind].append(run)
+    return {group: _observed(members) for group, members in groups.items() if len(members) >= LEAST_RUNS}
+
+
+def _observed(members: Sequence[Run]) -> Observed:
+    sources = [run.source for run in members]
+    ratios = np.exp(np.clip([run.log_ratio for run in members], -FARTHEST, FARTHEST))
+    weights = source_weights(sources)
+    low, median, high = (weighted_quantile(ratios, weights, share) for share in (0.1, 0.5, 0.9))
+    inside = sum(run.inside for run in members)
+    return Observed(len(members), len(set(sources)), inside, low, median, high)
 
 
 def residual_table(runs: Sequence[Run]) -> Table:
@@ -84,14 +113,23 @@ def _residuals(members: Sequence[Run]) -> Residuals:
     return Residuals(len(members), len({run.source for run in members}), low, high)
 
 
+def coverage(runs: Sequence[Run]) -> float:
+    """Share of runs inside the range that they were given, sources weighted alike [-]."""
+    return _share(np.array([run.inside for run in runs]), runs)
+
+
 def left_out_coverage(runs: Sequence[Run]) -> float:
     """Share of runs inside a range that their own source had no part in, sources weighted alike [-]."""
-    inside = np.zeros(len(runs))
+    inside = np.zeros(len(runs), dtype=bool)
     for source in {run.source for run in runs}:
         table = residual_table([run for run in runs if run.source != source])
         for place, run in enumerate(runs):
             if run.source == source:
                 low, high = blended(table, run.stack, run.kind, run.assumed)
                 inside[place] = low <= run.log_ratio <= high
+    return _share(inside, runs)
+
+
+def _share(inside: NDArray[np.bool_], runs: Sequence[Run]) -> float:
     weights = source_weights([run.source for run in runs])
     return float(inside @ weights / weights.sum())

@@ -43,6 +43,46 @@ class Range(Struct, frozen=True):
     high: float
 
 
+STRENGTHS = {"strong": 8, "fair": 3, "weak": 1}
+"""Words for what a range rests on, with the fewest publications of each: one author's error is in all of their runs."""
+
+
+def strength_of(publications: int) -> str:
+    """The word for so many publications; empty for none."""
+    return next((word for word, least in STRENGTHS.items() if publications >= least), "")
+
+
+class Bias(Struct, frozen=True):
+    """How far published runs were off in one direction: measured over predicted time, publications weighted alike.
+
+    median, slowest : one run in two took more than the one, one in ten more than the other [-]
+    """
+
+    runs: int
+    publications: int
+    median: float
+    slowest: float
+
+
+class Basis(Struct, frozen=True):
+    """Published runs that a range rests on.
+
+    software : the stack or engine of the runs; empty where nobody published any with it, and they are those of others
+    inside : how many of the runs lie in the range that they were given
+    comparable : whether they are of the same kind of job or quantity
+    strength : weak, fair or strong, by publications; empty where the runs are those of others
+    bias : of the software's own runs, None where their median is within 10 % of the prediction
+    """
+
+    runs: int
+    publications: int
+    inside: int
+    software: str = ""
+    comparable: bool = False
+    strength: str = ""
+    bias: Bias | None = None
+
+
 class Reason(Struct, frozen=True):
     """Why a job does not fit or misses a limit, and the smallest change that mends it."""
 

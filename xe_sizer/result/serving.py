@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from xe_sizer.result.common import Advice, Answer, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.common import Advice, Answer, Basis, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
 
 OVERLOADED = "overloaded"
 """Code of the reason that says so."""
@@ -54,7 +54,7 @@ class Latency(Struct, frozen=True):
     """Time to the first token, time per further token, and time of a whole request: means with their ranges.
 
     percentiles : where requests arrive by chance; empty for a fixed number of requests
-    evidence, calibrated : what the ranges rest on, and whether that is measurements
+    evidence, basis : what the ranges rest on, in words and in figures; calibrated : whether that is measurements
     """
 
     ttft_s: Span
@@ -63,6 +63,7 @@ class Latency(Struct, frozen=True):
     percentiles: tuple[LatencyAt, ...]
     evidence: str
     calibrated: bool
+    basis: Basis | None = None
 
 
 class Throughput(Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from xe_sizer.result.common import Advice, Answer, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.common import Advice, Answer, Basis, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
 
 
 class Layout(Struct, frozen=True):
@@ -73,7 +73,7 @@ class Time(Struct, frozen=True):
 
     mfu counts the FLOPs that training on the processed tokens needs, with those of passes through frozen weights, hfu
     also those of recomputation.
-    `evidence` says what the ranges rest on; `calibrated` whether that is measurements. `ideal_step_s` is the step of
+    `evidence` says what the ranges rest on, `basis` in figures; `calibrated` whether that is measurements. `ideal_step_s` is the step of
     the same layout at the speed of light (peaks reached, exchanges hidden), `losses` where the rest goes, largest
     first; None and empty where fixed efficiencies were asked for.
     """
@@ -92,6 +92,7 @@ class Time(Struct, frozen=True):
     evidence: str
     ideal_step_s: float | None = None
     losses: tuple[Loss, ...] = ()
+    basis: Basis | None = None
 
 
 class Data(Struct, frozen=True):

@@ -111,6 +111,7 @@ def _latency(sized: ServingEstimate) -> Latency:
             for percentile, values in percentiles.items()
         ),
         evidence=basis.evidence,
+        basis=basis.basis,
         calibrated=basis.calibrated,
     )  # fmt: skip
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.software.certainty import EXACT, Spread
-from xe_sizer.software.uncertainty import ANY, SPEED_OF_LIGHT, TABLES, from_residuals, published, symmetric
+from xe_sizer.software.uncertainty import (
+    ANY,
+    SPEED_OF_LIGHT,
+    TABLES,
+    Evidence,
+    from_residuals,
+    published,
+    seen,
+    symmetric,
+)
 
 if TYPE_CHECKING:
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.software.uncertainty import Uncertainty
 
 TABLE = TABLES / "serving.json"
+SEEN = TABLES / "serving-seen.json"
 Quantity = Literal["ttft", "tpot", "request", "throughput"]
 # Contexts, workspaces, captured graphs and buffers differ by about 2 GiB between releases of one engine: assumed.
 MEMORY_ERROR_SHARE = 0.03
@@ -28,13 +38,15 @@ def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -
     if efficiency.ideal:
         return SPEED_OF_LIGHT
     if efficiency.fixed:
-        text = f"the efficiency that was given and the engine {engine.name}'s assumed {engine.uncertainty:.0%}"
+        text = f"assumed, {100 * engine.uncertainty:.0f} % around the efficiency that was given"
         return symmetric(engine.uncertainty, text, False)
     table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
     known = (engine.name, engine.measured_as or "", engine.parent or "")
     name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)
     borrowed = bool(resolved.job.server.accelerator.laws.assumed)
-    return from_residuals(table, name, kind, assumed, borrowed, "engine")
+    kin = tuple(dict.fromkeys(one for one in known if one))
+    evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
+    return from_residuals(table, name, kind, assumed, borrowed, evidence)
 
 
 def spread_of(resolved: ResolvedService, of: str) -> Spread | None:

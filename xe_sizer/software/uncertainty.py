@@ -14,13 +14,14 @@ from pathlib import Path
 import msgspec
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import Range
+from xe_sizer.result.common import Basis, Bias, Range, strength_of
 from xe_sizer.software.certainty import Spread
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""
 # Sources that make a group's own range count half; one source says little about the next. Chosen, not fitted.
 HALF_TRUST = 3.0
+NOTICEABLE = 0.1  # share of the prediction by which a median must be off to be worth a word
 BORROWED = 1.15  # assumed: wider by this factor where the accelerator's laws are those of another one
 
 
@@ -34,8 +35,24 @@ class Residuals:
     high: float
 
 
+@frozen(eq=True)
+class Observed:
+    """How a group's published runs fared: in number, in publications, and how many lie in the range they were given.
+
+    fastest, median, slowest : 10 %, 50 % and 90 % quantiles of measured / predicted, publications weighted alike [-]
+    """
+
+    runs: int
+    publications: int
+    inside: int
+    fastest: float
+    median: float
+    slowest: float
+
+
 Group = tuple[str, str, bool]  # stack, kind of job, whether lengths or batch had to be assumed
 Table = dict[Group, Residuals]
+Seen = dict[tuple[str, str], Observed]  # by stack and kind of job
 
 
 @frozen(eq=True)
@@ -43,6 +60,7 @@ class Uncertainty:
     """Factors on an expected time, what they rest on, and whether that is measurements.
 
     bound : whether the time is one below which nothing comes, and no estimate
+    basis : the published runs behind it, None where it rests on none
     """
 
     low: float
@@ -50,6 +68,7 @@ class Uncertainty:
     evidence: str
     calibrated: bool
     bound: bool = False
+    basis: Basis | None = None
 
     @property
     def spread(self) -> Spread | None:
@@ -87,6 +106,12 @@ def memory_spread(path: Path) -> Spread:
     return Spread(low=table["low"], high=table["high"], middle=table["middle"])
 
 
+@cache
+def seen(path: Path) -> Seen:
+    """A table that ships of how published runs fared."""
+    return {(row.pop("stack"), row.pop("kind")): Observed(**row) for row in msgspec.json.decode(path.read_bytes())}
+
+
 def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, float]:
     """low and high quantiles of log(measured / predicted) for a job, from the groups that it belongs to.
 
@@ -105,13 +130,15 @@ def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, 
 
 
 def from_residuals(
-    table: Table, name: str, kind: str, assumed: bool, borrowed: bool, what: str = "stack"
+    table: Table, name: str, kind: str, assumed: bool, borrowed: bool, evidence: Evidence
 ) -> Uncertainty:
-    """The range of a quantity of one kind under one stack (or `what` else); wider where the laws are borrowed."""
+    """The range of a quantity of one kind under one stack or engine; wider where the laws are borrowed."""
     low, high = blended(table, name, kind, assumed)
     widened = math.log(BORROWED) if borrowed else 0.0
-    text, calibrated = _evidence(table, name, kind, what)
-    return Uncertainty(math.exp(low - widened), math.exp(high + widened), text, calibrated)
+    basis = evidence.basis(kind)
+    return Uncertainty(
+        math.exp(low - widened), math.exp(high + widened), evidence.words(kind), bool(basis.strength), basis=basis
+    )
 
 
 def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
@@ -119,19 +146,65 @@ def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
     return Uncertainty(1.0 / (1.0 + error), 1.0 + error, evidence, calibrated)
 
 
-def _evidence(table: Table, stack: str, kind: str, what: str) -> tuple[str, bool]:
-    """What the range rests on in words, and whether the stack has been measured at all."""
-    both, alone, everything = (
-        table.get(group) for group in ((stack, kind, False), (stack, ANY, False), (ANY, ANY, False))
-    )
-    if both is not None:
-        return f"{_count(both)} of {kind} with the {what} {stack}", True
-    if alone is not None:
-        return f"{_count(alone)} of other kinds with the {what} {stack}", True
-    assert everything is not None
-    return f"{_count(everything)} with other {what}s; none with {stack}", False
+@frozen(eq=True)
+class Evidence:
+    """What is known of the runs of one stack or engine.
+
+    table : how published runs fared; names : the stack and its kin, the nearest first
+    same, other : what a run of the same kind, and one of another, is called
+    alike : whether runs of another kind are off in the same direction
+    """
+
+    table: Seen
+    names: tuple[str, ...]
+    same: str
+    other: str
+    alike: bool
+
+    def _found(self, kind: str) -> tuple[str, bool, Observed]:
+        """The nearest group that has runs: the stack's of the kind, else all of it; else those of all stacks."""
+        for name in self.names:
+            for of in (kind, ANY):
+                if (name, of) in self.table:
+                    return name, of == kind, self.table[name, of]
+        return ANY, False, self.table[ANY, ANY]
+
+    def basis(self, kind: str) -> Basis:
+        """The runs that the range of one kind rests on, with the bias of the stack's own where it has some."""
+        name, same, group = self._found(kind)
+        if name == ANY:
+            return Basis(runs=group.runs, publications=group.publications, inside=group.inside)
+        biased = self._biased(name, group if same or self.alike else None)
+        return Basis(
+            software=name,
+            runs=group.runs,
+            publications=group.publications,
+            inside=group.inside,
+            comparable=same,
+            strength=strength_of(group.publications),
+            bias=None if biased is None else Bias(**{name: getattr(biased, name) for name in Bias.__struct_fields__}),
+        )
+
+    def _biased(self, name: str, group: Observed | None) -> Observed | None:
+        """The group whose median is off by more than a tenth: the nearest, else all runs of the software."""
+        groups = (group, self.table.get((name, ANY)) if self.alike else None)
+        return next((one for one in groups if one and abs(one.median - 1.0) > NOTICEABLE), None)
+
+    def words(self, kind: str) -> str:
+        """The same in one sentence that goes on from `80 % range:`."""
+        name, same, group = self._found(kind)
+        if name == ANY:
+            return (
+                f"no {self.same} with {self.names[0]} is published; {group.inside:,} of {group.runs:,} with others lie "
+                f"inside theirs ({_publications(group)})"
+            )
+        relative = "" if name == self.names[0] else f", the nearest relative of {self.names[0]},"
+        what, inside = (self.same, "it") if same else (self.other, "theirs")
+        return (
+            f"{group.inside:,} of {group.runs:,} {what} with {name}{relative} lie inside {inside} "
+            f"({_publications(group)}: {strength_of(group.publications)} evidence)"
+        )
 
 
-def _count(group: Residuals) -> str:
-    sources = "1 source" if group.sources == 1 else f"{group.sources} sources"
-    return f"{group.runs} published runs from {sources}"
+def _publications(group: Observed) -> str:
+    return "1 publication" if group.publications == 1 else f"{group.publications} publications"

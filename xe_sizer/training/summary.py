@@ -160,6 +160,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         bound=bound_of(seconds),
         calibrated=span.calibrated,
         evidence=span.evidence,
+        basis=span.basis,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else _losses(seconds, ideal),
     )

@@ -8,9 +8,11 @@ from xe_sizer.software.uncertainty import (
     ANY,
     SPEED_OF_LIGHT,
     TABLES,
+    Evidence,
     from_residuals,
     memory_spread,
     published,
+    seen,
     symmetric,
 )
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
 
 TABLE = TABLES / "training.json"
+SEEN = TABLES / "training-seen.json"
 PEAKS = TABLES / "training-memory.json"
 
 
@@ -33,14 +36,16 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     if efficiency.ideal:
         return SPEED_OF_LIGHT
     if efficiency.fixed:
-        text = f"the efficiency that was given and the stack {stack.name}'s assumed {stack.uncertainty:.0%}"
+        text = f"assumed, {100 * stack.uncertainty:.0f} % around the efficiency that was given"
         return symmetric(stack.uncertainty, text, False)
     if stack.calibrated_on:
-        text = f"{stack.calibrated_on}; 80 % of them are closer than {stack.uncertainty:.0%}"
+        text = f"8 of 10 of {stack.calibrated_on} are closer than {100 * stack.uncertainty:.0f} %"
         return symmetric(stack.uncertainty, text, True)
     table, kind = published(TABLE), job.method.kind.evidence
     name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
-    return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed))
+    kin = tuple(dict.fromkeys(one for one in (stack.name, name, stack.parent) if one))
+    evidence = Evidence(seen(SEEN), kin, "comparable runs", "runs of other jobs", alike=True)
+    return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed), evidence)
 
 
 def peak_spread() -> Spread:
