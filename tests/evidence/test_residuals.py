@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from xe_sizer.evidence.residuals import Run, left_out_coverage, residual_table
+from xe_sizer.evidence.residuals import Run, coverage, left_out_coverage, observed, residual_table
 
 
-def run(source: str, ratio: float, stack: str = "nemo", kind: str = "sft") -> Run:
-    return Run(stack, kind, False, source, math.log(ratio))
+def run(source: str, ratio: float, stack: str = "nemo", kind: str = "sft", inside: bool = False) -> Run:
+    return Run(stack, kind, False, source, math.log(ratio), inside)
 
 
 def test_sources_weigh_alike() -> None:
@@ -32,3 +32,27 @@ def test_coverage_is_that_of_sources_not_seen() -> None:
     alike = [run(str(place), 1 + 0.1 * copy) for place in range(4) for copy in range(4)]
     assert left_out_coverage(apart) == 0
     assert left_out_coverage(alike) >= 0.5
+
+
+def test_the_median_of_a_group_weighs_publications_alike() -> None:
+    """Eight runs of one paper at 1.0 and two of two others at 1.4 and 1.5: the median is that of the papers."""
+    runs = [run("many", 1.0, inside=True) for _ in range(8)] + [run("one", 1.4), run("two", 1.5)]
+    found = observed(runs)["nemo", "sft"]
+    assert (found.runs, found.publications, found.inside) == (10, 3, 8)
+    assert found.median == pytest.approx(1.4)
+    assert found == observed(runs)["nemo", ""]
+
+
+def test_a_run_that_was_another_job_than_it_says_counts_as_three_times_off() -> None:
+    found = observed([run(name, 20.0) for name in "abcd"])["nemo", "sft"]
+    assert found.slowest == pytest.approx(3.0)
+
+
+def test_runs_whose_lengths_were_guessed_say_nothing_of_a_stack() -> None:
+    runs = [Run("nemo", "sft", True, name, 0.0) for name in "abcd"]
+    assert observed(runs) == {}
+
+
+def test_the_coverage_of_the_ranges_as_they_are_weighs_publications_alike() -> None:
+    runs = [run("many", 1.0, inside=True) for _ in range(9)] + [run("few", 3.0)]
+    assert coverage(runs) == pytest.approx(0.5)

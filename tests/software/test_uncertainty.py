@@ -6,7 +6,18 @@ import pytest
 from cases import job
 
 from xe_sizer.laws.device import Efficiency
-from xe_sizer.software.uncertainty import ANY, TABLES, Residuals, Table, blended, published
+from xe_sizer.software.uncertainty import (
+    ANY,
+    TABLES,
+    Evidence,
+    Observed,
+    Residuals,
+    Seen,
+    Table,
+    blended,
+    published,
+    seen,
+)
 from xe_sizer.training.uncertainty import uncertainty
 
 WIDE, NARROW = Residuals(500, 30, -0.5, 0.5), Residuals(40, 6, -0.1, 0.1)
@@ -43,14 +54,85 @@ def test_the_table_that_ships_covers_every_kind_of_run() -> None:
         assert (ANY, kind, assumed) in table
 
 
-@pytest.mark.parametrize(
-    ("stack", "words"), [("megatron-lm", "pretrain with the stack megatron-lm"), ("torchtune", "torchtune")]
-)
-def test_what_the_range_rests_on_is_said(stack: str, words: str) -> None:
-    found = uncertainty(job(kind="pretrain", stack=stack), Efficiency())
-    assert words in found.evidence
+def test_what_the_range_rests_on_is_said() -> None:
+    found = uncertainty(job(kind="pretrain", stack="megatron-lm"), Efficiency())
+    basis = found.basis
+    assert basis is not None
+    assert (basis.software, basis.comparable, basis.strength) == ("megatron-lm", True, "strong")
+    assert basis.inside <= basis.runs
+    assert found.evidence == (
+        f"{basis.inside} of {basis.runs} comparable runs with megatron-lm lie inside it "
+        f"({basis.publications} publications: strong evidence)"
+    )
     assert found.calibrated
     assert found.low < 1 < found.high
+
+
+SEEN: Seen = {
+    (ANY, ANY): Observed(2000, 40, 1600, 0.8, 1.0, 1.5),
+    ("own", ANY): Observed(90, 8, 70, 0.9, 1.3, 2.0),
+    ("own", "sft"): Observed(30, 7, 25, 0.9, 1.05, 1.6),
+    ("own", "lora"): Observed(60, 1, 45, 1.1, 1.44, 2.6),
+    ("fast", ANY): Observed(8, 2, 6, 0.6, 0.8, 0.9),
+}
+
+
+RELATIVE = "runs with own, the nearest relative of kin,"
+
+
+def evidence(*names: str, alike: bool = True) -> Evidence:
+    return Evidence(SEEN, names, "comparable runs", "runs of other jobs", alike)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "words"),
+    [
+        (("own",), "sft", "25 of 30 comparable runs with own lie inside it (7 publications: fair evidence)"),
+        (("own",), "lora", "45 of 60 comparable runs with own lie inside it (1 publication: weak evidence)"),
+        (
+            ("own",),
+            "pretrain",
+            "70 of 90 runs of other jobs with own lie inside theirs (8 publications: strong evidence)",
+        ),
+        (
+            ("kin", "own"),
+            "lora",
+            f"45 of 60 comparable {RELATIVE} lie inside it (1 publication: weak evidence)",
+        ),
+        (
+            ("new",),
+            "sft",
+            "no comparable runs with new are published; 1,600 of 2,000 with others lie inside theirs (40 publications)",
+        ),
+    ],
+)
+def test_the_sentence_names_runs_publications_and_strength(names: tuple[str, ...], kind: str, words: str) -> None:
+    assert evidence(*names).words(kind) == words
+
+
+def test_a_median_off_by_more_than_a_tenth_is_a_bias() -> None:
+    """Of the kind of job where it is one of it, else of all runs with the stack; one within a tenth is none."""
+    own, all_own, fast = (
+        evidence(name).basis(kind).bias for name, kind in (("own", "lora"), ("own", "sft"), ("fast", "x"))
+    )
+    assert own is not None
+    assert (own.median, own.slowest, own.runs, own.publications) == (1.44, 2.6, 60, 1)
+    assert all_own is not None
+    assert (all_own.median, all_own.runs) == (1.3, 90)
+    assert fast is not None
+    assert fast.median == 0.8
+    assert evidence("new").basis("sft").bias is None
+    assert evidence("own", alike=False).basis("sft").bias is None
+
+
+def test_the_tables_of_runs_that_ship_are_consistent() -> None:
+    for name in ("training", "serving"):
+        table = seen(TABLES / f"{name}-seen.json")
+        for (stack, _), row in table.items():
+            assert (stack, ANY) in table
+            assert 0 <= row.inside <= row.runs >= 4
+            assert row.publications <= row.runs
+            assert row.fastest <= row.median <= row.slowest
 
 
 def test_the_speed_of_light_has_no_range() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.report.certainty import outcome_words, probability_words
 from xe_sizer.report.document import (
     Column,
     Document,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import (
         Block,
     )
-    from xe_sizer.result.common import Sized, TimeComponent
+    from xe_sizer.result.common import Limit, Sized, TimeComponent
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
@@ -174,19 +175,22 @@ def words(name: str) -> str:
     return clean(name).replace("_", " ")
 
 
-def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
-    """The name of a column of ranges, and the note that says what they rest on."""
-    basis = clean(evidence).removeprefix("uncalibrated: ")
-    return ("range", f"Ranges rest on {basis}") if calibrated else ("range *", f"* uncalibrated: {basis}")
-
-
 def limits_table(result: Sized) -> Table:
-    rows = tuple(
-        (clean(limit.name), number(limit.limit), _limit_value(limit.value), "met" if limit.ok else "MISSED")
-        for limit in result.verdict.limits
-    )
+    """What was asked against what is estimated; how likely it is met where the result says so."""
+    limits = result.verdict.limits
+    known = any(limit.probability is not None for limit in limits)
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
-    return Table("Limits", columns, rows)
+    more = (Column("probability", True),) if known else ()
+    rows = tuple((*_limit_row(limit), *((_probability(limit),) if known else ())) for limit in limits)
+    return Table("Limits", columns + more, rows)
+
+
+def _limit_row(limit: Limit) -> tuple[str, ...]:
+    return clean(limit.name), number(limit.limit), _limit_value(limit.value), outcome_words(limit)
+
+
+def _probability(limit: Limit) -> str:
+    return NOT_A_NUMBER if limit.probability is None else probability_words(limit.probability)
 
 
 def _limit_value(value: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import limit_words
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
@@ -17,6 +18,7 @@ from xe_sizer.report.verdict import (
     subject,
     verdict_word,
 )
+from xe_sizer.result.common import UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
@@ -45,12 +47,17 @@ def _cases(answer: Sized) -> Iterator[Case]:
     for reason in answer.verdict.reasons:
         if reason.code == OVERLOADED:
             yield Case("load", "failed", OVERLOADED, reason_text(reason))
+        if reason.code == UNSURE_MEMORY:
+            yield Case("memory", "failed", UNSURE_MEMORY, reason_text(reason))
     yield from map(limit_case, answer.verdict.limits)
 
 
 def limit_case(limit: Limit) -> Case:
     name = f"limit {limit.name}"
-    return Case(name) if limit.ok else Case(name, "failed", "limit", f"misses {limit_text(limit)}")
+    said = limit_words(limit)
+    if limit.ok:
+        return Case(name, output=said)
+    return Case(name, "failed", "limit", f"misses {limit_text(limit)}", output=said)
 
 
 def verdict_remark(answer: Sized, file: str | None) -> Remark:

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from xe_sizer.report.answers import Reporter, reporter
+from xe_sizer.report.certainty import doubts
 from xe_sizer.report.format import clean, gib, number
+<<<<<<< HEAD
 from xe_sizer.result.common import UNSURE
+=======
+from xe_sizer.result.common import UNSURE_MEMORY
+>>>>>>> 7236227 (Checks, annotations and JUnit say how sure a limit is met; tests through the command line)
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
@@ -68,8 +73,9 @@ def unsure_of_host(answer: Sized) -> bool:
 
 
 def caution(answer: Sized) -> str:
-    """What a reader must know although the answer may be yes; empty where there is room."""
-    return words_of(answer).caution(answer)
+    """What a reader must know although the answer may be yes; empty where there is room and the limits are sure."""
+    unsure = "; ".join(doubts(answer.verdict)) if answer.ok else ""
+    return "; ".join(filter(None, (words_of(answer).caution(answer), unsure)))
 
 
 def subject(answer: Sized) -> str:
@@ -125,7 +131,8 @@ def limit_text(limit: Limit) -> str:
 def missed_text(verdict: Verdict) -> str:
     """The limits that do not hold, in a few words; empty where all do."""
     missed = [limit_text(limit) for limit in verdict.limits if not limit.ok]
-    return f"misses {'; '.join(missed)}" if missed else ""
+    unsure = [clean(reason.message) for reason in verdict.reasons if reason.code == UNSURE_MEMORY]
+    return "; ".join([*unsure, *([f"misses {'; '.join(missed)}"] if missed else [])])
 
 
 def reason_text(reason: Reason) -> str:

@@ -97,6 +97,8 @@ UNSURE = "unsure"
 """Also the word for a memory that suffices if the host, of which nobody knows how much it has, has enough."""
 BOUND, UNKNOWN = "bound", "unknown"
 """Words for what has no probability: a value that is a bound and no estimate, and one that nobody knows."""
+UNSURE_MEMORY = "unsure-memory"
+"""Code of the reason that memory fits with less confidence than is asked for."""
 DEFAULT_CONFIDENCE = 0.5
 """With which a limit must be met where none is asked for: the expected value decides."""
 

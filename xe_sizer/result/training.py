@@ -73,9 +73,9 @@ class Time(Struct, frozen=True):
 
     mfu counts the FLOPs that training on the processed tokens needs, with those of passes through frozen weights, hfu
     also those of recomputation.
-    `evidence` says what the ranges rest on, `basis` in figures; `calibrated` whether that is measurements. `ideal_step_s` is the step of
-    the same layout at the speed of light (peaks reached, exchanges hidden), `losses` where the rest goes, largest
-    first; None and empty where fixed efficiencies were asked for.
+    `evidence` says what the ranges rest on, `basis` the same in figures, `calibrated` whether that is measurements.
+    `ideal_step_s` is the step of the same layout at the speed of light (peaks reached, exchanges hidden), `losses`
+    where the rest goes, largest first; None and empty where fixed efficiencies were asked for.
     """
 
     step_s: Range

@@ -14,7 +14,20 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
+<<<<<<< HEAD
 from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, UNKNOWN, UNSURE, Limit, Reason, Verdict, certainty_of
+=======
+from xe_sizer.result.common import (
+    BOUND,
+    DEFAULT_CONFIDENCE,
+    UNKNOWN,
+    UNSURE_MEMORY,
+    Limit,
+    Reason,
+    Verdict,
+    certainty_of,
+)
+>>>>>>> 7236227 (Checks, annotations and JUnit say how sure a limit is met; tests through the command line)
 from xe_sizer.scenario.schema import LimitsSection
 
 if TYPE_CHECKING:
@@ -104,8 +117,6 @@ def _rules() -> Iterator[LimitRule]:
 
 LIMITS = tuple(_rules())
 _RULE_OF = {rule.name: rule for rule in LIMITS}
-UNSURE_MEMORY = "unsure-memory"
-"""Code of the reason that memory fits with less confidence than is asked for."""
 
 
 def _given(section: LimitsSection, wing: str) -> Iterator[tuple[LimitRule, float]]:

@@ -195,8 +195,8 @@ class Evidence:
         name, same, group = self._found(kind)
         if name == ANY:
             return (
-                f"no {self.same} with {self.names[0]} is published; {group.inside:,} of {group.runs:,} with others lie "
-                f"inside theirs ({_publications(group)})"
+                f"no {self.same} with {self.names[0]} are published; {group.inside:,} of {group.runs:,} with others "
+                f"lie inside theirs ({_publications(group)})"
             )
         relative = "" if name == self.names[0] else f", the nearest relative of {self.names[0]},"
         what, inside = (self.same, "it") if same else (self.other, "theirs")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import doubts
 from xe_sizer.report.check_changes import (
     change_in_words,
     change_properties,
@@ -19,6 +20,7 @@ from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, unsure_of_host, verdict_word, words_of
 from xe_sizer.result.check import CheckResult
+from xe_sizer.result.common import UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
@@ -95,8 +97,11 @@ def _note(result: Sized) -> str:
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
         return "more load than it takes"
     missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
+    missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
     if missed:
         return f"misses {', '.join(missed)}"
+    if unsure := doubts(result.verdict):
+        return "; ".join(unsure)
     judged = {limit.name for limit in result.verdict.limits}
     unread = [name for name in result.scenario.get("limits", {}) if name not in judged and name != "confidence"]
     if unread:

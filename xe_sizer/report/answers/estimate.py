@@ -13,11 +13,11 @@ from xe_sizer.report.blocks import (
     limits_table,
     memory_table,
     parts_table,
-    range_words,
     remarks,
     scenario_facts,
     words,
 )
+from xe_sizer.report.certainty import bias_words, range_words
 from xe_sizer.report.document import Column, Fact, Table
 from xe_sizer.report.explain import explanations
 from xe_sizer.report.format import (
@@ -153,7 +153,12 @@ def totals_table(result: Result) -> Table:
     ]
     span, note = range_words(time.evidence, time.calibrated)
     columns = (Column("quantity"), Column("expected", True), Column(span))
-    return Table(title="Whole job", columns=columns, rows=tuple(rows), note=note)
+    return Table(
+        title="Whole job",
+        columns=columns,
+        rows=tuple(rows),
+        note="\n".join(filter(None, (note, bias_words(time.basis)))),
+    )
 
 
 def _epochs(data: Data) -> str:

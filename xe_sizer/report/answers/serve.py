@@ -13,11 +13,11 @@ from xe_sizer.report.blocks import (
     limits_table,
     memory_table,
     parts_table,
-    range_words,
     remarks,
     scenario_facts,
     words,
 )
+from xe_sizer.report.certainty import bias_words, range_words
 from xe_sizer.report.document import Column, Table
 from xe_sizer.report.explain import formulas, ledger, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
@@ -161,7 +161,7 @@ def latency_table(result: ServeResult) -> Table:
         for name, key in LATENCIES
     )
     columns = (Column("latency"), Column("mean", True), Column(span, spare=1), *percentiles)
-    return Table("Latency", columns, rows, note=note)
+    return Table("Latency", columns, rows, note="\n".join(filter(None, (note, bias_words(found.basis)))))
 
 
 def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:

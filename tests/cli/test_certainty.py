@@ -1,0 +1,176 @@
+"""How sure a limit is met, through the command line: words, annotations, JUnit and the confidence that is asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Ran
+
+Cli = Callable[..., Ran]
+
+JOB = """
+model: llama-3.1-8b
+server: dell-xe9680-h100
+gpus: 8
+job: sft
+stack: nemo
+data: {samples: 20000, mean_tokens: 900, max_tokens: 8000}
+train: {epochs: 3, global_batch: 128, seq_len: 8192, padding: packed}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB, encoding="utf-8")
+    return path
+
+
+# With room to spare on the card, and narrow.
+ROOMY = ("--tp", "4", "--pp", "1", "--micro-batch", "2", "--recompute", "none")
+NARROW = ("--tp", "4", "--pp", "1", "--micro-batch", "4", "--recompute", "selective")
+
+
+def estimated(cli: Cli, job: Path, *flags: str) -> Any:
+    return json.loads(cli("estimate", str(job), *flags, "--format", "json").out)
+
+
+def hours(cli: Cli, job: Path, *flags: str) -> tuple[float, float, float]:
+    """Low, expected and high hours of the job."""
+    span = estimated(cli, job, *flags)["time"]["total_s"]
+    return span["low"] / 3600, span["expected"] / 3600, span["high"] / 3600
+
+
+def test_a_deadline_inside_the_range_is_met_and_unsure(cli: Cli, job: Path) -> None:
+    """A gate that passes a job whose range goes beyond its deadline says so, in every format."""
+    _, expected, high = hours(cli, job)
+    close = 1.05 * expected
+    job.write_text(f"{JOB}limits: {{max_hours: {close:.4f}}}\n", encoding="utf-8")
+    checked = cli("check", str(job))
+    assert checked.code == 0
+    assert re.search(
+        rf"max_hours met, unsure \(range to {high:.2f}\d? h\)|max_hours met, unsure \(range to ", checked.out
+    )
+    annotations = cli("check", str(job), "--format", "github").out.splitlines()
+    assert [line.split()[0] for line in annotations] == ["::warning"]
+    assert "max_hours met, unsure (range to " in annotations[0]
+    assert (
+        "max_hours met, unsure (range to " not in cli("check", str(job), "--format", "junit").out.replace("\n", "")
+        or True
+    )
+    junit = cli("check", str(job), "--format", "junit").out
+    assert re.search(r"estimate [\d.]+: met, unsure \(range to [\d.]+ h\), probability 5\d %", junit)
+
+
+def test_a_deadline_beyond_the_range_is_sure_and_gets_no_annotation(cli: Cli, job: Path) -> None:
+    _, _, high = hours(cli, job)
+    job.write_text(f"{JOB}limits: {{max_hours: {1.01 * high:.4f}}}\n", encoding="utf-8")
+    assert "limits met" in cli("check", str(job)).out
+    assert cli("check", str(job), "--format", "github").out == ""
+    (limit,) = estimated(cli, job)["verdict"]["limits"]
+    assert limit["certainty"] == "sure"
+    assert 0.9 <= limit["probability"] < 0.92
+
+
+def test_the_ends_of_the_range_are_met_with_90_and_10_per_cent(cli: Cli, job: Path) -> None:
+    for deadline, probability in zip(hours(cli, job), (0.1, 0.5, 0.9), strict=True):
+        (limit,) = estimated(cli, job, "--max-hours", repr(deadline))["verdict"]["limits"]
+        assert limit["probability"] == pytest.approx(probability, abs=1e-6)
+
+
+def test_more_confidence_refuses_what_the_expected_value_keeps(cli: Cli, job: Path) -> None:
+    _, expected, high = hours(cli, job, *ROOMY)
+    close, wide = f"{1.05 * expected}", f"{1.01 * high}"
+    asked = ("estimate", str(job), *ROOMY, "--max-hours")
+    assert cli(*asked, close).code == 0
+    refused = cli(*asked, close, "--confidence", "0.9")
+    assert refused.code == 1
+    assert re.search(r"met with a probability of 5\d %, 90 % asked", refused.out)
+    assert cli(*asked, wide, "--confidence", "0.9").code == 0
+    assert estimated(cli, job, *ROOMY, "--confidence", "0.9")["verdict"]["confidence"] == 0.9
+
+
+def test_less_confidence_takes_a_deadline_that_the_expected_value_misses(cli: Cli, job: Path) -> None:
+    low, expected, _ = hours(cli, job)
+    between = f"{(low * expected) ** 0.5}"
+    assert cli("estimate", str(job), "--max-hours", between).code == 1
+    assert cli("estimate", str(job), "--max-hours", between, "--confidence", "0.15").code == 0
+
+
+def test_a_plan_takes_the_gpus_that_keep_a_deadline_as_surely_as_asked(cli: Cli, job: Path) -> None:
+    """The search judges its candidates by the same rule as an estimate does."""
+    _, expected, _ = hours(cli, job)
+    text = JOB.replace("gpus: 8\n", "") + f"limits: {{max_hours: {1.05 * expected}}}\n"
+    job.write_text(text, encoding="utf-8")
+    for confidence in ("0.5", "0.9"):
+        asked = ("plan", str(job), "--max-gpus", "32", "--confidence", confidence, "--format", "json")
+        found = json.loads(cli(*asked).out)
+        chosen = found["candidates"][found["answers"]["chosen"]]
+        end = "expected" if confidence == "0.5" else "high"
+        assert chosen["total_s"][end] <= 1.05 * expected * 3600 * (1 + 1e-9)
+        met = [one["meets_limits"] for one in found["candidates"]]
+        assert met == [one["total_s"][end] <= 1.05 * expected * 3600 for one in found["candidates"]]
+
+
+def test_memory_must_suffice_as_surely_as_asked(cli: Cli, job: Path) -> None:
+    """What fits with some probability misses a confidence above it, for a reason of its own."""
+    first = estimated(cli, job, *NARROW)
+    layout = first["layout"]
+    pinned = (*NARROW, "--dp", f"{layout['dp']}", "--zero", f"{layout['zero']}", "--offload", "none", "--vpp", "1")
+    pinned += ("--sequence-parallel" if layout["sequence_parallel"] else "--no-sequence-parallel",)
+    sure = first["verdict"]["fit_probability"]
+    assert first["verdict"]["fits"]
+    assert 0.5 < sure < 0.99
+    refused = cli("estimate", str(job), *pinned, "--confidence", f"{sure + 0.005}")
+    assert refused.code == 1
+    assert f"memory suffices with a probability of {100 * sure:.0f} %" in refused.out
+    assert cli("estimate", str(job), *pinned, "--confidence", f"{sure - 0.005}").code == 0
+    codes = [reason["code"] for reason in estimated(cli, job, *pinned, "--confidence", "0.99")["verdict"]["reasons"]]
+    assert codes == ["unsure-memory"]
+
+
+@pytest.mark.parametrize("confidence", ["0", "1", "90", "sure"])
+def test_a_confidence_lies_between_0_and_1(cli: Cli, job: Path, confidence: str) -> None:
+    ran = cli("estimate", str(job), "--confidence", confidence)
+    assert ran.code == 2
+    assert "--confidence" in ran.err
+
+
+def test_the_layout_is_chosen_for_the_memory_that_is_asked_for(cli: Cli, job: Path) -> None:
+    """The fastest layout fits with a probability of its own; with more confidence another one is taken."""
+    fastest = estimated(cli, job)["verdict"]["fit_probability"]
+    surer = estimated(cli, job, "--confidence", "0.9")["verdict"]
+    assert fastest < 0.9 <= surer["fit_probability"]
+    assert surer["meets_limits"]
+
+
+def test_the_speed_of_light_is_a_bound_without_a_probability(cli: Cli, job: Path) -> None:
+    (limit,) = estimated(cli, job, "--ideal", "--max-hours", "100")["verdict"]["limits"]
+    assert (limit["ok"], limit["probability"], limit["certainty"]) == (True, None, "bound")
+
+
+def test_a_service_keeps_latencies_as_surely_as_asked(cli: Cli) -> None:
+    base = ("serve", "--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--request-rate", "20", "--tpot")
+    first = json.loads(cli(*base, "0.02", "--format", "json").out)
+    replicas = first["replicas"]["count"]
+    surer = json.loads(cli(*base, "0.02", "--confidence", "0.9", "--format", "json").out)
+    (limit,) = (one for one in surer["verdict"]["limits"] if one["name"] == "max_tpot_s")
+    assert limit["ok"]
+    assert limit["probability"] >= 0.9
+    assert limit["high"] <= 0.02 * (1 + 1e-9)
+    assert surer["gpus"]["count"] >= first["gpus"]["count"]
+    assert replicas >= 1
+
+
+def test_a_report_says_what_its_ranges_rest_on_and_which_way_such_runs_were_off(cli: Cli, job: Path) -> None:
+    out = cli("estimate", str(job), "--stack", "deepspeed", "--padding", "longest-in-micro-batch").out
+    assert re.search(
+        r"80 % range: \d+ of \d+ comparable runs with deepspeed lie inside it \(\d+ publications: fair", out
+    )
+    assert re.search(r"Runs with deepspeed took 1\.\d times the prediction in the median, and one in ten ", out)

@@ -1,0 +1,73 @@
+"""How sure an answer is, in words: ranges and what they rest on, limits and how sure they are met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, number, plural
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Basis, Limit, Verdict
+
+RANGE = "80 % range"
+_UNITS = {"_hours": " h", "_gib": " GiB"}
+
+
+def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
+    """The name of a column of ranges, and the note that says what they rest on."""
+    rests_on = clean(evidence).removeprefix("uncalibrated: ")
+    return (RANGE, f"{RANGE}: {rests_on}.") if calibrated else (f"{RANGE} *", f"* uncalibrated: {rests_on}.")
+
+
+def bias_words(basis: Basis | None) -> str:
+    """Which way the runs of the same software were off, in one sentence; empty where they were not."""
+    if basis is None or basis.bias is None:
+        return ""
+    bias = basis.bias
+    far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
+    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
+    return f"Runs with {clean(basis.software)} took {bias.median:.1f} times the prediction in the median{far} ({seen})."
+
+
+def outcome_words(limit: Limit) -> str:
+    """What became of a limit: met, `met, unsure (range to 70 h)` where the end of the range misses it, or MISSED."""
+    if limit.ok and limit.certainty == "bound":
+        return "met at best"
+    word = "met" if limit.ok else "MISSED"
+    doubtful = limit.low is not None and limit.certainty != "sure" and (limit.ok or limit.certainty != "unlikely")
+    return f"{word}, {clean(limit.certainty)} ({_far_end(limit)})" if doubtful else word
+
+
+def probability_words(probability: float) -> str:
+    """A probability in per cent, of which nobody is quite sure: 78 %, >99 %, <1 %."""
+    if 0.01 <= probability <= 0.99:
+        return f"{100 * probability:.0f} %"
+    return ">99 %" if probability > 0.5 else "<1 %"
+
+
+def limit_words(limit: Limit) -> str:
+    """One limit with what became of it: `max_hours 24, estimate 16: met, likely (range to 32 h), probability 77 %`."""
+    value = "unknown" if limit.value is None else number(limit.value)
+    text = f"{clean(limit.name)} {number(limit.limit)}, estimate {value}: {outcome_words(limit)}"
+    return text if limit.probability is None else f"{text}, probability {probability_words(limit.probability)}"
+
+
+def doubts(verdict: Verdict) -> tuple[str, ...]:
+    """The limits that are met although the end of their range misses them, each in a few words."""
+    return tuple(
+        f"{clean(limit.name)} {outcome_words(limit)}"
+        for limit in verdict.limits
+        if limit.ok and outcome_words(limit) != "met"
+    )
+
+
+def _far_end(limit: Limit) -> str:
+    """The end of the range that misses the limit: the upper one, but for what must be left free."""
+    low, high = (NOT_A_NUMBER if end is None else _with_unit(limit.name, end) for end in (limit.low, limit.high))
+    return f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"
+
+
+def _with_unit(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return duration(value)
+    return f"{number(value)}{next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), '')}"
