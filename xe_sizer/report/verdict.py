@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.certainty import doubts
 from xe_sizer.report.format import clean, gib, number
-<<<<<<< HEAD
-from xe_sizer.result.common import UNSURE
-=======
-from xe_sizer.result.common import UNSURE_MEMORY
->>>>>>> 7236227 (Checks, annotations and JUnit say how sure a limit is met; tests through the command line)
+from xe_sizer.result.common import UNSURE, UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:

@@ -14,20 +14,17 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-<<<<<<< HEAD
-from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, UNKNOWN, UNSURE, Limit, Reason, Verdict, certainty_of
-=======
 from xe_sizer.result.common import (
     BOUND,
     DEFAULT_CONFIDENCE,
     UNKNOWN,
+    UNSURE,
     UNSURE_MEMORY,
     Limit,
     Reason,
     Verdict,
     certainty_of,
 )
->>>>>>> 7236227 (Checks, annotations and JUnit say how sure a limit is met; tests through the command line)
 from xe_sizer.scenario.schema import LimitsSection
 
 if TYPE_CHECKING:
