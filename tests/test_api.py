@@ -54,7 +54,9 @@ def asked_of_the_command(capsys: pytest.CaptureFixture[str], *arguments: str) ->
 def alike(value: Any) -> Any:
     """A result without what depends on who asks (the command, where a key came from) and on the clock."""
     if isinstance(value, Mapping):
-        return {key: alike(item) for key, item in value.items() if key not in ("command", "origin", "seconds")}
+        return {
+            key: alike(item) for key, item in value.items() if key not in ("command", "written", "origin", "seconds")
+        }
     return [alike(item) for item in value] if isinstance(value, list | tuple) else value
 
 

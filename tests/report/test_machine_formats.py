@@ -147,7 +147,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.add(tag)
         self.links += [value or "" for key, value in attrs if key in ("src", "href")]
-        if tag != "meta":
+        if tag not in ("meta", "wbr"):  # elements without an end
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

@@ -128,7 +128,7 @@ def test_the_chart_survives_markdown_and_html(too_big: Result) -> None:
     assert f"| usable | 75.2 | 100 % | `{'░' * 12}│{'░' * 12}` |" in chart
     page = render(too_big, "html", options)
     assert page.count('<b style="left:48.4%"></b>') == len(too_big.memory.moments) + 1
-    assert '<i style="width:100.0%;background:var(--no)"></i><b' in page
+    assert '<i class="over" style="width:100.0%"></i><b' in page
 
 
 def test_host_memory_is_shown_where_offloading_needs_it(lora: Result, too_big: Result) -> None:

@@ -32,7 +32,7 @@ def replaced(result: ServeResult, part: str, **values: Any) -> ServeResult:
 
 
 def titles(result: ServeResult, explain: tuple[str, ...] = ()) -> list[str]:
-    return [getattr(block, "title", "") for block in document(result, Options(explain=explain)).blocks]
+    return [getattr(block, "title", "") for block in document(result, Options(explain=explain)).in_characters]
 
 
 def test_what_it_takes_comes_before_what_it_is_made_of(chat: ServeResult) -> None:

@@ -153,7 +153,7 @@ def test_figures_fit_the_terminal(study: str, width: int) -> None:
         first = answer.candidates[0]
         spread = (msgspec.structs.replace(first, gpus=2**n, pareto=True) for n in range(5))
         answer = msgspec.structs.replace(answer, candidates=tuple(spread))
-    blocks = reporter(study).document(answer, Options(width=width)).blocks
+    blocks = reporter(study).document(answer, Options(width=width)).in_characters
     lines = [line for block in blocks if isinstance(block, Figure) for line in block.lines]
     assert lines
     assert max(map(len, lines)) <= width

@@ -25,6 +25,7 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import Output, check_choice, output_from
 from xe_sizer.cli.streams import one_line, write_stderr
+from xe_sizer.cli.written import stamped
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
@@ -79,6 +80,10 @@ class Invocation:
         return given_scenario(Path(file) if file else None, flags, os.environ, self.registry, asking)
 
     def write(self, answer: Answer, about: str | None = None, **asked: Any) -> int:
+        """Report an answer that this command line found; see `show`."""
+        return self.show(stamped(answer), about, **asked)
+
+    def show(self, answer: Answer, about: str | None = None, **asked: Any) -> int:
         """Report the answer; its exit code, 0 for a no that the caller does not mind.
 
         about : the file that the report is about; asked : fields of `report.options.Options`

@@ -17,6 +17,7 @@ import typer
 from xe_sizer.cli.failures import CommandLine, exit_code_of
 from xe_sizer.cli.streams import open_what_is_closed, write_stdout
 from xe_sizer.cli.text import TextGroup
+from xe_sizer.cli.written import written_as
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
 COMMANDS = (
@@ -90,10 +91,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code (docs/exit-codes.md); never raises."""
     line = CommandLine()
     command = typer.main.get_command(app)
-    return exit_code_of(
-        lambda: command.main(list(arguments), prog_name="xe-sizer", standalone_mode=False, obj=line),
-        line,
-    )
+    with written_as(arguments):
+        return exit_code_of(
+            lambda: command.main(list(arguments), prog_name="xe-sizer", standalone_mode=False, obj=line),
+            line,
+        )
 
 
 def run() -> None:

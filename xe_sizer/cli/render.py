@@ -24,4 +24,4 @@ def render_command(*, result_file: AnswerArgument = None, how: Invocation) -> in
         raise InputError(Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown"))
     answer = read_answer(result_file)
     with from_outside([result_file]):
-        return how.write(answer, about=None if result_file == "-" else result_file)
+        return how.show(answer, about=None if result_file == "-" else result_file)

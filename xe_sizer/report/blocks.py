@@ -59,7 +59,7 @@ def remarks(result: Sized) -> Iterator[Block]:
 
 def scenario_facts(result: Sized, more: Iterable[Fact] = ()) -> FactsPair:
     """What was asked, and on what: every resolved key with its origin, and `more` of the job."""
-    rows = (fact for fact in _scenario_facts(result.scenario) if not _is_hardware(fact.label))
+    rows = (fact for fact in scenario_values(result.scenario) if not _is_hardware(fact.label))
     return FactsPair(Facts("Job", (*rows, *more)), _hardware(result))
 
 
@@ -68,7 +68,7 @@ def _hardware(result: Sized) -> Facts:
     origin = scenario.get("origin") or {}
     alone = gpus.count == 1
     bare = alone and str(scenario.get("server", "")).startswith(BARE_SERVER)
-    rows = [fact for fact in _scenario_facts(scenario) if _is_hardware(fact.label)]
+    rows = [fact for fact in scenario_values(scenario) if _is_hardware(fact.label)]
     rows = [fact for fact in rows if not (bare and fact.label == "server")]
     shape = "" if alone else f" ({plural(gpus.nodes, 'node')} of {gpus.gpus_per_node})"
     rows.append(Fact("gpus", f"{gpus.count}{shape}", clean(origin.get("gpus", ""))))
@@ -93,7 +93,7 @@ def _is_hardware(label: str) -> bool:
     return label in _HARDWARE_KEYS or label.split(".", maxsplit=1)[0] in _HARDWARE_SECTIONS
 
 
-def _scenario_facts(scenario: Mapping[str, Any]) -> Iterator[Fact]:
+def scenario_values(scenario: Mapping[str, Any]) -> Iterator[Fact]:
     """Every resolved value but those that have a place of their own, dotted, with its origin."""
     origin = scenario.get("origin") or {}
     for key, value in scenario.items():

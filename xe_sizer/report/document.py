@@ -6,9 +6,12 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
+
+if TYPE_CHECKING:
+    from xe_sizer.report.picture import Drawing
 
 Tone = Literal["yes", "caution", "no"]
 
@@ -105,7 +108,36 @@ class Figure:
     note: str = ""
 
 
-Block = Facts | FactsPair | Table | Notes | Steps | Figure
+@frozen
+class Picture:
+    """A drawing for formats that can draw; `says` is it in words, for who does not see it.
+
+    figure : what formats of characters show in its place; None: nothing, as a table of the report says it already
+    """
+
+    title: str
+    says: str
+    drawing: Drawing
+    note: str = ""
+    figure: Figure | None = None
+
+
+InCharacters = Facts | FactsPair | Table | Notes | Steps | Figure
+Block = InCharacters | Picture
+
+
+@frozen
+class Foot:
+    """What a reader needs who was not there: what was assumed, at which prices, and how to repeat the answer.
+
+    command : empty where nobody typed one; date : of the answer, as YYYY-MM-DD, empty where it is not known
+    """
+
+    assumptions: tuple[Fact, ...]
+    prices: tuple[Fact, ...]
+    command: str
+    version: str
+    date: str
 
 
 @frozen
@@ -121,6 +153,7 @@ class Document:
     reasons: tuple[str, ...]
     blocks: tuple[Block, ...]
     caution: str = ""
+    foot: Foot | None = None
 
     @property
     def tone(self) -> Tone:
@@ -128,6 +161,21 @@ class Document:
         if not self.ok:
             return "no"
         return "caution" if self.caution else "yes"
+
+    @property
+    def in_characters(self) -> tuple[InCharacters, ...]:
+        """The blocks for formats that cannot draw: a picture is its figure of characters, or nothing."""
+        shown = (block.figure if isinstance(block, Picture) else block for block in self.blocks)
+        return tuple(block for block in shown if block is not None)
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, Picture))
+
+    @property
+    def beside_pictures(self) -> tuple[InCharacters, ...]:
+        """What a format that draws has besides them."""
+        return tuple(block for block in self.blocks if not isinstance(block, Picture))
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -76,7 +76,8 @@ def byte_size(value_bytes: float) -> str:
     return f"{whole(value_bytes)} B"
 
 
-def _time_unit(seconds: float) -> tuple[float, str]:
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit that fits a time: its seconds, and its name."""
     for threshold, unit_s, name in _TIME_UNITS:
         if abs(seconds) >= threshold:
             return unit_s, name
@@ -93,13 +94,13 @@ def duration(seconds: float) -> str:
     """A time in the unit that fits it: 350 ms, 12.3 s, 42.0 min, 8.1 h, 5.2 d."""
     if seconds == 0:
         return "0 s"
-    unit_s, name = _time_unit(seconds)
+    unit_s, name = time_unit(seconds)
     return f"{_in_unit(seconds / unit_s)} {name}"
 
 
 def duration_range(span: Range) -> str:
     """Low to high in the unit of the expected value: 6.9 to 9.9 h."""
-    unit_s, name = _time_unit(span.expected)
+    unit_s, name = time_unit(span.expected)
     return f"{_in_unit(span.low / unit_s)} to {_in_unit(span.high / unit_s)} {name}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats as modules
 
 if TYPE_CHECKING:
+    from xe_sizer.report.document import Document
     from xe_sizer.report.options import Options
     from xe_sizer.result.common import Answer
 
@@ -80,7 +82,14 @@ def render(answer: Answer, name: str, options: Options) -> str:
         return format_.render(answer, options)
     from xe_sizer.report.answers import reporter
 
-    return format_.render(getattr(reporter(answer.question), format_.shows)(answer, options), options)
+    shown = getattr(reporter(answer.question), format_.shows)(answer, options)
+    return format_.render(_with_foot(shown, answer) if format_.shows == "document" else shown, options)
+
+
+def _with_foot(document: Document, answer: Answer) -> Document:
+    from xe_sizer.report.foot import foot_of
+
+    return replace(document, foot=foot_of(answer))
 
 
 def formats() -> Iterator[Format]:

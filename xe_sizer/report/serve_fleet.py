@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
+from xe_sizer.report.pictures.serve import front
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Figure
+    from xe_sizer.report.document import Block, Picture
     from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 
 SHOWN = 16  # kinds of hardware in the table; JSON has all
@@ -26,7 +27,7 @@ def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
         yield Notes("Left out", tuple(f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out))
     if result.pareto:
         yield _front(result.pareto)
-        yield from _figure(result.pareto, width)
+        yield _picture(result.pareto, width)
 
 
 def _fleet(options: Sequence[FleetOption]) -> Table:
@@ -95,9 +96,9 @@ def _front(points: Sequence[ParetoPoint]) -> Table:
     return Table("Fast for a user, or much for a GPU", columns, rows, note=note)
 
 
-def _figure(points: Sequence[ParetoPoint], width: int | None) -> Iterator[Figure]:
+def _picture(points: Sequence[ParetoPoint], width: int | None) -> Picture:
     pairs = [(point.tokens_per_s_per_user, point.output_tokens_per_s_per_gpu, True) for point in points]
     label = "tokens/s for a user to the right, both axes logarithmic"
-    figure = chart("Tokens per second of a GPU against those of a user", pairs, number, number, label, width)
-    if figure:
-        yield figure
+    title = "Tokens per second of a GPU against those of a user"
+    figure = chart(title, pairs, number, number, label, width)
+    return front(points, [_sizes(point.layout) for point in points], title, figure)

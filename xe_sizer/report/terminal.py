@@ -16,7 +16,7 @@ from xe_sizer.report.bars import bar_text
 from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Document, Tone
+    from xe_sizer.report.document import Document, InCharacters, Tone
     from xe_sizer.report.options import Options
 
 _UNLIMITED = 100_000
@@ -38,7 +38,7 @@ def render(content: Document, options: Options) -> str:
     """Lay out `content` for the terminal that `options` describes."""
     console = _console(options)
     _verdict(console, content)
-    for block in content.blocks:
+    for block in content.in_characters:
         console.print()
         _block(console, block, options)
     return _encodable(_output(console, options), options.encoding)
@@ -82,7 +82,7 @@ def _verdict(console: Console, content: Document) -> None:
         console.print(Padding(Text.assemble(("- ", style), reason), (0, 0, 0, 2), expand=False))
 
 
-def _block(console: Console, block: Block, options: Options) -> None:
+def _block(console: Console, block: InCharacters, options: Options) -> None:
     match block:
         case FactsPair():
             console.print(_pair(block, options))

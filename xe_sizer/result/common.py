@@ -18,12 +18,24 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all parts of a result."""
 
 
+class Written(Struct, frozen=True):
+    """How an answer came about: the command line, its date (YYYY-MM-DD, UTC) and the version of xe-sizer."""
+
+    command: str
+    date: str
+    tool_version: str
+
+
 class Answer(Struct, frozen=True, kw_only=True):
-    """Base of what a command answers; `question` names the module of `xe_sizer.report.answers` that reports it."""
+    """Base of what a command answers; `question` names the module of `xe_sizer.report.answers` that reports it.
+
+    written : None where no command line asked, as from Python, or an older version did
+    """
 
     question: ClassVar[str]
 
     schema_version: int
+    written: Written | None = None
 
     @property
     def ok(self) -> bool:

@@ -17,6 +17,7 @@ from xe_sizer.report.check_changes import (
 from xe_sizer.report.document import Column, Document, Notes, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
+from xe_sizer.report.pictures.check import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, unsure_of_host, verdict_word, words_of
 from xe_sizer.result.check import CheckResult
@@ -46,7 +47,7 @@ def document(check: CheckResult, options: Options) -> Document:
         Column("note"),
     )
     rows = tuple(_row(one) for one in check.scenarios)
-    blocks: list[Block] = [Table("Scenarios", columns, rows)]
+    blocks: list[Block] = [*pictures(check), Table("Scenarios", columns, rows)]
     details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
     if details:
         blocks.append(Notes("What is wrong", details))

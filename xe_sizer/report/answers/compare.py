@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, percent
+from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
@@ -32,7 +33,7 @@ def document(result: Comparison, options: Options) -> Document:
     results = [one.result for one in result.alternatives]
     names = tuple(Column(clean(one.name), True) for one in result.alternatives)
     rows = tuple((label, *map(value, results)) for label, value in _ROWS)
-    blocks: list[Block] = [Table("Side by side", (Column(""), *names), rows)]
+    blocks: list[Block] = [*pictures(result), Table("Side by side", (Column(""), *names), rows)]
     parts = tuple(
         (clean(part.name), *(duration(seconds) if seconds else NOT_A_NUMBER for seconds in part.total_s))
         for part in result.differences

@@ -33,6 +33,7 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.names import monitor_name
+from xe_sizer.report.pictures.estimate import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.result.training import Result
 
@@ -69,6 +70,7 @@ def document(result: Result, options: Options) -> Document:
 
 
 def _blocks(result: Result, options: Options) -> Iterator[Block]:
+    yield from pictures(result)
     yield scenario_facts(result, _facts(result))
     yield memory_table(result, _typical(result))
     if result.memory.host_bytes:

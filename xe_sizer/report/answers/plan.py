@@ -9,6 +9,7 @@ from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Document, Notes, Step, Steps, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
+from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
 from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words
@@ -33,7 +34,7 @@ def document(result: PlanResult, options: Options) -> Document:
     blocks: list[Block] = []
     if result.candidates:
         blocks += [_answers(result), _candidates(result)]
-        blocks += _figure(result, options.width)
+        blocks += pictures(result, _figure(result, options.width))
         chosen = result.candidates[result.answers.chosen or 0]
         blocks.append(Steps("Next", (Step("the whole estimate of the chosen plan", "", chosen.command),)))
     elif result.search.complete:
@@ -184,11 +185,9 @@ def _spread(size: int, most: int) -> Iterator[float]:
         yield place * (size - 1) / max(shown - 1, 1)
 
 
-def _figure(result: PlanResult, width: int | None) -> Iterator[Figure]:
+def _figure(result: PlanResult, width: int | None) -> Figure | None:
     points = [(float(c.gpus), c.total_s.expected, c.pareto) for c in result.candidates]
-    figure = chart("Time against GPUs", points, lambda gpus: f"{gpus:,.0f}", duration, width=width)
-    if figure:
-        yield figure
+    return chart("Time against GPUs", points, lambda gpus: f"{gpus:,.0f}", duration, width=width)
 
 
 def _rules(result: PlanResult) -> Table:

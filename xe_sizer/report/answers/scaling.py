@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, duration, number, percent, plural
+from xe_sizer.report.pictures.scaling import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Scaling, ScalingPoint
@@ -49,7 +50,7 @@ def document(result: Scaling, options: Options) -> Document:
     if not result.points:
         return Document("DOES NOT FIT", False, words, (NO_LAYOUT,), ())
     table = Table("Over numbers of GPUs", columns, rows, shares, note=note, bars="efficiency")
-    return Document("SCALING", True, words, (), (table,))
+    return Document("SCALING", True, words, (), (*pictures(result), table))
 
 
 def rows(result: Scaling, options: Options) -> Iterator[tuple[object, ...]]:

@@ -12,6 +12,7 @@ from xe_sizer.report.bars import cells_within
 from xe_sizer.report.document import Column, Document, Figure, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
+from xe_sizer.report.pictures.sensitivity import TITLE, moved, pictures
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Outcome, Sensitivity
 
@@ -39,7 +40,10 @@ def document(result: Sensitivity, options: Options) -> Document:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
     words = f"{job_words(result.scenario)} on {base.gpus} GPUs takes {duration(base.total_s)}; "
     words += f"what moves it most: {', '.join(clean(factor.name) for factor in result.factors[:3])}"
-    blocks: tuple[Block, ...] = (_tornado(result, options.width), Table("Every step", columns, tuple(rows)))
+    blocks: tuple[Block, ...] = (
+        *pictures(result, _tornado(result, options.width)),
+        Table("Every step", columns, tuple(rows)),
+    )
     if not base.fits:
         short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
         return Document("DOES NOT FIT", False, words, (short,), blocks)
@@ -68,7 +72,7 @@ def _tornado(result: Sensitivity, width: int | None) -> Figure:
     """Bars to both sides of the time as asked: shorter to the left, longer to the right, on a logarithmic scale."""
     lines = list(_bars(result.factors, width))
     note = "effect of each factor's steps on the time of the job (on the number of GPUs for the deadline), logarithmic"
-    return Figure("What each factor is worth", tuple(lines), note)
+    return Figure(TITLE, tuple(lines), note)
 
 
 def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
@@ -85,9 +89,7 @@ def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
 
 def _range(factor: Factor) -> tuple[float, float]:
     """Smallest and largest effect as logarithms, at least none."""
-    deadline = factor.name == "deadline"
-    possible = [effect for effect in factor.effects if effect.outcome.fits]
-    logs = [math.log(effect.gpus_ratio if deadline else effect.time_ratio) for effect in possible]
+    logs = [math.log(moved(factor, effect)) for effect in factor.effects if effect.outcome.fits]
     return min([0.0, *logs]), max([0.0, *logs])
 
 

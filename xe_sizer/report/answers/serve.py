@@ -21,6 +21,7 @@ from xe_sizer.report.certainty import bias_words, range_words
 from xe_sizer.report.document import Column, Table
 from xe_sizer.report.explain import formulas, ledger, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
+from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_words import latency, replica_gpus
@@ -66,6 +67,7 @@ def document(result: ServeResult, options: Options) -> Document:
 
 
 def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
+    yield from pictures(result)
     if result.verdict.fits:
         yield service_table(result)
         yield latency_table(result)

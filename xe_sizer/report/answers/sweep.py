@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
+from xe_sizer.report.pictures.sweep import pictures
 from xe_sizer.report.plan_words import hardware_words, layout_words
 from xe_sizer.result.studies import SweepResult
 
@@ -50,7 +51,7 @@ def document(result: SweepResult, options: Options) -> Document:
     )
     met = sum(row.ok for row in result.rows)
     words = f"{plural(len(result.rows), 'plan')}, {met} fit and meet their limits"
-    return Document("SWEEP", met == len(result.rows), words, (), (Table("Plans", columns, rows),))
+    return Document("SWEEP", met == len(result.rows), words, (), (*pictures(result), Table("Plans", columns, rows)))
 
 
 def _figures(row: SweepRow) -> tuple[str, ...]:

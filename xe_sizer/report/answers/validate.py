@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
+from xe_sizer.report.pictures.validate import picture
 from xe_sizer.report.scatter import scatter
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Figure
+    from xe_sizer.report.document import Block, Picture
     from xe_sizer.report.options import Options
     from xe_sizer.result.accuracy import Prediction, Skipped, Summary
 
@@ -39,7 +40,7 @@ def document(accuracy: Accuracy, options: Options) -> Document:
         for quantity, title in TITLES.items()
         if any(s.quantity == quantity for s in accuracy.summary)
     ]
-    blocks += _figures(accuracy, options.width)
+    blocks += _pictures(accuracy, options.width)
     verdicts = [s for s in accuracy.summary if s.oom is not None]
     if verdicts:
         blocks.append(_verdicts(verdicts))
@@ -50,13 +51,14 @@ def document(accuracy: Accuracy, options: Options) -> Document:
     return Document("VALIDATED", True, _headline(accuracy), (), tuple(blocks))
 
 
-def _figures(accuracy: Accuracy, width: int | None) -> Iterator[Figure]:
-    for quantity, title in TITLES.items():
-        pairs = [(p.measured, p.predicted) for p in accuracy.records if p.quantity == quantity]
-        points = [(float(measured), float(predicted)) for measured, predicted in pairs if measured > 0 < predicted]
-        figure = scatter(f"Predicted over measured: {title.lower()}", points, _FIGURES[quantity], width)
+def _pictures(accuracy: Accuracy, width: int | None) -> Iterator[Picture]:
+    for quantity, name in TITLES.items():
+        found = [p for p in accuracy.records if p.quantity == quantity and p.measured > 0 < p.predicted]
+        points = [(float(p.measured), float(p.predicted)) for p in found]
+        title = f"Predicted over measured: {name.lower()}"
+        figure = scatter(title, points, _FIGURES[quantity], width)
         if figure:
-            yield figure
+            yield picture(title, quantity, found, _FIGURES[quantity], figure)
 
 
 def _headline(accuracy: Accuracy) -> str:

@@ -2,67 +2,73 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+from xe_sizer.report.page_style import PAGE, PAPER_FONT_PX, PAPER_PX
+from xe_sizer.report.svg.draw import svg
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Document
+    from xe_sizer.report.document import Document, Fact, Foot, InCharacters, Picture
     from xe_sizer.report.options import Options
 
 SHOWS = "document"
 ENDINGS = (".html", ".htm")
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1a1c20; --soft: #5d6470; --line: #d8dce3; --page: #fff;
-  --bar: #2f6fb5; --yes: #17753a; --caution: #8a5a00; --no: #b3261e; --code: #f2f4f7; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8ec; --soft: #9aa3b0; --line: #363c46;
-  --page: #16181c; --bar: #6aa5e6; --yes: #57c27d; --caution: #e3b341; --no: #f28b82; --code: #22262d; } }
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .3rem; }
-h1.yes { color: var(--yes); } h1.caution { color: var(--caution); } h1.no { color: var(--no); }
-h2 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
-.lead { font-size: 1.1rem; margin: 0 0 1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; }
-th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
-thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--line); }
-.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.sum td { font-weight: 600; } .sum.first td { border-top: 1px solid var(--line); }
-.origin, .note { color: var(--soft); font-size: .85em; }
-.pair { display: flex; flex-wrap: wrap; gap: 0 3rem; }
-.bar { width: 12rem; } .bar i { display: block; height: .75rem; margin-top: .35rem; background: var(--bar); }
-.chart { position: relative; min-height: 1.4rem; }
-.chart b { position: absolute; top: 0; bottom: 0; border-left: 2px solid var(--ink); }
-pre { background: var(--code); padding: .5rem .8rem; overflow-x: auto; }
-@media print { body { margin: 0; max-width: none; } pre { white-space: pre-wrap; } h2 { break-after: avoid; }
-  tr { break-inside: avoid; } .bar i { print-color-adjust: exact; } }
-"""
+_WHOLE = 24  # characters of a figure at most; more are prose
+_LONG = 16  # letters of a word that is not broken
+_NARROW = 56  # characters across of a table that takes half the page
+_WIDE = 240  # characters across from which on figures may be broken between words
+_PAPER_GAP_PX = 9.0  # between columns on paper
+_LETTER = 0.64  # of the size, a letter of a wide font
+_BARS = 8  # characters that the bars of a table take
+_BREAKS = re.compile(r"(?<=[/_=:])(?=[^\s/_=:])")  # where a long name may be broken
 
 
 def render(content: Document, options: Options) -> str:
     remarks = _list(content.remarks) if content.remarks else ""
-    body = "\n".join(_block(block) for block in content.blocks)
+    body = "\n".join(_beside(content.beside_pictures))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(content.verdict)}: {escape(content.headline)}</title>
-<style>{_STYLE}</style>
+<style>{PAGE}</style>
 </head>
 <body>
 <h1 class="{content.tone}">{escape(content.verdict)}</h1>
 <p class="lead">{escape(content.headline)}</p>
 {remarks}
+{_pictures(content.pictures)}
 {body}
+{_foot(content.foot) if content.foot else ""}
 </body>
 </html>
 """
 
 
-def _block(block: Block) -> str:
+def _beside(blocks: Sequence[InCharacters]) -> Iterator[str]:
+    """Blocks below each other; narrow tables stand beside those that follow, as far as there is room."""
+    for narrow, group in groupby(blocks, key=_is_narrow):
+        drawn = map(_block, group)
+        yield '<div class="pair">\n' + "\n".join(drawn) + "\n</div>" if narrow else "\n".join(drawn)
+
+
+def _is_narrow(block: InCharacters) -> bool:
+    return isinstance(block, Table) and _natural(block) <= _NARROW and len(block.note) <= _NARROW
+
+
+def _natural(table: Table) -> int:
+    """Characters across where nothing is broken."""
+    widest = (max(len(text) for text in (c.name, *(r[p] for r in table.rows))) for p, c in enumerate(table.columns))
+    return sum(widest) + 2 * len(table.columns) + (2 * _BARS if table.shares else 0)
+
+
+def _block(block: InCharacters) -> str:
     match block:
         case FactsPair():
             return f'<div class="pair">\n{_facts(block.left)}\n{_facts(block.right)}\n</div>'
@@ -79,51 +85,98 @@ def _block(block: Block) -> str:
             return f"<h2>{escape(block.title)}</h2>\n<pre>{drawing}</pre>\n<p>{escape(block.note)}</p>"
 
 
+def _pictures(pictures: Sequence[Picture]) -> str:
+    if not pictures:
+        return ""
+    figures = "\n".join(_picture(picture, place) for place, picture in enumerate(pictures, start=1))
+    return f'<div class="pictures{" one" if len(pictures) == 1 else ""}">\n{figures}\n</div>'
+
+
+def _picture(picture: Picture, place: int) -> str:
+    note = f'\n<p class="note">{escape(picture.note)}</p>' if picture.note else ""
+    drawing = svg(picture, f"picture-{place}")
+    return f"<figure>\n<figcaption>{escape(picture.title)}</figcaption>\n{drawing}{note}\n</figure>"
+
+
 def _list(items: tuple[str, ...]) -> str:
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
 
 
 def _facts(facts: Facts) -> str:
     rows = "\n".join(
-        f'<tr><td>{escape(row.label)}</td><td>{escape(row.value)}</td><td class="origin">{escape(row.origin)}</td></tr>'
+        f'<tr><td>{_name(row.label)}</td><td>{_name(row.value)}</td><td class="origin">{escape(row.origin)}</td></tr>'
         for row in facts.rows
     )
     return f"<section><h2>{escape(facts.title)}</h2>\n<table><tbody>\n{rows}\n</tbody></table></section>"
 
 
 def _table(table: Table) -> str:
-    heads = "".join(f"<th{_numeric(column.numeric)}>{escape(column.name)}</th>" for column in table.columns)
-    heads += "<th></th>" if table.shares else ""
-    rows = "\n".join(_row(table, place) for place in range(len(table.rows)))
+    sides = _sides_of(table)
+    heads = "".join(
+        f"<th{_class(side[:1])}>{_name(column.name)}</th>" for column, side in zip(table.columns, sides, strict=True)
+    )
+    heads += f"<th>{escape(table.bars)}</th>" if table.shares else ""
+    rows = "\n".join(_row(table, place, sides) for place in range(len(table.rows)))
     note = f'\n<p class="note">{escape(table.note)}</p>' if table.note else ""
+    fit = _paper_fit(table)
+    style = f' style="--fit: {fit:.2f}"' if fit < 1 else ""
     return (
-        f'<h2>{escape(table.title)}</h2>\n<div class="wide"><table><thead><tr>{heads}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>{note}"
+        f'<section><h2>{escape(table.title)}</h2>\n<div class="wide"><table{style}><thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>{note}</section>"
     )
 
 
-def _numeric(numeric: bool) -> str:
-    return ' class="n"' if numeric else ""
+def _paper_fit(table: Table) -> float:
+    """The share of the usual size at which the longest words of all columns stand beside each other on paper."""
+    letters = sum(max(map(len, _words(table, place)), default=1) for place in range(len(table.columns)))
+    letters += _BARS if table.shares else 0
+    return PAPER_PX / (letters * _LETTER * PAPER_FONT_PX + len(table.columns) * _PAPER_GAP_PX)
 
 
-def _row(table: Table, place: int) -> str:
+def _words(table: Table, place: int) -> Iterator[str]:
+    """What is not broken between lines in a column."""
+    for text in (table.columns[place].name, *(row[place] for row in table.rows)):
+        yield from (piece for word in text.split() for piece in _pieces(word))
+
+
+def _pieces(word: str) -> list[str]:
+    """A long word between the places where it may be broken."""
+    return _BREAKS.split(word) if len(word) > _LONG else [word]
+
+
+def _sides_of(table: Table) -> list[str]:
+    """The class of each column: figures stand right, and in one line where the table has room; prose stands left."""
+    whole = " whole" if _natural(table) <= _WIDE else ""
+    short = [all(len(row[place]) <= _WHOLE for row in table.rows) for place in range(len(table.columns))]
+    return [f"n{whole}" if column.numeric and one else "" for column, one in zip(table.columns, short, strict=True)]
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def _row(table: Table, place: int, sides: Sequence[str]) -> str:
     first_total = len(table.rows) - table.totals
     kind = "" if place < first_total else ' class="sum first"' if place == first_total else ' class="sum"'
     cells = "".join(
-        f"<td{_numeric(column.numeric)}>{escape(cell)}</td>"
-        for column, cell in zip(table.columns, table.rows[place], strict=True)
+        f"<td{_class(side)}>{_name(cell)}</td>" for side, cell in zip(sides, table.rows[place], strict=True)
     )
     if table.shares:
         cells += f'<td class="bar">{_bar(table, place)}</td>'
     return f"<tr{kind}>{cells}</tr>"
 
 
+def _name(text: str) -> str:
+    """Text that may be broken within long words."""
+    return " ".join("<wbr>".join(map(escape, _pieces(word))) for word in text.split(" "))
+
+
 def _bar(table: Table, place: int) -> str:
     share, scale = table.shares[place], table.bar_scale
     bar = ""
     if share is not None:
-        color = ";background:var(--no)" if share > 1 else ""
-        bar = f'<i style="width:{100 * min(max(share / scale, 0.0), 1.0):.1f}%{color}"></i>'
+        over = ' class="over"' if share > 1 else ""
+        bar = f'<i{over} style="width:{100 * min(max(share / scale, 0.0), 1.0):.1f}%"></i>'
     return f'<div class="chart">{bar}<b style="left:{100 / scale:.1f}%"></b></div>' if table.mark else bar
 
 
@@ -134,3 +187,24 @@ def _steps(block: Steps) -> str:
         command = f"<pre><code>{escape(step.command)}</code></pre>" if step.command else ""
         items += f"<li>{escape(step.change)}{effect}{command}</li>\n"
     return f"<h2>{escape(block.title)}</h2>\n<ol>\n{items}</ol>"
+
+
+def _foot(foot: Foot) -> str:
+    """What was assumed, the prices, the command, the version and the date."""
+    parts = [_sides("Assumed, as nobody gave it", foot.assumptions), _sides("Prices", foot.prices)]
+    if foot.command:
+        command = f"<pre><code>{escape(foot.command)}</code></pre>"
+        parts.append(f"<section><h2>The command that repeats this report</h2>{command}</section>")
+    parts.append(f"<p>{escape(', '.join(text for text in (foot.version, foot.date) if text))}</p>")
+    return f"<footer>\n{''.join(parts)}\n</footer>"
+
+
+def _sides(title: str, facts: Sequence[Fact]) -> str:
+    if not facts:
+        return ""
+    entries = "".join(f"<div><dt>{_name(fact.label)}</dt><dd>{_fact(fact)}</dd></div>" for fact in facts)
+    return f"<section><h2>{escape(title)}</h2><dl>{entries}</dl></section>"
+
+
+def _fact(fact: Fact) -> str:
+    return _name(fact.value) + (f' <span class="origin">({escape(fact.origin)})</span>' if fact.origin else "")

@@ -9,7 +9,7 @@ from xe_sizer.report.bars import bar_text
 from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Document, Tone
+    from xe_sizer.report.document import Document, InCharacters, Tone
     from xe_sizer.report.options import Options
 
 SHOWS = "document"
@@ -26,7 +26,7 @@ def render(content: Document, options: Options) -> str:
     parts = [f"### {_SIGNS[content.tone]} {content.verdict}\n\n{_escape(content.headline)}\n"]
     if content.remarks:
         parts.append("".join(f"- {_escape(remark)}\n" for remark in content.remarks))
-    parts.extend(_block(block) for block in content.blocks)
+    parts.extend(_block(block) for block in content.in_characters)
     return _capped(parts)
 
 
@@ -40,7 +40,7 @@ def _capped(parts: list[str]) -> str:
     return text
 
 
-def _block(block: Block) -> str:
+def _block(block: InCharacters) -> str:
     match block:
         case FactsPair():
             return f"{_folded_facts(block.left)}\n{_folded_facts(block.right)}"

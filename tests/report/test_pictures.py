@@ -1,0 +1,208 @@
+"""Pictures: every text inside, none over another, every value where its number says."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.cli.saved import read_answer
+from xe_sizer.report.answers import reporter
+from xe_sizer.report.document import Document, Picture
+from xe_sizer.report.options import Options
+from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Curves, Line, Mark, Part, Point, Stack, Swing, Tornado
+from xe_sizer.report.registry import render
+from xe_sizer.report.svg.draw import drawn, svg, svg_file
+from xe_sizer.report.svg.shapes import WIDTH, Box, Drawn, Rect, Stroke, Text, fitted, text_width, wrapped
+from xe_sizer.result.common import Answer
+from xe_sizer.result.studies import PlanResult
+from xe_sizer.result.training import Result
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SAVED = sorted(FIXTURES.rglob("*.json"))
+ONE = 1e-6
+
+
+def document(answer: Answer) -> Document:
+    return reporter(answer.question).document(answer, Options())
+
+
+def pictures(file: Path) -> Iterator[Picture]:
+    yield from document(read_answer(str(file))).pictures
+
+
+def texts(found: Drawn) -> list[Text]:
+    return [shape for shape in found.shapes if isinstance(shape, Text)]
+
+
+def is_legible(found: Drawn) -> None:
+    """No text leaves the picture, none lies over another."""
+    page = Box(0.0, 0.0, WIDTH, found.height)
+    for text in texts(found):
+        assert text.box.inside(Box(page.left - ONE, page.top - ONE, page.right + ONE, page.bottom + ONE)), text
+    for one, other in combinations(texts(found), 2):
+        assert not one.box.meets(other.box), (one, other)
+
+
+@pytest.mark.parametrize("file", SAVED, ids=lambda file: file.stem)
+def test_no_text_meets_another_or_leaves_the_picture(file: Path) -> None:
+    for picture in pictures(file):
+        is_legible(drawn(picture))
+
+
+@pytest.mark.parametrize("file", SAVED, ids=lambda file: file.stem)
+def test_every_picture_says_what_it_shows(file: Path) -> None:
+    page = render(read_answer(str(file)), "html", Options())
+    for place, element in enumerate(re.findall(r"<svg.*?</svg>", page, re.DOTALL), start=1):
+        root = ET.fromstring(element)
+        assert root.get("role") == "img"
+        assert root.get("aria-labelledby") == f"picture-{place}-title picture-{place}-says"
+        title, says = root[0], root[1]
+        assert title.text
+        assert says.text
+        assert (title.get("id"), says.get("id")) == (f"picture-{place}-title", f"picture-{place}-says")
+    assert page.count("<figcaption>") == page.count("<svg")
+
+
+@pytest.mark.parametrize("file", SAVED, ids=lambda file: file.stem)
+def test_html_draws_and_has_no_art_of_characters(file: Path) -> None:
+    content = document(read_answer(str(file)))
+    assert all(isinstance(block, Picture) or type(block).__name__ != "Figure" for block in content.blocks)
+    page = render(read_answer(str(file)), "html", Options())
+    assert "│" not in page
+    assert "█" not in page
+    assert page.count("<svg") == len(content.pictures)
+
+
+def rects(found: Drawn, style: str) -> list[Rect]:
+    return [shape for shape in found.shapes if isinstance(shape, Rect) and shape.style == style]
+
+
+def strokes(found: Drawn, style: str) -> list[Stroke]:
+    return [shape for shape in found.shapes if isinstance(shape, Stroke) and shape.style == style]
+
+
+def test_a_bar_and_its_range_are_as_long_as_their_values() -> None:
+    """An axis from 0 to 10 h is 404 units long: 5 h are 202."""
+    bars = Bars(Axis("Time [h]", 3600.0), (Bar("job", 5 * 3600.0, "5 h", 4 * 3600.0, 10 * 3600.0),))
+    found = drawn(Picture("t", "s", bars))
+    (bar,), (whisker,) = rects(found, "fill"), strokes(found, "whisker")
+    assert (bar.x, bar.width) == pytest.approx((8.0, 202.0))
+    assert [part[0][0] for part in whisker.lines] == pytest.approx([8 + 161.6, 8 + 161.6, 412.0])
+    assert {text.text for text in texts(found)} >= {"0", "2", "4", "6", "8", "10", "Time [h]", "job", "5 h"}
+
+
+def test_parts_of_a_stack_stand_end_to_end_before_the_line_of_what_is_usable() -> None:
+    """60 and 20 of 100 units on an axis to 125: 60 / 125 x 404, then 20 / 125 x 404."""
+    parts = (Part("weights", 60.0, "60 GiB", "60 %"), Part("rest", 20.0, "20 GiB", "20 %"))
+    stack = Stack(Axis("GiB"), parts, Part("peak", 80.0, "80 GiB", "80 %"), (Mark(100.0, "usable 100 GiB"),), 100.0)
+    found = drawn(Picture("t", "s", stack))
+    first, second = rects(found, "c1")[0], rects(found, "c2")[0]
+    assert first.x == pytest.approx(8.0)
+    assert first.width + 1 == pytest.approx(60 / 125 * 404)
+    assert second.x == pytest.approx(8 + 60 / 125 * 404)
+    (line,) = strokes(found, "mark")
+    assert line.lines[0][0][0] == pytest.approx(8 + 100 / 125 * 404)
+    assert rects(found, "over") == []
+    over = drawn(Picture("t", "s", with_limit(stack, 70.0)))
+    assert rects(over, "over")[0].x == pytest.approx(8 + 70 / 125 * 404)
+
+
+def with_limit(stack: Stack, limit: float) -> Stack:
+    return Stack(stack.axis, stack.parts, stack.whole, stack.marks, limit)
+
+
+def test_half_and_twice_are_equally_far_in_a_tornado() -> None:
+    swings = (Swing("data size", 0.5, 2.0, "half the data", "twice the data"),)
+    found = drawn(Picture("t", "s", Tornado(Axis("times", logarithmic=True), swings, "as asked")))
+    less, more = rects(found, "less")[0], rects(found, "more")[0]
+    assert less.width == pytest.approx(more.width)
+    assert less.x + less.width == pytest.approx(more.x)
+    is_legible(found)
+
+
+def test_long_names_are_cut_or_wrapped_but_never_leave_the_picture() -> None:
+    name = "a name of an alternative that somebody wrote without any thought for the width of a picture " * 2
+    bars = tuple(Bar(name, float(n), f"{name} {n}", n / 2, n * 2) for n in range(1, 4))
+    marks = tuple(Mark(float(n), name) for n in range(1, 4))
+    is_legible(drawn(Picture("t", "s", Bars(Axis(name), bars, marks))))
+    parts = tuple(Part(name, 1.0, "1.00 GiB", "10 %") for _ in range(9))
+    is_legible(drawn(Picture("t", "s", Stack(Axis(name), parts, Part(name, 9.0, "9 GiB", "90 %"), marks))))
+    swings = tuple(Swing(name, 0.9, 1.1, name, name) for _ in range(3))
+    is_legible(drawn(Picture("t", "s", Tornado(Axis(name, logarithmic=True), swings, name))))
+    line = Line(name, ((1.0, 1.0), (10.0, 20.0)))
+    is_legible(drawn(Picture("t", "s", Curves(Axis(name), Axis(name), (line, line), marks, marks))))
+
+
+@pytest.mark.parametrize("crowd", [1, 2, 12, 60])
+def test_names_of_crowded_points_do_not_meet(crowd: int) -> None:
+    """Points on top of each other, each with a name: as many names as there is room for."""
+    points = tuple(
+        Point(8.0 + n % 3, 10.0 + 0.1 * n, "says", f"point {n}, with a name", 5.0, 30.0, n % 7, 1 + (n == 0))
+        for n in range(crowd)
+    )
+    chart = Chart(Axis("GPUs", logarithmic=True), Axis("h", logarithmic=True), points, ("", "best", "chosen"))
+    found = drawn(Picture("t", "s", chart))
+    is_legible(found)
+    assert "point 0, with a name" in {text.text for text in texts(found)}
+
+
+def test_the_chosen_plan_is_named_with_its_gpus_and_its_time(plan: PlanResult) -> None:
+    chart = next(picture for picture in document(plan).pictures if isinstance(picture.drawing, Chart))
+    chosen = plan.candidates[plan.answers.chosen or 0]
+    words = next(text.text for text in texts(drawn(chart)) if text.text.startswith("chosen: "))
+    assert words.startswith(f"chosen: {chosen.gpus:,} GPU")
+    assert isinstance(chart.drawing, Chart)
+    point = next(point for point in chart.drawing.points if point.rank == 2)
+    assert (point.across, point.up) == (chosen.gpus, chosen.total_s.expected)
+    assert (point.low, point.high) == (chosen.total_s.low, chosen.total_s.high)
+
+
+@pytest.fixture
+def plan() -> PlanResult:
+    answer = read_answer(str(FIXTURES / "studies" / "plan.json"))
+    assert isinstance(answer, PlanResult)
+    return answer
+
+
+def test_memory_of_a_picture_sums_to_the_peak(lora: Result) -> None:
+    stacks = [picture.drawing for picture in document(lora).pictures if isinstance(picture.drawing, Stack)]
+    memory = next(stack for stack in stacks if stack.over == lora.memory.usable_bytes)
+    assert sum(part.value for part in memory.parts) == pytest.approx(lora.memory.peak_bytes)
+    assert memory.whole.value == lora.memory.peak_bytes
+
+
+def test_a_job_that_does_not_fit_shows_its_memory_alone(too_big: Result) -> None:
+    (picture,) = document(too_big).pictures
+    found = drawn(picture)
+    assert len(rects(found, "over")) == 1
+    assert "GiB missing" in picture.says
+
+
+def test_a_picture_as_a_file_is_xml_and_needs_nothing(lora: Result) -> None:
+    for picture in document(lora).pictures:
+        root = ET.fromstring(svg_file(picture))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root.get("viewBox")
+        assert "url(" not in svg_file(picture)
+        assert "prefers-color-scheme: dark" in svg_file(picture)
+
+
+def test_what_users_named_cannot_break_a_picture() -> None:
+    bar = Bar("<script>&\x1b[31m\x00", 1.0, '"1"', 0.5, 2.0)
+    element = svg(Picture("<b>", "&", Bars(Axis("<i>"), (bar,))), "one")
+    ET.fromstring(element)
+    assert "<script" not in element
+
+
+@pytest.mark.parametrize("room", [30.0, 60.0, 200.0])
+def test_fitted_and_wrapped_texts_have_room(room: float) -> None:
+    text = "tensor-parallel communication between nodes"
+    assert text_width(fitted(text, room)) <= room
+    assert all(text_width(line) <= room for line in wrapped(text, room))
+    assert fitted(text, 1000.0) == text
+    assert " ".join(wrapped(text, 200.0)) == text
