@@ -14,6 +14,7 @@ from xe_sizer.evidence.prediction import oom_prediction, prediction_of
 from xe_sizer.frozen import frozen
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.memory import static_peak
+from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.uncertainty import span
@@ -63,7 +64,7 @@ def serve_record(
         raise InputError(Problem("the rate at which requests arrived is not stated"))
     flags = inference_of(record, registry)
     flags.values["serve.engine"] = engines.get(flags.values["serve.engine"], flags.values["serve.engine"])
-    resolved = resolve_serving(read_scenario(None, flags.values, {}), registry)
+    resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
     guessed = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     return ServedRecord(record, size(resolved), (*flags.assumed, *_defaults(resolved)), guessed)
 

@@ -94,6 +94,8 @@ class ServeKeys(TypedDict, total=False):
     engine: str | Path | None
     request_rate: float | None
     concurrency: int | None
+    users: int | None
+    think_time_s: float | None
     batch: int | None
     input_tokens: float | None
     output_tokens: float | None
@@ -109,6 +111,7 @@ class ServeKeys(TypedDict, total=False):
     scheme: str | None
     gpu_memory_utilization: float | None
     max_sequences: int | None
+    max_model_len: int | None
     max_step_tokens: int | None
     percentile: float | None
     spare_replicas: int | None

@@ -69,6 +69,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
 _ONLY_SERVE = {
     "request-rate": "serve.request_rate",
     "concurrency": "serve.concurrency",
+    "users": "serve.users",
+    "think-time": "serve.think_time_s",
     "batch": "serve.batch",
     "input-tokens": "serve.input_tokens",
     "output-tokens": "serve.output_tokens",
@@ -82,6 +84,7 @@ _ONLY_SERVE = {
     "engine": "serve.engine",
     "gpu-memory-utilization": "serve.gpu_memory_utilization",
     "max-sequences": "serve.max_sequences",
+    "max-model-len": "serve.max_model_len",
     "max-step-tokens": "serve.max_step_tokens",
     "draft-tokens": "serve.draft_tokens",
     "acceptance-rate": "serve.acceptance_rate",

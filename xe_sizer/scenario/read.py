@@ -37,6 +37,14 @@ __all__ = [
 
 # A key from a flag or variable takes the place of the keys that say the same in another way.
 _STATISTICS = ("samples", "mean_tokens", "min_tokens", "max_tokens", "tokens", "histogram")
+
+
+def _other_loads(load: str) -> tuple[str, ...]:
+    """The keys that say another load than this one."""
+    thinking = () if load == "users" else ("think_time_s",)
+    return (*(other for other in LOADS if other != load), *thinking)
+
+
 REPLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("gpu",),
     "gpu": ("server",),
@@ -52,7 +60,7 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "efficiency.flops": ("efficiency.ideal",),
     "efficiency.memory": ("efficiency.ideal",),
     "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
-    **{f"serve.{load}": tuple(f"serve.{other}" for other in LOADS if other != load) for load in LOADS},
+    **{f"serve.{load}": tuple(f"serve.{other}" for other in _other_loads(load)) for load in LOADS},
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 

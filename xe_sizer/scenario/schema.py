@@ -21,7 +21,7 @@ Padding = Literal[
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
-LOADS = ("request_rate", "concurrency", "batch")  # keys of `serve`, of which a scenario has at most one
+LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 Objective = Literal["cost", "time", "gpus", "energy"]
 NumberFormat = Annotated[str, named(format_names)]
 CacheFormat = Annotated[str, named(cache_format_names)]
@@ -202,8 +202,14 @@ class ServeSection(Section, frozen=True):
         None
     )
     request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
-    concurrency: Annotated[Degree | None, Meta(description="Requests that a replica always has inside")] = None
-    batch: Annotated[Degree | None, Meta(description="Requests that start together and run to their end")] = None
+    concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
+    users: Annotated[Degree | None, Meta(description="People who ask, read the answer and ask again")] = None
+    think_time_s: Annotated[
+        Positive | None, Meta(description="Seconds between a user's getting an answer and asking again; default: 30")
+    ] = None
+    batch: Annotated[
+        Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
+    ] = None
     input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
     output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
     input_spread: Annotated[Spread | None, Meta(description="Standard deviation over mean of prompts")] = None
@@ -224,6 +230,10 @@ class ServeSection(Section, frozen=True):
         Fraction | None, Meta(description="Share of the memory that the engine may take")
     ] = None
     max_sequences: Annotated[Degree | None, Meta(description="Most requests in one step of a replica")] = None
+    max_model_len: Annotated[
+        Tokens | None,
+        Meta(description="Longest prompt and answer that the engine is started for; default: the model's positions"),
+    ] = None
     max_step_tokens: Annotated[Degree | None, Meta(description="Most tokens in one step of a replica")] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile that limits of latency hold at")] = None
     spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None

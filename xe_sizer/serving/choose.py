@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import max_sequences, request_bytes, serving_memory, static_peak
-from xe_sizer.serving.queueing import Latencies, capacity, curve, latencies, rate_within
+from xe_sizer.serving.queueing import capacity, curve
 from xe_sizer.serving.space import worthwhile
 from xe_sizer.serving.static import static_batch
 from xe_sizer.serving.steady import steady
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
-    from xe_sizer.serving.queueing import Curve
+    from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.static import StaticBatch
 
@@ -36,6 +37,7 @@ class Point:
     """One replica at work; seconds and rates of it.
 
     percentiles : percentile -> latencies, where requests arrive by chance; else the mean alone stands for all
+    running : requests that it works at, in the mean
     prompt_s, answer_s : of the replica's time what one request takes for its prompt and for its answer
     """
 
@@ -50,6 +52,11 @@ class Point:
     prompt_s: float
     answer_s: float
 
+    @property
+    def in_flight(self) -> float:
+        """Requests that the replica has, waiting or running: by Little's law rate x time of a request [-]."""
+        return self.requests_per_s * self.request_s
+
 
 @frozen
 class Choice:
@@ -59,6 +66,7 @@ class Choice:
     holds : requests of this length that a replica's cache holds at once; fits : at least the one, or the batch
     full_rate : requests per second that a replica cannot exceed
     top_rate : the same within the limits on latency, where they can be kept
+    places : requests that a replica runs at once
     """
 
     placement: ReplicaLayouts
@@ -68,6 +76,7 @@ class Choice:
     fits: bool
     full_rate: float
     top_rate: float
+    places: float
     replicas: int
     point: Point
 
@@ -173,6 +182,7 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         fits=bool(one.fitting[0]),
         full_rate=rate,
         top_rate=rate,
+        places=_pick(as_array(most), best),
         replicas=replicas + resolved.spare_replicas,
         point=point,
     )
@@ -195,27 +205,25 @@ def _step(found: StaticBatch, index: int, name: str) -> StepTime:
 
 
 def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:
-    """Requests that come and go: the cheapest placement that takes the load within the limits, then the fastest.
+    """Requests that come and go: the fewest GPUs on which the load keeps the limits, then the fastest placement.
 
     GPUs that are there anyway are used for the most requests.
     """
-    placements = cases.placements
+    placements, load = cases.placements, LOADS[resolved.load]
     found = curve(resolved.job, placements, cases.memory, resolved.traffic)
-    inside = rate_within(found, resolved.traffic, *allowed_latencies(resolved), resolved.percentile)
-    inside = np.where(cases.fitting, inside, 0.0)
-    top = np.where(inside > 0, inside, found.top_rate * cases.fitting)
-    replicas = _fleet(resolved, placements, top, inside > 0)
-    rate = _rate_of_replica(resolved, found, replicas, top)
-    at = _latencies(resolved, found, rate)
-    missed = _missed(resolved, at.ttft_s, at.tpot_s)
+    inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
+    most = np.where(inside > 0, inside, load.full(resolved, found) * cases.fitting)
+    replicas = _fleet(resolved, placements, most, inside > 0)
+    each = _each(resolved, found, replicas, most)
+    rate, at = load.served(resolved, found, each, resolved.percentile)
+    top, _ = load.served(resolved, found, most)
     overloaded = ~np.isfinite(at.ttft_s)
-    asked = resolved.load == "request_rate"
-    gpus = (replicas if asked else 1.0) * placements.gpus * (resolved.gpus is None)
-    taken = np.where(overloaded, found.top_rate, top if asked else rate) * replicas
-    preferred = taken * (overloaded | (resolved.gpus is not None) | (not asked))
-    best = cases.order(overloaded, missed, as_array(gpus), -_alike(preferred), at.tpot_s)
-    one = cases[best : best + 1]
-    point = _point(resolved, one.placements, found[best : best + 1], float(rate[best]))
+    counted = load.by_chance and resolved.load is not None  # the rate of the others follows from the placement
+    taken = np.where(overloaded, found.top_rate, top if counted else rate) * replicas
+    preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
+    gpus = as_array(replicas * placements.gpus * (resolved.gpus is None))
+    best = cases.order(overloaded, _missed(resolved, at.ttft_s, at.tpot_s), gpus, -_alike(preferred), at.tpot_s)
+    one, place = cases[best : best + 1], slice(best, best + 1)
     return Choice(
         placement=one.placements,
         memory=one.memory,
@@ -224,8 +232,9 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         fits=bool(one.fitting[0]),
         full_rate=float(found.top_rate[best]),
         top_rate=float(top[best]),
+        places=float(found.most[best]),
         replicas=int(replicas[best]) + resolved.spare_replicas,
-        point=point,
+        point=_point(resolved, one.placements, found[place], each[place]),
     )
 
 
@@ -234,64 +243,45 @@ def _alike(rates: Array) -> Array:
     return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 
 
-def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, top: Array, keeps: Flags) -> Array:
-    """Replicas of each placement: those that the GPUs asked for hold, else as many as the request rate needs.
+def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, most: Array, keeps: Flags) -> Array:
+    """Replicas of each placement: those that the GPUs asked for hold, else as many as the load needs.
 
-    keeps : whether `top` keeps limits on latency, if there are any
+    most : of the load that one replica takes; keeps : whether that keeps the limits on latency
+    Where the user does not say how long requests may wait, replicas that requests reach by chance are not run full.
     """
-    if resolved.gpus is not None or resolved.load != "request_rate":
+    if resolved.gpus is not None or resolved.load is None:
         return _replicas_of(resolved, placements)
-    limits = resolved.given.values.limits
-    bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
-    loaded = np.where(keeps & bounded, 1.0, TARGET_LOAD)
-    needed = np.ceil(resolved.amount / np.maximum(top * loaded, 1e-12) - 1e-9)
-    return np.asarray(np.where(top > 0, np.maximum(needed, 1.0), 1.0))
+    sized_by = keeps & resolved.limits_latency
+    loaded = np.where(sized_by | (not LOADS[resolved.load].by_chance), 1.0, TARGET_LOAD)
+    needed = np.ceil(resolved.amount / np.maximum(most * loaded, 1e-12) - 1e-9)
+    return np.asarray(np.where(most > 0, np.maximum(needed, 1.0), 1.0))
 
 
-def _rate_of_replica(resolved: ResolvedService, found: Curve, replicas: Array, top: Array) -> Array:
-    """Requests per second that each replica gets: its share of the load, what keeps it so full, or all it can take."""
-    if resolved.load == "request_rate":
-        return np.asarray(resolved.amount / replicas)
-    if resolved.load == "concurrency":
-        return found.at_running(_running(resolved, found), found.rates)[0]
-    return np.asarray(np.minimum(top, FULL * found.top_rate))
+def _each(resolved: ResolvedService, found: Curve, replicas: Array, most: Array) -> Array:
+    """What each replica gets: its share of the load, or all that it takes, a hair below."""
+    if resolved.load is None:
+        return np.asarray(np.minimum(most, FULL * found.top_rate))
+    return np.asarray(resolved.amount / replicas)
 
 
-def _running(resolved: ResolvedService, found: Curve) -> Array:
-    """Of the requests that a replica always has, those that run; the others wait for a place."""
-    return np.asarray(np.minimum(resolved.amount, np.maximum(found.most, 1.0)))
-
-
-def _latencies(resolved: ResolvedService, found: Curve, rate: Array) -> Latencies:
-    """What limits are compared with: the percentile of arrivals by chance, the mean of a load that is kept.
-
-    With so many requests always inside, each takes amount / rate (Little's law), and what its tokens leave of that it
-    waits for the first one.
-    """
-    if resolved.load != "concurrency":
-        return latencies(found, resolved.traffic, rate, resolved.percentile)
-    (tpot_s,) = found.at_running(_running(resolved, found), found.states.tpot_s)
-    request_s = resolved.amount / rate
-    return Latencies(request_s - max(resolved.traffic.outputs - 1.0, 0.0) * tpot_s, tpot_s, request_s)
-
-
-def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, rate: float) -> Point:
-    """The replica at its rate: latencies in the mean and at the percentiles, and the steps that it runs."""
-    traffic, at = resolved.traffic, np.array([rate])
-    if resolved.load == "concurrency":
-        running = float(_running(resolved, found)[0])
-        mean, percentiles = _values(_latencies(resolved, found, at)), {}
-    else:
+def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, each: Array) -> Point:
+    """One replica with its share of the load: latencies in the mean and at percentiles, and the steps that it runs."""
+    traffic, load = resolved.traffic, LOADS[resolved.load]
+    rates, mean = load.served(resolved, found, each)
+    rate, means = float(rates[0]), _values(mean)
+    percentiles: dict[float, tuple[float, float, float]] = {}
+    if load.by_chance:
         lightest = float(found.rates[0, 0])
-        (inside,) = found.at_rate(np.minimum(at, found.top_rate), found.states.running)
+        (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
         running = float(inside[0]) * min(rate / lightest, 1.0)
-        mean = _values(latencies(found, traffic, at))
         wanted = sorted({*PERCENTILES, resolved.percentile})
-        percentiles = {one: _values(latencies(found, traffic, at, one)) for one in wanted}
+        percentiles = {one: _values(load.served(resolved, found, each, one)[1]) for one in wanted}
+    else:
+        running = float(np.minimum(each, np.maximum(found.most, 1.0))[0])
     state = steady(resolved.job, placement, traffic, max(running, 1.0))
     prompt_s = float(state.prompt_s[0])
     answer_s = 1.0 / float(state.requests_per_s[0]) - prompt_s
-    return Point(running, rate, *mean, percentiles, state.prefill, state.decode, prompt_s, answer_s)
+    return Point(running, rate, *means, percentiles, state.prefill, state.decode, prompt_s, answer_s)
 
 
 def _values(found: Latencies) -> tuple[float, float, float]:

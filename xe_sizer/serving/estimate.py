@@ -124,6 +124,17 @@ class ServingEstimate:
         return self.fits and not math.isfinite(self.point.ttft_s)
 
     @property
+    def in_flight(self) -> float:
+        """Requests of all replicas, waiting or running; infinite where they come faster than they are taken."""
+        return self.point.in_flight * self.working_replicas if self.fits else 0.0
+
+    @property
+    def queues(self) -> bool:
+        """Whether requests wait for a place longer than the limit on the first token allows."""
+        late = any(limit.name == "max_ttft_s" and not limit.ok for limit in self.limits)
+        return self.fits and not self.overloaded and late and self.point.in_flight > self.choice.places
+
+    @property
     def judged_s(self) -> tuple[float, float, float]:
         """Time to the first token, per token and of a request that limits are compared with [s].
 
@@ -156,7 +167,7 @@ class ServingEstimate:
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        return judge(self.resolved.given.values.limits, WING, self)
+        return judge(self.resolved.limits, WING, self)
 
     @property
     def keeps_limits(self) -> bool:
@@ -172,15 +183,13 @@ class ServingEstimate:
     @property
     def confidence(self) -> float | None:
         """With which limits and memory must be kept, where it was asked for [-]."""
-        return self.resolved.given.values.limits.confidence
+        return self.resolved.limits.confidence
 
     @property
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory, places for the load, or a limit [-]."""
         memory = self.peak_bytes / self.usable_bytes
-        return max(
-            memory, self.utilisation if self.overloaded else 0.0, *shares(self.resolved.given.values.limits, WING, self)
-        )
+        return max(memory, self.utilisation if self.overloaded else 0.0, *shares(self.resolved.limits, WING, self))
 
     @property
     def billed_gpus(self) -> int:

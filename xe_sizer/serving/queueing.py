@@ -6,6 +6,7 @@ before it, then for its own prefill; afterwards it gets a token in every step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.steady import Steady
     from xe_sizer.serving.traffic import Traffic
 
+TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks closer
 GRID = 20  # states of a replica that are evaluated between one request and as many as fit
 # Fields of a steady state other than the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
@@ -234,15 +236,30 @@ def rate_within(
     top = found.top_rate
     if max_ttft_s is None and max_tpot_s is None:
         return np.asarray(HIGHEST_LOAD * top)
-    low, high = np.zeros(top.shape), np.asarray(HIGHEST_LOAD * top)
-    for _ in range(3):
-        shares = np.linspace(0.0, 1.0, 33)[:, None]
-        rates = low + shares * (high - low)
+
+    def keeps(rates: Array) -> Array:
         at = latencies(found, traffic, rates, percentile)
-        kept = (at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf))
-        kept = np.logical_and.accumulate(kept, axis=0)
+        return np.asarray((at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf)))
+
+    none, most = np.zeros(top.shape), np.asarray(HIGHEST_LOAD * top)
+    return highest(none, most, lambda low, high, share: low + share * (high - low), keeps)
+
+
+def highest(
+    low: Array, high: Array, between: Callable[[Array, Array, Array], Array], keeps: Callable[[Array], Array]
+) -> Array:
+    """The highest value up to which everything between two bounds is kept; 0 where the lower one is not.
+
+    low, high : shape (placements,); between : values at shares of the way from one to the other, shape (33, placements)
+    keeps : whether values of that shape are kept
+    """
+    columns = np.arange(low.size)
+    shares = np.linspace(0.0, 1.0, TRIED)[:, None]
+    none = np.zeros(low.shape, dtype=bool)
+    for _ in range(REFINED):
+        tried = between(low, high, shares)
+        kept = np.logical_and.accumulate(keeps(tried), axis=0)
         last = np.maximum(kept.sum(axis=0) - 1, 0)
-        columns = np.arange(top.size)
-        none = ~kept[0]
-        low, high = rates[last, columns], rates[np.minimum(last + 1, len(shares) - 1), columns]
-    return np.where(none, 0.0, low)
+        none = none | ~kept[0]
+        low, high = tried[last, columns], tried[np.minimum(last + 1, TRIED - 1), columns]
+    return np.asarray(np.where(none, 0.0, low))

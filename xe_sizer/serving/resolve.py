@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
 from xe_sizer.scenario.provenance import (
@@ -37,17 +38,38 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Format, Scheme
 
 DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 DEFAULT_PERCENTILE = 95.0
 DEFAULT_DRAFT_COST = 0.05
+DEFAULT_THINK_TIME_S = 30.0
+"""Between an answer and the next request of its reader: assumed, a minute or less of reading and typing."""
 PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
 
 
-def resolve(given: Given, registry: Registry) -> ResolvedService:
+@frozen(eq=True)
+class Objectives:
+    """What a service must keep where the user does not say; None: nothing [s]."""
+
+    max_ttft_s: float | None = None
+    max_tpot_s: float | None = None
+
+
+INTERACTIVE = Objectives(max_ttft_s=10.0, max_tpot_s=0.1)
+"""An answer that begins within 10 s and is written no slower than people read, 10 tokens a second for each of them."""
+BENCHMARK = Objectives()
+"""A measurement keeps what it kept."""
+JUDGED = frozenset({"request_rate", "concurrency", "users"})
+"""Loads that somebody waits for; a batch, and a replica that takes as much as it can, are tests of throughput."""
+
+
+def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTIVE) -> ResolvedService:
     """Everything that sizing an inference service needs.
+
+    objectives : limits on latency of a load for which the user gives none
 
     Raises
     ------
@@ -66,7 +88,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedService:
     problems += conflicts(given, model, server, engine, found, gpus)
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
-    return _assembled(given, provenance, model, server, engine, found, gpus)
+    return _assembled(given, provenance, model, server, engine, found, gpus, objectives)
 
 
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
@@ -82,6 +104,7 @@ def _assembled(
     engine: Engine,
     found: Scheme,
     gpus: int | None,
+    objectives: Objectives,
 ) -> ResolvedService:
     values, chosen = given.values, given.values.efficiency
     engine = _with_settings(engine, provenance)
@@ -94,6 +117,8 @@ def _assembled(
         traffic=traffic,
         load=load,
         amount=float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
+        think_s=provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0,
+        limits=_limits(provenance, objectives if load in JUDGED else BENCHMARK),
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
@@ -119,6 +144,16 @@ def _load(given: Given, engine: Engine) -> str | None:
     """The load that is given; where an engine runs one batch after the other there is none but a batch."""
     asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
     return asked or ("batch" if engine.batching.batching == "static" else None)
+
+
+def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
+    """The user's limits, with the objectives for those on latency that are not given."""
+    limits: LimitsSection = provenance.given.values.limits
+    for name, objective in msgspec.structs.asdict(limits).items():
+        default = getattr(objectives, name, None)
+        if objective is None and default is not None:
+            limits = msgspec.structs.replace(limits, **{name: provenance.settle(f"limits.{name}", default)})
+    return limits
 
 
 def _with_settings(engine: Engine, provenance: Provenance) -> Engine:

@@ -9,6 +9,7 @@ from xe_sizer.frozen import frozen
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.traffic import Traffic
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 class ResolvedService:
     """What is asked, resolved but for the placement and the number of replicas.
 
-    load : request_rate, concurrency, batch, or None: as much as a replica can take; `amount` of it
+    load : request_rate, concurrency, users, batch, or None: as much as a replica can take; `amount` of it, of all
+    replicas together (a batch is one replica's); think_s : between an answer and the user's next request [s]
+    limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
     """
 
@@ -27,6 +30,8 @@ class ResolvedService:
     traffic: Traffic
     load: str | None
     amount: float
+    think_s: float
+    limits: LimitsSection
     fixed: Mapping[str, int]
     gpus: int | None
     percentile: float
@@ -36,9 +41,15 @@ class ResolvedService:
     origin: Mapping[str, str]
     warnings: tuple[str, ...]
 
+    @property
+    def limits_latency(self) -> bool:
+        """Whether the user says how long requests may take; else the default objectives do, if anything does."""
+        asked = self.given.values.limits
+        return asked.max_ttft_s is not None or asked.max_tpot_s is not None
+
     def most_gpus(self) -> int | None:
         """GPUs that a replica may have: those asked for hold the spare ones too."""
-        most = self.gpus or self.given.values.limits.max_gpus
+        most = self.gpus or self.limits.max_gpus
         return None if most is None else most // (1 + self.spare_replicas)
 
     def billed_gpus(self, gpus: int) -> int:

@@ -62,7 +62,7 @@ def spread_of(resolved: ResolvedService, of: str) -> Spread | None:
 
 def allowed_latencies(resolved: ResolvedService) -> tuple[float | None, float | None]:
     """Expected time to the first token and per token that keep their limits with the confidence asked for [s]."""
-    limits = resolved.given.values.limits
+    limits = resolved.limits
     asked = (limits.max_ttft_s, "ttft_s"), (limits.max_tpot_s, "tpot_s")
     if limits.confidence is None:
         return limits.max_ttft_s, limits.max_tpot_s

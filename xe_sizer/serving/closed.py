@@ -1,0 +1,165 @@
+"""Replicas whose load comes from a fixed number of clients: requests always in flight, or users who think in between.
+
+A closed system slows its own arrivals down: however full it is, its latencies have an end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.queueing import Latencies, highest, latencies
+from xe_sizer.serving.traffic import HIGHEST_LOAD
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.queueing import Curve
+    from xe_sizer.serving.traffic import Traffic
+
+HALVINGS = 52  # of the interval of rates: as far as a float tells them apart
+
+
+def in_flight(found: Curve, traffic: Traffic, requests: ArrayLike) -> tuple[Array, Latencies]:
+    """Rate and mean latencies of a replica that always has so many requests in flight.
+
+        running = min(max(requests, 1), c)
+        request = max(requests, 1) / rate(running)
+        rate = requests / request
+        ttft = request - (outputs - 1) tpot(running)
+
+    Those beyond the c places wait. Below one request the replica is idle between two of them.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers
+    requests : in flight of one replica, shape (..., placements) [-]
+
+    Returns
+    -------
+    (ndarray, Latencies), shape of the requests: requests per second [1/s], seconds [s]
+
+    Source: Little's law (J. D. C. Little, Operations Research 9, 1961).
+    """
+    requests = np.broadcast_to(as_array(requests), np.broadcast_shapes(np.shape(requests), found.most.shape))
+    inside = np.maximum(requests, 1.0)
+    running = np.minimum(inside, np.maximum(found.most, 1.0))
+    rate, tpot_s = found.at_running(running, found.rates, found.states.tpot_s)
+    request_s = inside / rate
+    ttft_s = request_s - max(traffic.outputs - 1.0, 0.0) * tpot_s
+    return requests / request_s, Latencies(ttft_s, tpot_s, request_s)
+
+
+def requests_within(
+    found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, most: float
+) -> Array:
+    """The most requests in flight with which a replica keeps both limits in the mean; 0: not even one does.
+
+        requests = max of those with ttft <= max_ttft_s and tpot <= max_tpot_s
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers
+    max_ttft_s, max_tpot_s : limits; None: none [s]
+    most : how many are looked for at most [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: own derivation: search on a geometric grid, on latencies that do not fall with the requests.
+    """
+    ones = np.ones(found.most.shape)
+
+    def keeps(requests: Array) -> Array:
+        _, at = in_flight(found, traffic, requests)
+        return np.asarray((at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf)))
+
+    return highest(ones, max(most, 1.0) * ones, lambda low, high, share: low * (high / low) ** share, keeps)
+
+
+def users_at(found: Curve, traffic: Traffic, rate: ArrayLike, think_s: float) -> Array:
+    """Users whose requests come to a rate, as each thinks for a time between an answer and the next request.
+
+        users = rate x (request(rate) + think)
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    rate : requests per second and replica, shape (..., placements) [1/s]
+    think_s : mean time between an answer and the next request [s]
+
+    Returns
+    -------
+    ndarray of float, shape of the rates [-]
+
+    Source: the response time law of interactive systems (Little's law for users who wait or think).
+    """
+    return np.asarray(as_array(rate) * (latencies(found, traffic, rate).request_s + think_s))
+
+
+def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float) -> Array:
+    """The rate at which so many users ask a replica, slowed by its own latencies.
+
+        users = rate x (request(rate) + think),  rate <= 0.999 top rate
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    users : of one replica, shape (placements,) [-]
+    think_s : mean time between an answer and the next request [s]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [1/s]
+
+    Source: the response time law of interactive systems, solved by halving: its right side rises with the rate.
+    """
+    users = np.broadcast_to(as_array(users), found.most.shape)
+    low, high = np.zeros(users.shape), np.asarray(HIGHEST_LOAD * found.top_rate)
+    full = users_at(found, traffic, high, think_s) <= users
+    low = np.where(full, high, low)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        above = users_at(found, traffic, middle, think_s) > users
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.asarray(np.where(full, HIGHEST_LOAD * found.top_rate, low))
+
+
+def users_latencies(
+    found: Curve, traffic: Traffic, users: ArrayLike, think_s: float, percentile: float | None = None
+) -> tuple[Array, Latencies]:
+    """Rate and latencies of a replica with so many users.
+
+        request = users / rate - think      in the mean
+
+    Users think for times that vary, so that their requests come by chance (see `latencies`); of those who find the
+    replica full the waiting is what the rate leaves of their time.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    users : of one replica, shape (placements,) [-]
+    think_s : mean time between an answer and the next request [s]
+    percentile : of requests, 50 to 99.9; None: the mean [-]
+
+    Returns
+    -------
+    (ndarray, Latencies), shape (placements,): requests per second [1/s], seconds [s]; unbounded where no request fits
+
+    Source: the response time law of interactive systems.
+    """
+    users = np.broadcast_to(as_array(users), found.most.shape)
+    rate = users_rate(found, traffic, users, think_s)
+    mean, at = latencies(found, traffic, rate), latencies(found, traffic, rate, percentile)
+    left_s = np.divide(users, rate, out=np.full(users.shape, np.inf), where=rate > 0) - think_s - mean.request_s
+    full = rate >= HIGHEST_LOAD * found.top_rate
+    wait_s = np.where(full, np.maximum(left_s, 0.0), 0.0)
+    return rate, Latencies(at.ttft_s + wait_s, at.tpot_s, at.request_s + wait_s)

@@ -1,0 +1,104 @@
+"""The load of a service, and what of it a replica takes: one class for each way to say it.
+
+The load is all replicas' together. Alike replicas share it evenly; `each` is what one of them gets, in the unit of the
+load: requests per second, requests in flight, or users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies
+from xe_sizer.serving.queueing import latencies, rate_within
+from xe_sizer.serving.traffic import HIGHEST_LOAD
+from xe_sizer.serving.uncertainty import allowed_latencies
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.queueing import Curve, Latencies
+    from xe_sizer.serving.resolved import ResolvedService
+
+
+class Load(Protocol):
+    """What is asked of a replica, as arrays over placements.
+
+    by_chance : whether requests come by chance, so that latencies have percentiles and a full replica long queues
+    """
+
+    by_chance: bool
+
+    def within(self, resolved: ResolvedService, found: Curve) -> Array:
+        """The most that a replica takes within the limits on latency; 0: nothing keeps them."""
+        ...
+
+    def full(self, resolved: ResolvedService, found: Curve) -> Array:
+        """The most that a replica takes, however long requests wait."""
+        ...
+
+    def served(
+        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
+    ) -> tuple[Array, Latencies]:
+        """Requests per second of a replica, and its latencies at a percentile or in the mean."""
+        ...
+
+
+class Arrivals:
+    """Requests that arrive at a rate, by chance."""
+
+    by_chance = True
+
+    def within(self, resolved: ResolvedService, found: Curve) -> Array:
+        return rate_within(found, resolved.traffic, *allowed_latencies(resolved), resolved.percentile)
+
+    def full(self, resolved: ResolvedService, found: Curve) -> Array:
+        return found.top_rate
+
+    def served(
+        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
+    ) -> tuple[Array, Latencies]:
+        return each, latencies(found, resolved.traffic, each, percentile)
+
+
+class InFlight:
+    """Requests that are always in flight: as one is answered, the next one comes."""
+
+    by_chance = False
+
+    def within(self, resolved: ResolvedService, found: Curve) -> Array:
+        return requests_within(found, resolved.traffic, *allowed_latencies(resolved), resolved.amount)
+
+    def full(self, resolved: ResolvedService, found: Curve) -> Array:
+        return np.asarray(np.maximum(found.most, 1.0))
+
+    def served(
+        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
+    ) -> tuple[Array, Latencies]:
+        return in_flight(found, resolved.traffic, each)
+
+
+class Users:
+    """People who ask, wait for the answer, think, and ask again."""
+
+    by_chance = True
+
+    def within(self, resolved: ResolvedService, found: Curve) -> Array:
+        rate = rate_within(found, resolved.traffic, *allowed_latencies(resolved), resolved.percentile)
+        return users_at(found, resolved.traffic, rate, resolved.think_s)
+
+    def full(self, resolved: ResolvedService, found: Curve) -> Array:
+        return users_at(found, resolved.traffic, HIGHEST_LOAD * found.top_rate, resolved.think_s)
+
+    def served(
+        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
+    ) -> tuple[Array, Latencies]:
+        return users_latencies(found, resolved.traffic, each, resolved.think_s, percentile)
+
+
+LOADS: Mapping[str | None, Load] = MappingProxyType(
+    {"request_rate": Arrivals(), "concurrency": InFlight(), "users": Users(), None: Arrivals()}
+)
+"""By the key of the scenario; None: as many requests as a replica takes."""
