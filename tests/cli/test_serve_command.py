@@ -175,7 +175,7 @@ def test_more_load_than_the_gpus_take(cli: Cli) -> None:
     assert verdict["reasons"][0]["code"] == "overloaded"
     assert answer["latency"]["ttft_s"]["expected"] is None
     assert replicas["utilisation"] > 1
-    assert answer["throughput"]["requests_per_s"] == pytest.approx(replicas["max_requests_per_s"])
+    assert answer["throughput"]["requests_per_s"] >= replicas["max_requests_per_s"] > 0
     assert all(at["ttft_s"] is None for at in answer["latency"]["percentiles"])
 
 
@@ -189,8 +189,9 @@ def test_limits_hold_at_the_percentile(cli: Cli) -> None:
 
 def test_limits_on_a_fixed_number_of_requests_hold_in_the_mean(cli: Cli) -> None:
     _, answer = ask(cli, f"{MODEL} --concurrency 8 --tpot 10")
-    (limit,) = answer["verdict"]["limits"]
-    assert limit["value"] == answer["latency"]["tpot_s"]["expected"]
+    values = {limit["name"]: limit["value"] for limit in answer["verdict"]["limits"]}
+    assert values == {name: answer["latency"][name.removeprefix("max_")]["expected"] for name in values}
+    assert (answer["scenario"]["limits"]["max_tpot_s"], len(values)) == (10, 2)
     assert answer["latency"]["percentiles"] == []
 
 

@@ -15,13 +15,17 @@ from xe_sizer.cli.text import TextCommand
 app = typer.Typer(add_completion=False)
 _HELP = """Size inference: does the model fit, how many replicas take the load, how fast, at what cost?
 
-The load is a request rate, a number of concurrent requests or a batch; without one a replica is loaded fully.
-Limits on latency (--ttft, --tpot) decide how many replicas a request rate needs.
+The load is that of the whole service, shared by its replicas: a request rate, concurrent requests or users. --batch is
+one replica's static batch, a benchmark. Without a load a replica is loaded fully.
+Limits on latency (--ttft, --tpot) decide how many replicas a load needs; by default the first token within 10 s, and
+10 tokens/s for each user.
 Every option is also a key of the scenario file and a variable (--request-rate is XE_SIZER_REQUEST_RATE).
 """
 ParetoOption = Annotated[
     bool,
-    typer.Option("--pareto", help="Ways to run a replica: fast for a user, or much for a GPU.", rich_help_panel=SEARCH),
+    typer.Option(
+        "--pareto", help="Latency against throughput: the Pareto-optimal ways to run a replica.", rich_help_panel=SEARCH
+    ),
 ]
 
 

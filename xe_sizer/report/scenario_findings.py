@@ -9,6 +9,7 @@ from xe_sizer.report.certainty import limit_words
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
+    CROWDED,
     caution,
     headline,
     limit_text,
@@ -19,7 +20,6 @@ from xe_sizer.report.verdict import (
     verdict_word,
 )
 from xe_sizer.result.common import UNSURE_MEMORY
-from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
     from xe_sizer.report.findings import Level
@@ -45,8 +45,8 @@ def _cases(answer: Sized) -> Iterator[Case]:
         reasons = "\n".join(reason_text(reason) for reason in answer.verdict.reasons)
         yield Case("fits", "failed", "does-not-fit", outcome(answer), reasons, said)
     for reason in answer.verdict.reasons:
-        if reason.code == OVERLOADED:
-            yield Case("load", "failed", OVERLOADED, reason_text(reason))
+        if reason.code in CROWDED:
+            yield Case("load", "failed", reason.code, reason_text(reason))
         if reason.code == UNSURE_MEMORY:
             yield Case("memory", "failed", UNSURE_MEMORY, reason_text(reason))
     yield from map(limit_case, answer.verdict.limits)

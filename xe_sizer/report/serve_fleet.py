@@ -35,8 +35,8 @@ def _fleet(options: Sequence[FleetOption]) -> Table:
     sized = any(one.cost_per_hour is not None for one in shown)
     price = (Column("per hour", True), Column("per million", True)) if sized else ()
     columns = (
-        Column("hardware"), Column("GPUs", True), Column("replicas"), Column("first token", True),
-        Column("per token", True), Column("tokens/s and GPU", True), Column("load", True),
+        Column("hardware"), Column("GPUs", True), Column("replicas"), Column("TTFT", True),
+        Column("TPOT", True), Column("tokens/s/GPU", True), Column("utilisation", True),
         Column("GPU design power", True), *price, Column("outcome"),
     )  # fmt: skip
     rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
@@ -79,8 +79,8 @@ def _sizes(layout: ReplicaLayout) -> str:
 
 def _front(points: Sequence[ParetoPoint]) -> Table:
     columns = (
-        Column("replica"), Column("requests inside", True), Column("tokens/s for a user", True),
-        Column("tokens/s and GPU", True), Column("first token", True),
+        Column("replica"), Column("concurrent requests", True), Column("tokens/s/user", True),
+        Column("tokens/s/GPU", True), Column("TTFT", True),
     )  # fmt: skip
     rows = tuple(
         (
@@ -92,8 +92,8 @@ def _front(points: Sequence[ParetoPoint]) -> Table:
         )
         for point in points
     )
-    note = "no other way to run a replica gives a user and a GPU as many tokens; the mean, without waiting"
-    return Table("Fast for a user, or much for a GPU", columns, rows, note=note)
+    note = "Pareto-optimal: no other layout and load gives both a user and a GPU more tokens; means, without queueing"
+    return Table("Latency against throughput, one replica", columns, rows, note=note)
 
 
 def _picture(points: Sequence[ParetoPoint], width: int | None) -> Picture:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 YES = "SERVES"
 UNBOUNDED = "unbounded"
+DEFAULT = "default"  # origin of a value that nobody gave
 
 
 def subject(result: ServeResult) -> str:
@@ -29,8 +30,12 @@ def load_words(result: ServeResult) -> str:
         return f"{number(serve['request_rate'])} requests/s of {model}"
     if serve.get("concurrency") is not None:
         return f"{plural(serve['concurrency'], 'concurrent request')} of {model}"
+    if serve.get("users") is not None:
+        thinking = f" (think time {number(serve['think_time_s'])} s)" if serve.get("think_time_s") else ""
+        return f"{plural(serve['users'], 'user')}{thinking} of {model}"
     if serve.get("batch") is not None:
-        return f"a batch of {plural(serve['batch'], 'request')} of {model}"
+        each = " per replica" if result.replicas.count > 1 else ""
+        return f"a batch of {plural(serve['batch'], 'request')}{each} of {model}"
     return f"{model} at full load"
 
 
@@ -56,14 +61,29 @@ def outcome(result: ServeResult) -> str:
     at = judged(result)
     whom = f" for {number(at.percentile)} % of requests" if at.percentile else ""
     figures = (
-        f"{latency(at.ttft_s)} to the first token and {latency(at.tpot_s)} per token{whom}, "
+        f"{latency(at.ttft_s)} to the first token (TTFT) and {latency(at.tpot_s)} per token (TPOT){whom}, "
         f"{number(round(result.throughput.output_tokens_per_s))} tokens/s"
     )
     price = result.cost.per_million_output_tokens
     if price is not None:
         figures += f", {amount(price)} {clean(result.cost.currency)} per million output tokens"
     missed = missed_text(verdict)
-    return f"{missed}: {figures}" if missed else figures
+    said = f"{missed}: {figures}" if missed else figures
+    return "; ".join((said, *objectives(result)))
+
+
+def objectives(result: ServeResult) -> Iterator[str]:
+    """What the service is judged by where the user gives no limit, in words; nothing where no limit is a default."""
+    origin = result.scenario.get("origin") or {}
+    given = {limit.name: limit.limit for limit in result.verdict.limits}
+    default = {name: given[name] for name in given if origin.get(f"limits.{name}") == DEFAULT}
+    words = []
+    if "max_ttft_s" in default:
+        words.append(f"first token within {number(default['max_ttft_s'])} s")
+    if "max_tpot_s" in default:
+        words.append(f"{number(1.0 / default['max_tpot_s'])} tokens/s for each user")
+    if words:
+        yield f"default objectives: {', '.join(words)}"
 
 
 def judged(result: ServeResult) -> LatencyAt:

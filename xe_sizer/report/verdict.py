@@ -9,10 +9,14 @@ from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.certainty import doubts
 from xe_sizer.report.format import clean, gib, number
 from xe_sizer.result.common import UNSURE, UNSURE_MEMORY
-from xe_sizer.result.serving import OVERLOADED
+from xe_sizer.result.serving import OVERLOADED, QUEUES
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
+
+
+CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES"}
+"""Words for a service that has too few places for its load, by the code of the reason."""
 
 
 class Words(Protocol):
@@ -48,8 +52,9 @@ def words_of(answer: Sized) -> Words:
 def verdict_word(answer: Sized) -> str:
     if not answer.verdict.fits:
         return "DOES NOT FIT"
-    if any(reason.code == OVERLOADED for reason in answer.verdict.reasons):
-        return "OVERLOADED"
+    crowded = next((CROWDED[reason.code] for reason in answer.verdict.reasons if reason.code in CROWDED), None)
+    if crowded is not None:
+        return crowded
     if not answer.verdict.meets_limits:
         return "MISSES LIMITS"
     yes = words_of(answer).YES

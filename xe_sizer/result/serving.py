@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 from xe_sizer.result.common import Advice, Answer, Basis, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
 
 OVERLOADED = "overloaded"
-"""Code of the reason that says so."""
+"""Code of the reason that more requests come than are taken."""
+QUEUES = "queues"
+"""Code of the reason that requests wait for a place longer than they may."""
 
 
 class Span(Struct, frozen=True):
@@ -67,13 +69,32 @@ class Latency(Struct, frozen=True):
 
 
 class Throughput(Struct, frozen=True):
-    """Of all replicas. Under overload it is what they take, not what is asked; zero where nothing fits."""
+    """Of all replicas. Under overload it is what they take, not what is asked; zero where nothing fits.
+
+    requests_in_flight : waiting or running, in the mean (Little's law: rate x time of a request); null where nothing
+    bounds the waiting
+    """
 
     output_tokens_per_s: float
     total_tokens_per_s: float
     requests_per_s: float
     tokens_per_s_per_user: float
     output_tokens_per_s_per_gpu: float
+    requests_in_flight: float | None = None
+
+
+class PerReplica(Struct, frozen=True):
+    """What one of the working replicas gets and gives, of what else is the service's.
+
+    concurrency : requests in flight, waiting or running, in the mean; null where nothing bounds the waiting
+    running_requests : of these those that run
+    """
+
+    gpus: int
+    requests_per_s: float
+    concurrency: float | None
+    running_requests: float
+    output_tokens_per_s: float
 
 
 class KvCache(Struct, frozen=True):
@@ -185,6 +206,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     throughput: Throughput
     kv_cache: KvCache
     replicas: Replicas
+    per_replica: PerReplica | None = None
     cost: ServeCost
     phases: Phases
     fleet: tuple[FleetOption, ...] = ()

@@ -46,7 +46,7 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
 
 def _mended(trials: Serving, most: int) -> Options:
     """What turns the no into a yes, the mildest of each remedy; else what at least fits."""
-    before, limits = trials.before, trials.before.resolved.given.values.limits
+    before, limits = trials.before, trials.before.resolved.limits
     if before.fits and limits.max_cost_per_million_tokens is not None and before.cost is None:
         return []  # nothing can be said about a price that nobody knows
     found: Options = []
@@ -95,8 +95,8 @@ def _gains(trials: Serving) -> Options:
 
 
 def _gpus_per_load(sized: ServingEstimate) -> float:
-    """GPUs for a request per second, of what is asked or can be taken [GPU s]."""
-    if sized.resolved.load == "request_rate" and sized.resolved.gpus is None:
+    """GPUs for a unit of the load that is asked, or for a request per second that can be taken."""
+    if sized.resolved.load not in (None, "batch") and sized.resolved.gpus is None:
         return sized.gpus / sized.resolved.amount
     rate = sized.most_per_s if sized.resolved.load == "request_rate" else 0.0
     return sized.gpus / max(rate or sized.requests_per_s, 1e-12)
@@ -109,7 +109,7 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
     words = f"{replicas} replica{'s' if replicas > 1 else ''} of {size_} GPU{'s' if size_ > 1 else ''}"
     if before.fits and after.gpus != before.gpus and "gpus" not in option.change.values:
         words = f"{after.gpus} instead of {before.gpus} GPUs ({words})"
-    words += f", {_time(after.ttft_s)} to the first token, {_time(after.tpot_s)} per token"
+    words += f", {_time(after.ttft_s)} to the first token (TTFT), {_time(after.tpot_s)} per token (TPOT)"
     if after.resolved.load == "request_rate":
         words += f", up to {rounded(after.most_per_s, down=True):g} requests/s"
         words += f" instead of {rounded(before.most_per_s, down=True):g}" if gains else ""

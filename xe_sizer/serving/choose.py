@@ -273,7 +273,7 @@ def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, e
     if load.by_chance:
         lightest = float(found.rates[0, 0])
         (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
-        running = float(inside[0]) * min(rate / lightest, 1.0)
+        running = min(float(inside[0]) * min(rate / lightest, 1.0), rate * means[2])
         wanted = sorted({*PERCENTILES, resolved.percentile})
         percentiles = {one: _values(load.served(resolved, found, each, one)[1]) for one in wanted}
     else:

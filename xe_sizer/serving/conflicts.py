@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -38,6 +39,7 @@ def conflicts(
     replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
     if gpus and gpus < replica:
         yield problem_at(given, "gpus", f"{gpus} GPUs are fewer than tp x pp x dp ({replica})")
+    yield from _length(given)
     if engine is not None:
         yield from _loads(given, engine)
     if model and scheme and scheme.weights.experts_only and not model.experts:
@@ -45,11 +47,21 @@ def conflicts(
         yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq narrow every linear layer")
 
 
+def _length(given: Given) -> Iterator[Problem]:
+    """A longest length that the mean request exceeds."""
+    serve = given.values.serve
+    longest = serve.max_model_len
+    mean = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
+    if longest is not None and mean > longest:
+        message = f"prompt and answer have {mean:,.0f} tokens in the mean, more than max_model_len ({longest:,})"
+        yield problem_at(given, "serve.max_model_len", message)
+
+
 def _loads(given: Given, engine: Engine) -> Iterator[Problem]:
     """Loads that the engine does not take."""
     if engine.batching.batching != "static":
         return
-    for load in ("request_rate", "concurrency"):
+    for load in ("request_rate", "concurrency", "users"):
         if getattr(given.values.serve, load) is not None:
             message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
             hint = "give a batch, or an engine that batches continuously, such as vllm"

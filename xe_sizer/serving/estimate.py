@@ -72,11 +72,13 @@ class ServingEstimate:
 
     @cached_property
     def minimum(self) -> int | None:
-        """Fewest GPUs on which a replica fits, also where those that were asked for are too few."""
-        if self.choice.minimum is not None or self.resolved.gpus is None:
-            return self.choice.minimum
-        after = self.resized(gpus=None)
-        return None if after is None else after.choice.minimum
+        """Fewest GPUs on which a replica fits in any layout, also where those that were asked for are too few."""
+        here, resolved = self.choice.minimum, self.resolved
+        if not resolved.fixed and (here is not None or resolved.gpus is None):
+            return here
+        after = self.resized(gpus=None, fixed={})
+        found = [one for one in (here, after.choice.minimum if after else None) if one is not None]
+        return min(found, default=None)
 
     def resized(self, **changes: Any) -> ServingEstimate | None:
         """The same service with some fields of what is resolved changed; None where no placement is legal then."""

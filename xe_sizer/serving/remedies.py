@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes
-UNHURRIED = 0.75  # share of what replicas take at which nobody waits long, where no limit says how long
 MOST_HALVINGS = 12
 CLOSE = 1.01  # high over low at which a search for the highest load ends
 WIDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
@@ -33,7 +32,7 @@ SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user
 
 def memory_share(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """More of the card for the engine, or less where free memory was asked for."""
-    engine, asked = sized.resolved.job.engine.memory, sized.resolved.given.values.limits.min_headroom_gib
+    engine, asked = sized.resolved.job.engine.memory, sized.resolved.limits.min_headroom_gib
     if sized.grows:
         return
     now, card = engine.utilization, sized.memory.usable_bytes
@@ -91,25 +90,15 @@ def less_load(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Cha
     load, asked = sized.resolved.load, sized.resolved.amount
     if load is None:
         return
-    most = _highest(lambda amount: _keeps(sized, amount), asked, load != "request_rate")
+    most = _highest(lambda amount: sized.size(replace(sized.resolved, amount=amount)).ok, asked, load != "request_rate")
     if not most:
         return
     if load == "request_rate":
         words = f"{most:,.6g} request{'' if most == 1 else 's'}/s instead of {asked:,.6g}"
         yield Change(words, {"serve.request_rate": most}, 5)
     else:
-        what = "concurrent requests" if load == "concurrency" else "requests in a batch"
+        what = {"concurrency": "concurrent requests", "users": "users", "batch": "requests in a batch"}[load]
         yield Change(f"{most:,.0f} {what} instead of {asked:,.0f}", {f"serve.{load}": int(most)}, 5)
-
-
-def _keeps(sized: ServingEstimate, amount: float) -> bool:
-    """Whether the service answers yes to so much of its load.
-
-    Where no limit says how long a request may wait, its replicas must not be full either.
-    """
-    found = sized.size(replace(sized.resolved, amount=amount))
-    waits = sized.resolved.load == "request_rate" and sized.resolved.given.values.limits.max_ttft_s is None
-    return found.ok and (not waits or found.utilisation <= UNHURRIED)
 
 
 def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float:
@@ -142,7 +131,7 @@ def shorter_prompts(sized: ServingEstimate, _: Registry | None = None) -> Iterat
 
 def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
-    limits = sized.resolved.given.values.limits
+    limits = sized.resolved.limits
     asked = {"max_ttft_s": (limits.max_ttft_s, sized.ttft_s), "max_tpot_s": (limits.max_tpot_s, sized.tpot_s)}
     broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
     if not broken or (sized.overloaded and sized.resolved.gpus is not None):

@@ -29,7 +29,7 @@ from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, Traffic
 from xe_sizer.software.engine import default_engine, load_engine
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Format, Scheme
 
-DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 DEFAULT_PERCENTILE = 95.0
 DEFAULT_DRAFT_COST = 0.05
 DEFAULT_THINK_TIME_S = 30.0
@@ -111,6 +110,8 @@ def _assembled(
     efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
     load = _load(given, engine)
     traffic = _traffic(provenance)
+    if values.serve.max_model_len is not None or model.max_positions:
+        provenance.settle("serve.max_model_len", model.max_positions)
     resolved = ResolvedService(
         given=given,
         job=serving_job(model, engine, found, server, efficiency),

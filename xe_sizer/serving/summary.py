@@ -11,9 +11,11 @@ from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     OVERLOADED,
+    QUEUES,
     KvCache,
     Latency,
     LatencyAt,
+    PerReplica,
     Phase,
     PhaseModule,
     Phases,
@@ -70,6 +72,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         throughput=throughput_of(sized),
         kv_cache=_kv_cache(sized),
         replicas=_replicas(sized, nodes),
+        per_replica=_per_replica(sized),
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         warnings=(*resolved.warnings, *warnings_of(sized)),
@@ -135,6 +138,18 @@ def throughput_of(sized: ServingEstimate) -> Throughput:
         requests_per_s=rate,
         tokens_per_s_per_user=1.0 / sized.point.tpot_s if sized.fits and sized.point.tpot_s else 0.0,
         output_tokens_per_s_per_gpu=rate * traffic.outputs / sized.gpus,
+        requests_in_flight=_finite(sized.in_flight),
+    )
+
+
+def _per_replica(sized: ServingEstimate) -> PerReplica:
+    replicas, rate = sized.working_replicas, sized.taken_per_s
+    return PerReplica(
+        gpus=int(sized.placement.gpus[0]),
+        requests_per_s=rate / replicas,
+        concurrency=_finite(sized.in_flight / replicas),
+        running_requests=sized.point.running if sized.fits else 0.0,
+        output_tokens_per_s=rate * sized.resolved.traffic.outputs / replicas,
     )
 
 
@@ -180,6 +195,12 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
         yield shortage(sized)
     elif sized.overloaded:
         yield _overload(sized)
+    elif sized.queues:
+        running = math.floor(sized.choice.places) * sized.working_replicas
+        message = (
+            f"{running:,} of the {sized.in_flight:,.0f} requests in flight run at once, the others wait for a place"
+        )
+        yield Reason(code=QUEUES, message=message)
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
     yield from memory_doubt(sized, sized.confidence)
     yield from missed(known, sized.resolved.given.caller, confidence=sized.confidence)

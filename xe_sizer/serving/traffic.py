@@ -6,9 +6,10 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 
+DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
-TARGET_LOAD = 0.85  # the same where a request rate comes without a limit on latency that says how full is too full
+TARGET_LOAD = 0.85  # the same where requests come by chance and the user does not say how long they may take
 
 
 @frozen(eq=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import INFERENCE
+from xe_sizer.scenario.schema import LOADS
 from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.serving.memory import max_sequences
 from xe_sizer.serving.traffic import FULL
 
 if TYPE_CHECKING:
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
 
 SATURATED = 0.9
+ROUND_TOKENS = 1024
+CHANCE = ("request_rate", "users")
 USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
 PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve")
 
@@ -33,8 +38,10 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         words = " and ".join(lengths[name] for name in assumed)
         yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
     if resolved.load is None:
-        yield f"no load is given: a replica runs at {FULL:.0%} of what it takes (request_rate, concurrency or batch)"
+        loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
+        yield f"no load is given: a replica runs at {FULL:.0%} of what it takes ({loads})"
     yield from _saturated(sized)
+    yield from _too_long(sized)
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
     yield from _formats(sized)
@@ -49,16 +56,47 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
 
 
 def _saturated(sized: ServingEstimate) -> Iterator[str]:
-    given = sized.resolved.given
-    ttft, tpot = (given.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
-    limits, load, point = given.values.limits, sized.resolved.load, sized.point
-    if load == "concurrency" and sized.fits and round(sized.resolved.amount - point.running) > 0:
-        inside = f"{point.running:,.0f} of the {sized.resolved.amount:,.0f} requests run at once"
-        yield f"{inside}: the others wait for a place (more GPUs, narrower formats, or a limit on {ttft})"
-    bounded = limits.max_ttft_s is not None or limits.max_tpot_s is not None
-    if load == "request_rate" and sized.fits and not bounded and SATURATED < sized.utilisation <= 1.0:
+    resolved, places = sized.resolved, sized.choice.places
+    given, load = resolved.given, resolved.load
+    if not sized.fits:
+        return
+    if load == "concurrency" and sized.point.in_flight > places + 0.5:
+        inside = f"{math.floor(places) * sized.working_replicas:,} of the {resolved.amount:,.0f} requests run at once"
+        yield f"{inside}: the others wait for a place (more GPUs or narrower formats)"
+    if load == "batch" and resolved.amount > places:
+        inside = f"{max(math.floor(places), 1):,} of the {resolved.amount:,.0f} requests of the batch run at once"
+        yield f"{inside}: a replica runs it in waves"
+    if load in CHANCE and not resolved.limits_latency and SATURATED < sized.utilisation <= 1.0:
         used = f"{min(sized.utilisation, 0.999):.1%}"
-        yield f"replicas run at {used} of what they take, and requests wait long: a limit ({ttft}, {tpot}) sizes for it"
+        ttft, tpot = (given.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
+        yield f"replicas run at {used} of what they sustain: {ttft} and {tpot} say how long requests may take"
+
+
+def _too_long(sized: ServingEstimate) -> Iterator[str]:
+    """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
+    resolved = sized.resolved
+    engine, longest = resolved.job.engine, resolved.values.get("serve.max_model_len")
+    if longest is None or not engine.memory.length_flag or not sized.fits or _holds(sized, longest):
+        return
+    whose = "the model's maximum" if resolved.origin["serve.max_model_len"] == "default" else "as asked"
+    held = _longest_held(sized, longest)
+    text = f"{engine.name} refuses to start for sequences of {longest:,} tokens ({whose}): the KV cache of a replica"
+    yield f"{text} does not hold one. Start it with {engine.memory.length_flag} {held}"
+
+
+def _holds(sized: ServingEstimate, tokens: int) -> bool:
+    """Whether the cache of a replica holds one sequence of this length."""
+    return bool(max_sequences(sized.resolved.job, sized.placement, sized.memory, tokens)[0] >= 1.0)
+
+
+def _longest_held(sized: ServingEstimate, too_long: int) -> int:
+    """The longest sequence that the cache of a replica holds, as a round number where that leaves room for requests."""
+    low, high = 1, too_long
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _holds(sized, middle) else (low, middle)
+    traffic, tidy = sized.resolved.traffic, low // ROUND_TOKENS * ROUND_TOKENS
+    return tidy if tidy >= traffic.inputs + traffic.outputs else low
 
 
 def _formats(sized: ServingEstimate) -> Iterator[str]:

@@ -113,6 +113,8 @@ class EngineMemory(_Part, frozen=True):
     sequences; block_tokens : the cache is given out in blocks of so many tokens
     fp8_cache_with : formats of weights whose published checkpoints ask for a cache in fp8
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
+    length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
+    for one; empty: it starts, and cuts or refuses what is too long
     """
 
     pool: Literal["preallocated", "grows"]
@@ -121,6 +123,7 @@ class EngineMemory(_Part, frozen=True):
     block_tokens: Count
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
+    length_flag: str
     context_gib: Gib
     communicator_gib: Gib
     workspace_gib: Gib

@@ -40,12 +40,12 @@ WORDS = serve_words
 Row = tuple[str, str, str]
 NAMES = ("model", "gpu", "server")
 ASKED = (
-    "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "batch", "input_tokens",
-    "output_tokens", "percentile",
-)  # fmt: skip  # fmt: skip
+    "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "users", "think_time_s",
+    "batch", "input_tokens", "output_tokens", "percentile",
+)  # fmt: skip
 MEMORY = ("peak_bytes", "usable_bytes", "headroom_bytes")
 FIGURES = ("ttft_s", "tpot_s", "request_s")
-LATENCIES = (("first token", "ttft_s"), ("per token", "tpot_s"), ("whole request", "request_s"))
+LATENCIES = (("first token (TTFT)", "ttft_s"), ("per token (TPOT)", "tpot_s"), ("whole request", "request_s"))
 TRAFFIC = {
     "input_tokens": "tokens of a prompt, in the mean",
     "output_tokens": "tokens of an answer, in the mean",
@@ -55,8 +55,10 @@ TRAFFIC = {
     "draft_tokens": "proposed in a step by speculation",
     "acceptance_rate": "probability that a proposed token is kept",
     "request_rate": "requests per second, all replicas together",
-    "concurrency": "requests that each replica always has inside",
-    "batch": "requests that start together",
+    "concurrency": "requests in flight, all replicas together",
+    "users": "people who ask, read the answer and ask again",
+    "think_time_s": "seconds between a user's getting an answer and asking again",
+    "batch": "requests that each replica starts together",
     "percentile": "per cent of requests that keep the limits on latency",
 }
 
@@ -85,7 +87,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
 def service_table(result: ServeResult) -> Table:
     """What it takes, what it delivers and what that costs."""
     rows = (*_size_rows(result), *_rate_rows(result), *_cache_rows(result), *_cost_rows(result))
-    return Table("Service", (Column("quantity"), Column("value", True), Column("of which")), rows)
+    return Table("Service", (Column("quantity"), Column("value", True), Column("note")), rows)
 
 
 def _size_rows(result: ServeResult) -> Iterator[Row]:
@@ -94,14 +96,20 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
     yield "replicas", number(replicas.count), f"{shape}, {replicas.spare} spare" if replicas.spare else shape
     minimum = result.gpus.minimum_that_fits
-    least = "" if minimum is None else f"{plural(minimum, 'GPU')} would hold one replica"
+    least = "" if minimum is None else f"one replica fits on {number(minimum)}, in the smallest layout"
     yield "GPUs", number(result.gpus.count), least
-    yield "requests inside a replica", number(replicas.running_requests), _most(result)
+    flying = result.throughput.requests_in_flight
+    if flying is not None:
+        yield "requests in flight", number(flying), _shared(result)
+    most = f"max concurrency at full length: {number(float(int(result.kv_cache.max_concurrency)))}"
+    yield "concurrent requests per replica", number(replicas.running_requests), most
 
 
-def _most(result: ServeResult) -> str:
-    most = result.kv_cache.max_concurrency
-    return f"at full length {number(float(int(most)))} fit at once"
+def _shared(result: ServeResult) -> str:
+    """What of the requests each of several replicas has."""
+    each = result.per_replica
+    several = result.replicas.count - result.replicas.spare > 1
+    return f"{number(each.concurrency)} per replica" if several and each and each.concurrency is not None else ""
 
 
 def _rate_rows(result: ServeResult) -> Iterator[Row]:
@@ -118,11 +126,11 @@ def _taken(result: ServeResult) -> str:
     if asked is None or not replicas.max_requests_per_s:
         return ""
     if result.latency.ttft_s.expected is None:
-        return f"of {number(asked)} /s: more than it takes"
+        return f"of {number(asked)} /s: more than it sustains"
     limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
     within = " within the limits" if limits and result.verdict.meets_limits else ""
     most = number(rounded(replicas.max_requests_per_s, down=True))
-    return f"{percent(replicas.utilisation)} of the {most} /s that it takes{within}"
+    return f"{percent(replicas.utilisation)} of the {most} /s that it sustains{within}"
 
 
 def _rate(value: float) -> str:
@@ -207,7 +215,7 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
 def _load(result: ServeResult) -> Table:
     serve = result.scenario.get("serve") or {}
     rows = [(words(key), number(serve[key]), meaning) for key, meaning in TRAFFIC.items() if serve.get(key) is not None]
-    rows.append(("inside a replica", number(result.replicas.running_requests), "requests, in the mean"))
+    rows.append(("per replica", number(result.replicas.running_requests), "concurrent requests, in the mean"))
     columns = (Column("quantity"), Column("value", True), Column("meaning"))
     return Table(f"How the load adds up: {serve_words.load_words(result)}", columns, tuple(rows))
 
