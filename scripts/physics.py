@@ -125,7 +125,11 @@ GROUPS = (
             "serving.memory.BATCH_PARTS",
         ),
     ),
-    Group("Queueing", "Latencies of requests that arrive at random.", ("serving.queueing",)),
+    Group(
+        "Queueing",
+        "Latencies of requests that arrive at random, or from a fixed number of clients.",
+        ("serving.queueing", "serving.closed"),
+    ),
 )
 
 

@@ -286,10 +286,10 @@ def test_hints_tell_what_to_write_in_python(ask: Any, hint: str) -> None:
 
 
 def test_a_warning_names_the_key_that_limits() -> None:
-    serve: Any = {"concurrency": 20_000, "input_tokens": 800, "output_tokens": 200}
+    serve: Any = {"request_rate": 8.0, "input_tokens": 800, "output_tokens": 200}
     answer = xe_sizer.serve(model="llama-3.1-8b", gpu="l40s", gpus=1, serve=serve)
-    (waits,) = [warning for warning in answer.warnings if "wait for a place" in warning]
-    assert waits.endswith("or a limit on limits.max_ttft_s)")
+    (full,) = [warning for warning in answer.warnings if "of what they sustain" in warning]
+    assert full.endswith(": limits.max_ttft_s and limits.max_tpot_s say how long requests may take")
 
 
 def test_a_problem_in_a_loaded_file_names_its_line(tmp_path: Path) -> None:

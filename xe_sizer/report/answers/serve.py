@@ -96,7 +96,7 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
     yield "replicas", number(replicas.count), f"{shape}, {replicas.spare} spare" if replicas.spare else shape
     minimum = result.gpus.minimum_that_fits
-    least = "" if minimum is None else f"one replica fits on {number(minimum)}, in the smallest layout"
+    least = "" if minimum is None else f"smallest layout that fits: {plural(minimum, 'GPU')}"
     yield "GPUs", number(result.gpus.count), least
     flying = result.throughput.requests_in_flight
     if flying is not None:
