@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ablation import ablate
 
+from xe_sizer.evidence.peaks import Reliability, left_out, peaks_below, peaks_of, reliability, spread_of
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import left_out_coverage, runs_of, serving_runs_of
 from xe_sizer.evidence.statistics import WEIGHTED
@@ -62,6 +63,31 @@ def verdicts(accuracy: Accuracy) -> str:
     return table(header, rows)
 
 
+def _reliability_row(one: Reliability) -> tuple[str, ...]:
+    counts = map(str, (one.runs, one.publications, one.out_of_memory))
+    return f"{one.low:.0%} to {one.high:.0%}", f"{one.said:.0%}", f"{one.ran:.0%}", *counts
+
+
+def certainty(records: list[Record]) -> list[str]:
+    """How far the probability that memory suffices can be believed, publications left out."""
+    peaks = list(peaks_of(records))
+    spreads = left_out(peaks)
+    spread, runs, sources = spread_of(peaks)
+    below = [(f"{share:.0%}", f"{found:.0%}") for share, found in peaks_below(peaks, spreads).items()]
+    rows = [_reliability_row(one) for one in reliability(peaks, spreads)]
+    return [
+        "### How sure is a fit?",
+        (f"A verdict reckons with a cautious peak. {runs} measured peaks of {sources} publications that state lengths "
+        f"and batch lie at {spread.low:.2f} (10 %), {spread.middle:.2f} (50 %) and {spread.high:.2f} (90 %) of it, "
+        "publications weighted alike; between these the logarithm is normal. Each publication below is judged by the "
+        "distribution of the others. Measured peaks below a quantile of it:"),
+        table(("quantile", "peaks below it"), below),
+        ("Runs by the probability to fit that they were given. More ran than was said, as a run that ends for want of "
+        "memory is seldom published, and what monitors show counts memory that could have been given back."),
+        table(("said", "mean", "ran", "runs", "publications", "out of memory"), rows),
+    ]  # fmt: skip
+
+
 def worst(accuracy: Accuracy, quantities: Sequence[str]) -> str:
     times = [one for one in accuracy.records if one.quantity in quantities and one.ratio]
     ranked = sorted(times, key=lambda one: max(one.ratio or 1.0, 1.0 / (one.ratio or 1.0)), reverse=True)
@@ -86,6 +112,7 @@ def trained(records: list[Record]) -> list[str]:
         "### Peak memory", "By what the publication measured (`metric`), by stack and by job.",
         errors(accuracy, "peak_memory", (*everything, "metric", "stack", "job")),
         "### Does it fit?", verdicts(accuracy),
+        *certainty(records),
         "### What each term of the time explains",
         "Error of the time, sources weighted alike, with one term switched off and the layout held fixed.",
         table(("without", "median error", "90 % below", "runs that move by over 2 %"), terms),

@@ -2,7 +2,8 @@
 
 Records of training fill xe_sizer/software/residuals/training.json and training-seen.json, those of inference
 serving.json and serving-seen.json: the quantiles that ranges are made of, and how the runs fared in the ranges as they
-are. With --seen-only the quantiles stay. Prints how many runs lie inside a range in which their own source had no part.
+are. With --seen-only the quantiles stay. training-memory.json gets the quantiles of measured over predicted peaks of
+memory. Prints how many runs lie inside a range in which their own source had no part.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from xe_sizer.evidence.records import read_records
+from xe_sizer.evidence.peaks import peaks_of, spread_of
+from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import (
     Run,
     coverage,
@@ -48,6 +50,12 @@ def write_seen(runs: Sequence[Run], path: Path) -> None:
     write(({"stack": stack, "kind": kind, **row} for (stack, kind), row in rounded.items()), path)
 
 
+def write_peaks(records: Sequence[Record]) -> None:
+    spread, runs, sources = spread_of(peaks_of(records))
+    ends = {name: round(getattr(spread, name), 3) for name in ("low", "middle", "high")}
+    training.PEAKS.write_text(json.dumps({"runs": runs, "sources": sources, **ends}) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
@@ -65,6 +73,8 @@ def main() -> None:
             published.cache_clear()
             runs = runs_of_wing(of_wing)  # once more, in the ranges as they are now
         write_seen(runs, tables.SEEN)
+        if of_wing is trained and not asked.seen_only:
+            write_peaks(of_wing)
         shares = f"{coverage(runs):.1%} inside their ranges, {left_out_coverage(runs):.1%} without their source"
         print(f"{len(runs)} runs; publications weighted alike: {shares}")
 
