@@ -139,3 +139,18 @@ def test_files_are_matched_however_they_are_written() -> None:
     bad = [Checked(file=name, ok=False) for name in ("./jobs//a.yaml", "jobs/a.yaml")]
     (change,) = changes(check_result((bad[0],)), check_result((bad[1],)))
     assert change.kind == "same"
+
+
+def test_a_pass_that_becomes_unsure_is_worse(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hours = json.loads(cli("estimate", "--model", "gpt2", "--gpu", "h100-sxm-80gb", "--steps", "9", "-f", "json").out)
+    expected_h = hours["time"]["total_s"]["expected"] / 3600
+    job = "model: gpt2\ngpu: h100-sxm-80gb\ntrain: {{steps: 9}}\nlimits: {{max_hours: {:.9f}}}\n"
+    Path("a.yaml").write_text(job.format(100 * expected_h))
+    assert cli("check", "a.yaml", "-o", "before.json").code == 0
+    Path("a.yaml").write_text(job.format(1.01 * expected_h))
+    ran = cli("check", "a.yaml", "--compare-to", "before.json", "-f", "json")
+    (change,) = json.loads(ran.out)["changes"]
+    assert (ran.code, change["kind"]) == (0, "worse")
+    assert (change["before"]["verdict"], change["before"]["certainty"]) == ("passes", "sure")
+    assert (change["after"]["verdict"], change["after"]["certainty"]) == ("passes, unsure", "unsure")

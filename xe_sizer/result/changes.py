@@ -6,39 +6,40 @@ import os.path
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.result.common import Struct
-from xe_sizer.result.serving import OVERLOADED, ServeResult
+from xe_sizer.result.common import CERTAINTIES, Struct
+from xe_sizer.result.serving import OVERLOADED, QUEUES, ServeResult
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.check import Checked, CheckResult
+    from xe_sizer.result.common import Verdict
 
 Kind = Literal["worse", "better", "mixed", "same", "new", "removed"]
 KINDS: tuple[Kind, ...] = ("worse", "better", "mixed", "new", "removed", "same")
 """In the order in which a reader wants to see them."""
-PASSES, MISSES, TOO_MUCH, TOO_BIG, BAD = "passes", "misses limits", "overloaded", "does not fit", "bad input"
-VERDICTS = (PASSES, MISSES, TOO_MUCH, TOO_BIG, BAD)
+PASSES, DOUBTFUL, MISSES = "passes", "passes, unsure", "misses limits"
+TOO_MUCH, TOO_BIG, BAD = "overloaded", "does not fit", "bad input"
+VERDICTS = (PASSES, DOUBTFUL, MISSES, TOO_MUCH, TOO_BIG, BAD)
 """From the best to the worst."""
+_DOUBTS = tuple(word for word, least in CERTAINTIES.items() if least < CERTAINTIES["likely"])
 TOLERANCE = 0.01  # share by which a figure may differ and count as the same [-]
 
 
 class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one run says of a scenario; None for what it has not got.
 
+    certainty : the least of its memory and limits
     total_s : the whole job; tpot_s : a token of an answer; price : the whole job, or an hour of the service
     """
 
     verdict: str
+    certainty: str | None = None
     gpus: int | None = None
     peak_bytes: float | None = None
     total_s: float | None = None
     tpot_s: float | None = None
     price: float | None = None
     currency: str | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        return self.total_s if self.total_s is not None else self.tpot_s
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -81,9 +82,15 @@ def figures(one: Checked) -> Figures:
     elif isinstance(result, ServeResult):
         tpot_s, price, currency = result.latency.tpot_s.expected, result.cost.per_hour, result.cost.currency
     return Figures(
-        verdict=_verdict(one), gpus=result.gpus.count, peak_bytes=result.memory.peak_bytes, total_s=total_s,
-        tpot_s=tpot_s, price=price, currency=currency if price is not None else None,
-    )  # fmt: skip
+        verdict=_verdict(one),
+        certainty=_certainty(result.verdict),
+        gpus=result.gpus.count,
+        peak_bytes=result.memory.peak_bytes,
+        total_s=total_s,
+        tpot_s=tpot_s,
+        price=price,
+        currency=currency if price is not None else None,
+    )
 
 
 def _verdict(one: Checked) -> str:
@@ -91,9 +98,17 @@ def _verdict(one: Checked) -> str:
         return BAD
     if not one.result.verdict.fits:
         return TOO_BIG
-    if any(reason.code == OVERLOADED for reason in one.result.verdict.reasons):
+    if any(reason.code in (OVERLOADED, QUEUES) for reason in one.result.verdict.reasons):
         return TOO_MUCH
-    return PASSES if one.ok else MISSES
+    if not one.ok:
+        return MISSES
+    return DOUBTFUL if _certainty(one.result.verdict) in _DOUBTS else PASSES
+
+
+def _certainty(verdict: Verdict) -> str | None:
+    """The least certainty of memory and limits; None where nobody said any."""
+    said = {verdict.fit_certainty, *(limit.certainty for limit in verdict.limits)}
+    return next((word for word in reversed(CERTAINTIES) if word in said), None)
 
 
 def _kind(before: Figures | None, after: Figures | None) -> Kind:
