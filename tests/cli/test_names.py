@@ -93,3 +93,29 @@ def test_hardware_of_a_plan_is_named_alike(cli: Cli) -> None:
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert {each["gpu"] for each in json.loads(ran.out)["candidates"]} == {"l40s", "rtx-6000-ada"}
+
+
+def test_words_and_units_of_flags_and_files_are_read_and_said(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("model: llama-2-7b\ngpu: rtx-4090\njob: QLoRA\nlimits: {max_hours: 2d}\n", encoding="utf-8")
+    ran = cli(
+        "estimate", file, "--seq-len", "4k", "--samples", "1e4", "--mean-tokens", "300", "--epochs", 1,
+        "--zero", "fsdp", "--gpus", 2, "--stack", "TRL", "--format", "json",
+    )  # fmt: skip
+    assert ran.code in (0, 1), ran.err
+    answer = json.loads(ran.out)
+    scenario, limits = answer["scenario"], answer["verdict"]["limits"]
+    assert (scenario["job"], scenario["train"]["seq_len"], scenario["data"]["samples"]) == ("qlora", 4096, 10_000)
+    assert answer["layout"]["zero"] == 3
+    assert [limit["limit"] for limit in limits if limit["name"] == "max_hours"] == [48.0]
+    assert sorted(ran.err.splitlines()) == [
+        "note: --seq-len: 4k is read as 4096",
+        "note: --zero: fsdp is read as 3",
+        f"note: {file}:4:21: 2d is read as 48",
+        "note: TRL is read as hf-trainer",
+    ]
+
+
+def test_a_length_of_two_readings_is_bad_input_with_both(cli: Cli) -> None:
+    ran = cli("estimate", "--model", "llama-2-7b", "--gpu", "rtx-4090", "--seq-len", "10k")
+    assert (ran.code, ran.err) == (2, "--seq-len: '10k' may be 10000 or 10240\n  hint: write the number out\n")

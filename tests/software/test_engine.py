@@ -125,7 +125,7 @@ def test_a_stack_that_is_an_engine_is_taken_and_vllm_is_the_default() -> None:
     assert asked(stack="sglang", serve__engine="tgi").job.engine.name == "tgi"
 
 
-@pytest.mark.parametrize(("name", "meant"), [("vlm", "vllm"), ("tensorrt", "tensorrt-llm"), ("sg-lang", "sglang")])
+@pytest.mark.parametrize(("name", "meant"), [("vlm", "vllm"), ("tensorrt", "tensorrt-llm"), ("sglong", "sglang")])
 def test_an_unknown_engine_gets_a_hint(name: str, meant: str) -> None:
     with pytest.raises(InputError) as caught:
         asked(serve__engine=name)

@@ -60,9 +60,9 @@ def test_the_graph_sees_the_jobs_attention() -> None:
 
 def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(InputError) as caught:
-        load_stack("megatron", Location("--stack"))
+        load_stack("megatorn", Location("--stack"))
     (problem,) = caught.value.problems
-    assert "megatron" in problem.message
+    assert "megatorn" in problem.message
     assert "megatron-lm" in (problem.hint or "")
     assert str(problem.location) == "--stack"
     with pytest.raises(InputError) as caught:

@@ -162,6 +162,10 @@ def given_scenario(
         rest = replace(given, unread=given.unread | (flags.keys() - values.keys()))
         serving = serves(rest) if asking is None else asking.serving
         raise InputError(with_further_problems(problems, rest, registry, serving))
+    for key, (written, value) in given.read_as.items():
+        place = given.locate(tuple(key.split(".")))
+        shown = f"{value:.15g}" if isinstance(value, float) else value
+        write_stderr(f"note: {one_line(str(place))}: {one_line(written)} is read as {shown}")
     return given
 
 

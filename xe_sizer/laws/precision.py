@@ -18,6 +18,14 @@ def trained_in() -> tuple[str, ...]:
     return TRAINED_IN
 
 
+def other_precisions() -> dict[str, str]:
+    """What frameworks call the precisions."""
+    return {
+        "bfloat16": BF16, "bf16-mixed": BF16, "float16": FP16, "half": FP16, "fp16-mixed": FP16, "16-mixed": FP16,
+        "float32": FP32, "float": FP32, "fp8-mixed": FP8, "float8": FP8, "nvfp4": FP4,
+    }  # fmt: skip
+
+
 def activation_bytes(precision: str) -> float:
     """Size of an activation's element; narrower precisions than 16 bit cast only the operands of products [bytes]."""
     return FLOAT32 if precision in FLOAT32_FORMATS else SIXTEEN_BIT

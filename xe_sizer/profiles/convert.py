@@ -28,6 +28,7 @@ _SCALAR_NAMES = {
     NoneType: "empty",
 }
 _SHOWN_CHARACTERS = 40
+ALIASES = "aliases"  # key of a Meta's `extra`: other words for its values, or a function that lists them
 NAMES = "names"  # key of a Meta's `extra`: a function that lists what a text may be
 _LISTS: dict[str, Callable[[], tuple[str, ...]]] = {}  # these functions by what stands for them in a JSON Schema
 
@@ -63,11 +64,19 @@ def convert_what_is_right(value: object, type_: type[T], locate: Locate) -> T:
     return cast(T, _Converter(type_, locate, keeps_the_rest=True).convert(value, type_, ()))
 
 
-def named(names: Callable[[], tuple[str, ...]]) -> msgspec.Meta:
-    """Makes text one of the names that are known when it is read, as a Literal does with fixed names."""
+def named(names: Callable[[], tuple[str, ...]], aliases: Callable[[], Mapping[str, str]] | None = None) -> msgspec.Meta:
+    """Makes text one of the names that are known when it is read, as a Literal does with fixed names.
+
+    aliases : what else people call them
+    """
     key = f"{names.__module__}.{names.__name__}"
     _LISTS[key] = names
-    return msgspec.Meta(extra={NAMES: names}, extra_json_schema={"enum": key})
+    return msgspec.Meta(extra={NAMES: names, ALIASES: aliases or dict}, extra_json_schema={"enum": key})
+
+
+def or_else(**aliases: object) -> msgspec.Meta:
+    """Other words for the options of a Literal, without separators."""
+    return msgspec.Meta(extra={ALIASES: aliases})
 
 
 def json_schema(type_: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ __all__ = [
 
 MAX_DEPTH = 50
 PATH_HINT = "a path in a file starts at that file's folder, else at the working folder"
-_MAX_NUMBER = 1e30
+_MAX_NUMBER, _EXACT = 1e30, 2.0**53  # the largest number; below the other a float holds every whole number
 _MAX_PROBLEMS = 50  # a binary or hostile file would otherwise report one problem a line
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster but optional
 
@@ -245,7 +245,8 @@ def _number(text: str) -> int | float:
     value = float(text)
     if abs(value) > _MAX_NUMBER:
         raise _bad_scalar(f"{show(text)} is too large a number", "numbers go up to 1e30")
-    return int(text) if _WHOLE.fullmatch(text) else value
+    exact = "e" in text.lower() and value.is_integer() and abs(value) < _EXACT  # counts are written as 1e5 too
+    return int(text) if _WHOLE.fullmatch(text) else int(value) if exact else value
 
 
 def _bad_scalar(message: str, hint: str) -> InputError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, OTHER_VARIABLES, PREFIX, variable_name, variables
 from xe_sizer.scenario.schema import LOADS, ScenarioFile, scenario_json_schema
+from xe_sizer.scenario.written import as_meant
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.source import Document, KeyPath, Locate
@@ -73,6 +75,7 @@ class Given:
     or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
     are what was merged. `caller` says how messages name the flags.
     `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
+    `read_as` has the dotted keys whose value was written otherwise than the schema has it, with both.
     """
 
     values: ScenarioFile
@@ -84,6 +87,7 @@ class Given:
     unread: frozenset[str] = frozenset()
     document: Document | None = None
     caller: Caller = COMMAND_LINE
+    read_as: Mapping[str, tuple[str, object]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:
@@ -167,18 +171,20 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
     typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
     _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin, layers.caller)
+    written = as_meant(merged, ScenarioFile, locate)
+    problems += written.problems
     given = partial(
         Given, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
-        environment=environment, document=document, caller=layers.caller,
+        environment=environment, document=document, caller=layers.caller, read_as=written.read,
     )  # fmt: skip
     try:
-        values = convert(merged, ScenarioFile, locate)
+        values = convert(written.values, ScenarioFile, locate)
     except InputError as error:
         problems += error.problems
-    problems += contradictions(merged, locate)
+    problems += contradictions(written.values, locate)
     if not problems:
         return given(values=values)
-    values = convert_what_is_right(merged, ScenarioFile, locate)
+    values = convert_what_is_right(written.values, ScenarioFile, locate)
     unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
     raise BadScenarioError(sorted(problems, key=file_order), given(values=values, unread=unread))
 

@@ -6,25 +6,39 @@ import msgspec
 from msgspec import Meta, field
 
 from xe_sizer.graph.losses import loss_names
-from xe_sizer.laws.precision import trained_in
-from xe_sizer.profiles.convert import json_schema, named
-from xe_sizer.scenario.jobs import job_names
-from xe_sizer.software.number_formats import cache_format_names, format_names
+from xe_sizer.laws.precision import other_precisions, trained_in
+from xe_sizer.profiles.convert import json_schema, named, or_else
+from xe_sizer.scenario.jobs import job_aliases, job_names
+from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 
-Job = Annotated[str, named(job_names)]
-Precision = Annotated[str, named(trained_in)]
-Attention = Literal["flash", "sdpa", "eager"]
+Job = Annotated[str, named(job_names, job_aliases)]
+Precision = Annotated[str, named(trained_in, other_precisions)]
+Attention = Annotated[
+    Literal["flash", "sdpa", "eager"],
+    or_else(flashattention="flash", flashattention2="flash", flashattn="flash", flashattn2="flash", fa2="flash"),
+]
 Loss = Annotated[str, named(loss_names)]
-Padding = Literal[
-    "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
+Padding = Annotated[
+    Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"],
+    or_else(packing="packed", samplepacking="packed", maxlength="to-seq-len"),
+]
+Recompute = Annotated[Literal["none", "selective", "full"], or_else(true="full", false="none")]
+Offload = Annotated[
+    Literal["none", "optimizer", "params"],
+    or_else(false="none", optimizerstates="optimizer", parameters="params", param="params"),
+]
+Zero = Annotated[
+    Literal[0, 1, 2, 3],
+    or_else(
+        ddp=0, noshard=0, zero0=0, zero1=1, stage1=1, zero2=2, stage2=2, shardgradop=2,
+        zero3=3, stage3=3, fsdp=3, fsdp2=3, fullshard=3,
+    ),
 ]  # fmt: skip
-Recompute = Literal["none", "selective", "full"]
-Offload = Literal["none", "optimizer", "params"]
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 Objective = Literal["cost", "time", "gpus", "energy"]
-NumberFormat = Annotated[str, named(format_names)]
-CacheFormat = Annotated[str, named(cache_format_names)]
+NumberFormat = Annotated[str, named(format_names, other_formats)]
+CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
 
 # The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
 Name = Annotated[
@@ -101,7 +115,7 @@ class LayoutSection(Section, frozen=True):
     dp: Annotated[
         Degree | None, Meta(description="Data parallel replicas; in serving: ranks that share only the experts")
     ] = None
-    zero: Annotated[Literal[0, 1, 2, 3] | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
+    zero: Annotated[Zero | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
     zero_group: Annotated[
         Degree | None, Meta(description="Data parallel ranks that share one copy of sharded states; default: all")
     ] = None

@@ -64,12 +64,20 @@ _LIST = (
     MXFP4,
 )
 FORMATS: Mapping[str, Format] = {one.name: one for one in _LIST}
-ALIASES = {"fp4": "nvfp4", "gptq": "int4", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
+ALIASES = {
+    "fp4": "nvfp4", "gptq": "int4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32",
+    "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e4m3fn": "fp8",
+}  # fmt: skip
 
 
 def format_names() -> tuple[str, ...]:
     """Names of all formats."""
     return tuple(FORMATS)
+
+
+def other_formats() -> Mapping[str, str]:
+    """What engines and checkpoints call the formats."""
+    return ALIASES
 
 
 def cache_format_names() -> tuple[str, ...]:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from xe_sizer.scenario.jobs import trains
 from xe_sizer.training.methods import METHODS
 
-trains(METHODS.keys())
+trains(METHODS)

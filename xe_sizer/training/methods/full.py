@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods.method import MethodKind, MethodOptions
 
 
-@register("pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft")
+@register(
+    "pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft",
+    aliases=("pretraining", "pt", "continued-pretraining", "cpt"),
+)  # fmt: skip
 def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Pre-training from scratch or continued."""
     return Method(kind, Learning(base=True))
 
 
-@register("sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True)
+@register(
+    "sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True,
+    aliases=("full", "full-finetune", "full-finetuning", "fft", "supervised-finetuning"),
+)  # fmt: skip
 def sft(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Supervised fine-tuning of all weights."""
     return Method(kind, Learning(base=True))

@@ -87,6 +87,7 @@ class MethodKind:
     quantises : keeps frozen weights in 4 bit
     lighter : name of the method that may do in its place with less, where there is one
     default : what a scenario without a job means
+    aliases : what else people call it
     """
 
     name: str
@@ -99,6 +100,7 @@ class MethodKind:
     quantises: bool = False
     lighter: str | None = None
     default: bool = False
+    aliases: tuple[str, ...] = ()
 
     def applied_to(self, model: ModelShape, options: MethodOptions) -> Method:
         """Raises InputError for options that the model cannot have."""
@@ -118,6 +120,7 @@ METHODS: dict[str, MethodKind] = {}
 def register(
     name: str, *, label: str, words: str | None = None, evidence: str, settings: tuple[str, ...] = (),
     fine_tunes: bool = True, quantises: bool = False, lighter: str | None = None, default: bool = False,
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Decorator that makes a method known by the function that applies it to a model; see `MethodKind`."""
 
@@ -133,6 +136,7 @@ def register(
             quantises=quantises,
             lighter=lighter,
             default=default,
+            aliases=aliases,
         )
         return build
 

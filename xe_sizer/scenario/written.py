@@ -1,0 +1,203 @@
+"""Values as people write them: words of other tools, numbers with a unit, thousands of tokens.
+
+A word is read whatever its case and separators, and a key's own unit is that of its name: `max_hours: 2d` is 48, and
+`max_ttft_s: 500ms` is 0.5. Of lengths in tokens k means 1024 where the number is a power of two, as makers of models
+count: 4k is 4096; 10k may be two numbers and is refused. Of counts k, M, B and T are powers of ten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.frozen import frozen
+from xe_sizer.profiles.convert import ALIASES, fields_of, names_of
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.convert import Locate
+
+_QUANTITY = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+)")
+_SECONDS = {
+    **dict.fromkeys(("us", "usec"), "1e-6"),
+    **dict.fromkeys(("ms", "msec"), "1e-3"),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "1"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "60"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "3600"),
+    **dict.fromkeys(("d", "day", "days"), "86400"),
+    **dict.fromkeys(("w", "week", "weeks"), "604800"),
+}
+_BYTES = {
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+}
+_WATTS = {"w": 1, "kw": 10**3, "mw": 10**6}
+_POWERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_WORDS = {"thousand": "k", "million": "m", "billion": "b", "trillion": "t", "tok": "", "tokens": "", "token": ""}
+_KIBI = {"k": 1024, "m": 1024**2}
+
+
+@frozen
+class Written:
+    """The values of a scenario with what was written otherwise put right.
+
+    read : dotted keys with what was written and what it was read as, where that is more than a matter of case
+    """
+
+    values: dict[str, Any]
+    read: Mapping[str, tuple[str, object]]
+    problems: tuple[Problem, ...]
+
+
+def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
+    """Words and quantities of a scenario's keys as its schema has them; what cannot be read stays as it is."""
+    read: dict[str, tuple[str, object]] = {}
+    problems: list[Problem] = []
+
+    def section(group: Mapping[str, Any], of: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        found = dict(group)
+        for key, type_ in _known(group, of):
+            value, here = group[key], (*path, key)
+            base, metas = _base(type_)
+            if isinstance(value, Mapping) and _is_struct(base):
+                found[key] = section(value, base, here)
+            elif isinstance(value, str | bool):
+                try:
+                    found[key] = _value(value, key, base, metas)
+                except InputError as error:
+                    problems.extend(Problem(each.message, locate(here), each.hint) for each in error.problems)
+                    del found[key]
+                if isinstance(value, str) and key in found and _differs(value, found[key]):
+                    read[".".join(here)] = (value, found[key])
+        return found
+
+    return Written(section(values, struct, ()), read, tuple(problems))
+
+
+def _known(group: Mapping[str, Any], of: Any) -> Iterator[tuple[str, Any]]:
+    """Keys of a group that its struct has, with their types."""
+    fields = fields_of(of)
+    yield from ((key, fields[key].type) for key in group if key in fields)
+
+
+def _is_struct(base: Any) -> bool:
+    return isinstance(base, type) and issubclass(base, msgspec.Struct)
+
+
+def _base(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
+    """A type without None and annotations, and all of these."""
+    metas: list[msgspec.Meta] = []
+    while True:
+        arguments = get_args(type_)
+        if get_origin(type_) is Annotated:
+            metas += (meta for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+            type_ = arguments[0]
+        elif type(None) in arguments:
+            type_ = next(argument for argument in arguments if argument is not type(None))
+        else:
+            return type_, tuple(metas)
+
+
+def _differs(written: str, value: object) -> bool:
+    """Whether a value is more than what was written without its unit, case and separators."""
+    match = _QUANTITY.fullmatch(written.strip())
+    if match and isinstance(value, int | float):
+        return float(match[1]) != value
+    return _plain(written) != _plain(str(value))
+
+
+def _value(value: str | bool, key: str, base: Any, metas: tuple[msgspec.Meta, ...]) -> object:
+    """One value as its key has it. Raises InputError: it may be one of two."""
+    options = get_args(base) if get_origin(base) is Literal else names_of(metas)
+    if options:
+        return _word(value, options, metas)
+    if isinstance(value, str) and base in (int, float):
+        return _quantity(value, key, base, share=any(meta.le == 1 for meta in metas))
+    return value
+
+
+def _word(value: str | bool, options: tuple[object, ...], metas: tuple[msgspec.Meta, ...]) -> object:
+    """The option that a word stands for, whatever its case and separators; the word itself where it is none."""
+    stated: Any = next((meta.extra[ALIASES] for meta in metas if meta.extra and ALIASES in meta.extra), {})
+    others: Mapping[str, object] = stated() if callable(stated) else stated
+    known: dict[str, object] = {_plain(option): option for option in options if isinstance(option, str)}
+    known |= {_plain(name): option for name, option in others.items()}
+    return known.get(_plain(str(value)), value)
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_-]+", "", word.lower())
+
+
+def _quantity(text: str, key: str, base: type, *, share: bool) -> object:
+    """The number in the unit of a key that a text with a unit says; the text itself where it says none.
+
+    share : the key is a share, of which percent are written too
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if not match:
+        return text
+    number, unit = Decimal(match[1]), match[2].lower()
+    factor = Decimal("0.01") if unit == "%" and share else _reader(key)(number, _WORDS.get(unit, unit), text)
+    if factor is None:
+        return text
+    value = number * factor
+    whole = value == value.to_integral_value()
+    if base is int:
+        return int(value) if whole else text
+    return float(value)
+
+
+def _reader(key: str) -> Callable[[Decimal, str, str], Decimal | None]:
+    """How the unit behind a number is read, which the name of the key says."""
+    for ending, reader in _READERS.items():
+        if key.endswith(ending):
+            return reader
+    return _length if "token" in key and key != "tokens" else _count
+
+
+def _seconds(number: Decimal, unit: str, text: str) -> Decimal | None:
+    return Decimal(_SECONDS[unit]) if unit in _SECONDS else None
+
+
+def _hours(number: Decimal, unit: str, text: str) -> Decimal | None:
+    return Decimal(_SECONDS[unit]) / 3600 if unit in _SECONDS else None
+
+
+def _gib(number: Decimal, unit: str, text: str) -> Decimal | None:
+    """GB are powers of ten, as makers of disks and cards print them, and GiB of two."""
+    if unit in ("g", "t", "m"):
+        binary, decimal = (number * _BYTES[unit + end] / 2**30 for end in ("ib", "b"))
+        raise _two_readings(text, f"{binary:.6g} ({unit.upper()}iB)", f"{decimal:.6g} ({unit.upper()}B)")
+    return Decimal(_BYTES[unit]) / 2**30 if unit in _BYTES else None
+
+
+def _kilowatts(number: Decimal, unit: str, text: str) -> Decimal | None:
+    return Decimal(_WATTS[unit]) / 1000 if unit in _WATTS else None
+
+
+def _count(number: Decimal, unit: str, text: str) -> Decimal | None:
+    return Decimal(1) if unit == "" else Decimal(_POWERS[unit]) if unit in _POWERS else None
+
+
+def _length(number: Decimal, unit: str, text: str) -> Decimal | None:
+    """Tokens of a sequence: 4k is 4096, 10k may be 10000 or 10240."""
+    if unit not in _KIBI:
+        return _count(number, unit, text)
+    whole = number == number.to_integral_value()
+    if unit == "k" and whole and int(number) > 0 and int(number) & (int(number) - 1) == 0:
+        return Decimal(_KIBI[unit])
+    raise _two_readings(text, f"{number * _POWERS[unit]:.0f}", f"{number * _KIBI[unit]:.0f}")
+
+
+def _two_readings(text: str, first: str, second: str) -> InputError:
+    return InputError(Problem(f"'{text}' may be {first} or {second}", None, "write the number out"))
+
+
+_READERS: Mapping[str, Callable[[Decimal, str, str], Decimal | None]] = {
+    "_s": _seconds, "hours": _hours, "_gib": _gib, "_kw": _kilowatts, "_len": _length,
+}  # fmt: skip
