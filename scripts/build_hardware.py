@@ -61,6 +61,7 @@ def gpu_profile(row: Row, laws: dict[str, Value], read_on: str) -> dict[str, Val
         "title": f"{row['vendor']} {row['name']}",
         "vendor": row["vendor"],
         "generation": generation(row["id"]),
+        "segment": "desktop" if row["id"].startswith(extra.DESKTOP) else None,
         "memory_gib": memory_gib,
         "memory_bandwidth_gb_per_s": number(row["mem_bw_gbs"]),
         "peak_tflops": without_empty(peaks),

@@ -332,8 +332,12 @@ USUAL_NODES: dict[str, dict[str, object]] = {
     "gb200": {"gpus": 72},  # one NVLink domain a rack
     "gb300": {"gpus": 72},
 }
-# Sold in the same form, by growing memory.
-SUGGESTED = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
+# What people buy or rent where memory is short, by growing memory within its segment.
+SUGGESTED = (
+    "rtx-4090", "rtx-5090", "rtx-a6000", "rtx-pro-6000-blackwell",
+    "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300",
+)  # fmt: skip
+DESKTOP = ("rtx-", "titan-")  # how names of cards for desktops and workstations begin
 # GeForce and RTX parts of the Blackwell generation run Ada's kind of tensor-core instructions, not those of the
 # data-centre parts.
 LENDS_TO: dict[str, dict[str, object]] = {

@@ -145,7 +145,7 @@ REMEDIES = {
         True,
     ),
     "offload of the optimizer": (
-        "--model llama-2-13b --gpu a100-sxm-80gb --gpus 1 --stack deepspeed --recompute full --micro-batch 1",
+        "--model llama-2-13b --gpu a100-sxm-80gb --gpus 1 --stack nemo --recompute full --micro-batch 1",
         "--offload optimizer",
         True,
     ),

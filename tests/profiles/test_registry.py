@@ -8,6 +8,7 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.profiles import finder as module
 from xe_sizer.profiles.finder import built_in_folder
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.units import GIB
 
 WHERE = Location("job.yaml", 2, 6)
 MINE = """\
@@ -186,11 +187,33 @@ def test_a_gpu_may_name_its_lender(tmp_path):
 
 def test_advice_proposes_what_is_marked_by_memory(tmp_path):
     shipped = Registry().suggested_gpus()
-    assert shipped == ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x", "b300")
+    memory = [Registry().accelerator(name).memory_bytes for name in shipped]
+    assert [round(size / GIB) for size in memory] == sorted(round(size / GIB) for size in memory)
+    assert {"rtx-5090", "rtx-a6000", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x"} <= set(shipped)
+    place = sum(size < 150 * GIB for size in memory)
     (tmp_path / "my-gpu.yaml").write_text(MINE.replace("memory_gib: 40", "memory_gib: 150") + "suggested: true\n")
-    assert Registry([tmp_path]).suggested_gpus() == (*shipped[:3], "my-gpu", *shipped[3:])
+    assert Registry([tmp_path]).suggested_gpus() == (*shipped[:place], "my-gpu", *shipped[place:])
 
 
 def test_a_broken_file_that_nobody_names_disturbs_nothing(tmp_path):
     (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe peak_tflops")
     assert Registry([tmp_path]).accelerator("l40").laws.assumed == "l40s"
+
+
+def test_larger_gpus_of_the_same_segment_come_first() -> None:
+    registry = Registry()
+    for name, segment in (("rtx-4090", "desktop"), ("l4", "data-centre")):
+        card = registry.accelerator(name)
+        found = list(registry.larger_gpus(card, 1.1))
+        same = [each for each in found if each.segment == segment]
+        assert found[: len(same)] == same
+        assert len(found) > len(same) > 1
+        assert all(each.memory_bytes > 1.1 * card.memory_bytes for each in found)
+
+
+def test_larger_gpus_are_listed_by_vendor_and_memory() -> None:
+    registry = Registry()
+    desktop = registry.larger_gpus(registry.accelerator("rtx-4090"), 1.1)
+    assert [each.name for each in desktop][:2] == ["rtx-5090", "rtx-a6000"]
+    data_centre = [each.name for each in registry.larger_gpus(registry.accelerator("h100-sxm-80gb"), 1.1)]
+    assert data_centre[:4] == ["h200-sxm-141gb", "b200", "b300", "mi300x"]

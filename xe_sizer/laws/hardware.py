@@ -119,6 +119,7 @@ class Accelerator:
     laws: Laws
     assumptions: tuple[str, ...] = ()
     source: str = ""
+    segment: str = "data-centre"  # or desktop: who buys it
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
 
 

@@ -118,6 +118,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         laws=laws,
         assumptions=(*profile.assumed, *assumptions),
         source=profile.source.title,
+        segment=profile.segment,
         peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
     )
 

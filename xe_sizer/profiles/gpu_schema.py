@@ -1,6 +1,6 @@
 """What an accelerator profile may say: the schema of `gpu_profiles/<name>.yaml`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,7 @@ Watt = Annotated[float, Meta(gt=0, le=1e5)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Gpus = Annotated[int, Meta(gt=0, le=100_000)]
+Segment = Literal["desktop", "data-centre"]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
 OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
@@ -118,7 +119,11 @@ class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`gpu_profiles/<name>.yaml`. `suggested`: advice proposes it where memory is short."""
+    """`gpu_profiles/<name>.yaml`.
+
+    segment : who buys it; advice proposes larger GPUs of the same segment first
+    suggested : advice proposes it where memory is short
+    """
 
     name: str
     vendor: str
@@ -129,6 +134,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     source: Source
     aliases: tuple[str, ...] = ()
     title: str | None = None
+    segment: Segment = "data-centre"
     streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
     tdp_w: Watt | None = None
     pcie: Pcie | None = None

@@ -91,6 +91,15 @@ class Registry(Finder):
         found = [(round(each.memory_gib), each.memory_bandwidth_gb_per_s, each.name) for each in marked]
         return tuple(dict.fromkeys(name for _, _, name in sorted(found)))
 
+    def larger_gpus(self, gpu: Accelerator, factor: float) -> Iterator[Accelerator]:
+        """Suggested accelerators with more than `factor` times the memory: those of the same segment first.
+
+        Of one segment those of the same vendor first, each by memory.
+        """
+        suggested = map(self.accelerator, self.suggested_gpus())
+        larger = [each for each in suggested if each.memory_bytes > factor * gpu.memory_bytes]
+        yield from sorted(larger, key=lambda each: (each.segment != gpu.segment, each.vendor != gpu.vendor))
+
     def _gpus_with(self, key: str, word: str) -> list[Path]:
         """Files of accelerators that have a key, and a word; a look at their text spares reading the others."""
         if not self._gpu_texts:

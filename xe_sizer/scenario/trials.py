@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xe_sizer.errors import InputError
@@ -48,6 +49,7 @@ class Trials(Generic[E]):
 
     size : estimates a changed scenario; raises InputError where it is not legal
     mends : whether an estimate answers what the one before does not
+    keeping : a change with what it must carry, so that all else of the question stays as it is
     hopeless : whether a change cannot mend, for a reason that is cheaper to see than its estimate
     together : estimates of those changes that can be estimated as one array, by `key_of`
     """
@@ -57,6 +59,7 @@ class Trials(Generic[E]):
     registry: Registry
     size: Callable[[Given], E]
     mends: Callable[[E], bool]
+    keeping: Callable[[Change], Change] = lambda change: change
     hopeless: Callable[[Change], bool] = lambda _: False
     together: Callable[[Sequence[Change]], Mapping[str, E | None]] = lambda _: {}
     estimates: dict[str, E | None] = field(default_factory=dict)
@@ -75,7 +78,8 @@ class Trials(Generic[E]):
 
     def kept(self, changes: Iterable[Change], keeps: Callable[[E], bool] | None = None) -> Iterator[Option[E]]:
         """Those changes after which the estimate mends, or is as asked; estimated as they are taken."""
-        tried = [change for change in changes if keeps is not None or not self.hopeless(change)]
+        wanted = map(self.keeping, changes)
+        tried = [change for change in wanted if keeps is not None or not self.hopeless(change)]
         self.estimates |= self.together([change for change in tried if key_of(change) not in self.estimates])
         for change in tried:
             after = self.estimate(change)
@@ -94,8 +98,12 @@ class Trials(Generic[E]):
         return found
 
     def strongest(self, remedies: Iterable[Remedy[E]]) -> list[Change]:
-        """The strongest change of each remedy, to be combined."""
-        return [change for remedy in remedies for change in list(remedy.changes(self.before, self.registry))[-1:]]
+        """The strongest change of each remedy, to be combined; of two that set the same keys the later."""
+        found: dict[frozenset[str], Change] = {}
+        for remedy in remedies:
+            for change in list(remedy.changes(self.before, self.registry))[-1:]:
+                found[frozenset(change.values)] = change
+        return list(found.values())
 
     def combination(self, changes: Iterable[Change]) -> list[Option[E]]:
         """The changes taken one after the other, those that help, until they mend; then without those not needed."""
@@ -104,7 +112,7 @@ class Trials(Generic[E]):
         for change in changes:
             if any(change.contradicts(other) for other in taken):
                 continue
-            after = self.estimate(together([*taken, change]))
+            after = self.estimate(self.together_keeping([*taken, change]))
             if after is None or after.shortfall >= shortfall:
                 continue
             taken, shortfall = [*taken, change], after.shortfall
@@ -116,12 +124,30 @@ class Trials(Generic[E]):
         """The heaviest changes are dropped first, where the others mend without them."""
         for change in reversed(taken):
             rest = [other for other in taken if other is not change]
-            after = self.estimate(together(rest)) if rest else None
+            after = self.estimate(self.together_keeping(rest)) if rest else None
             if after is not None and self.mends(after):
                 taken = rest
-        whole = together(taken)
+        whole = self.together_keeping(taken)
         after = self.estimate(whole)
         return [Option(whole, after)] if after is not None else []
+
+    def together_keeping(self, changes: list[Change]) -> Change:
+        """All of the changes as one, with what it must carry."""
+        return self.keeping(together(changes))
+
+    def pairs(self, remedies: Iterable[Remedy[E]]) -> list[Option[E]]:
+        """Two changes of different remedies that mend together: the pair that asks least, roomy before tight.
+
+        Of each remedy the strongest is taken, and only what helps alone.
+        """
+        helping = []
+        for change in self.strongest(remedies):
+            after = self.estimate(self.keeping(change))
+            if after is not None and after.shortfall < self.before.shortfall:
+                helping.append(change)
+        two = (pair for pair in combinations(helping, 2) if not pair[0].contradicts(pair[1]))
+        ordered = sorted(two, key=lambda pair: sum(change.effort for change in pair))
+        return mildest(self.kept([together(list(pair)) for pair in ordered]))
 
 
 def key_of(change: Change) -> str:
@@ -130,13 +156,13 @@ def key_of(change: Change) -> str:
 
 
 def mildest(options: Iterable[Option[E]]) -> list[Option[E]]:
-    """The first with headroom, else the first, if there is one; no more are estimated than that takes."""
+    """The first with headroom, else the one that lacks it least; no more are estimated than that takes."""
     tight: list[Option[E]] = []
     for option in options:
         if option.after.roomy:
             return [option]
         tight.append(option)
-    return tight[:1]
+    return sorted(tight, key=lambda option: option.after.shortfall)[:1]
 
 
 def wanted(estimate: Estimate, details: bool) -> int:

@@ -47,7 +47,7 @@ class Optimizer(_Part, frozen=True):
     in_one_kernel : a weight is updated in one kernel whatever the stack does, without temporaries
     paged : its state lives in unified memory, which the driver moves to the host when the card is full
     newton_schulz_iterations : that make the momentum of a matrix orthogonal, three products each [-]
-    smaller : name of the same optimizer with smaller states, where there is one
+    smaller : name of the same optimizer with smaller states, or with states that leave the card, where there is one
     aliases : what other tools call it
     """
 

@@ -163,7 +163,13 @@ class Defaults(_Part, frozen=True):
 
 
 class Supports(_Part, frozen=True):
-    """What the stack can do; `optimizers` are those that it has."""
+    """What the stack can do; `optimizers` are those that it has.
+
+    several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
+    """
+
+    several_gpus: bool
+    packing: bool
 
     tensor_parallel: bool
     pipeline_parallel: bool

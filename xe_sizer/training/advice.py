@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
-from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest, settled
+from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import SWITCHES, WORDS
-from xe_sizer.training.remedies import FOR_LIMITS, LESS_OFFLOAD, OTHER_JOB, SAME_JOB
+from xe_sizer.training.remedies import (
+    FOR_LIMITS,
+    HARDWARE,
+    LESS_OFFLOAD,
+    ON_THE_CARD,
+    OTHER_HARDWARE,
+    OTHER_METHOD,
+    OTHER_TRAINING,
+    packed_samples,
+)
 from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.sizing import size, size_each
 from xe_sizer.units import GIB, HOUR_S
@@ -22,9 +33,12 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 MOST_FOR_HEADROOM = 2
+MOST_ON_THE_CARD = MOST_OTHER_HARDWARE = 2  # of the advice to a job that does not fit: there is room for each kind
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
 LAYOUT_EFFORT = 3  # a layout of several new degrees, as many as a user may know how to set
 SAME_JOB_KEYS = ("gpus", "train.micro_batch")  # beside those of the layout
+DATA_KEYS = frozenset({"train.padding", "train.global_batch", "train.seq_len"})  # that change what a step reads
+WHOLE_STEP = 1e-6  # of a step: rounding
 ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
 
 Options = list[Option[TrainingEstimate]]
@@ -44,6 +58,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         registry=registry,
         size=lambda given: size(resolve(given, registry)),
         mends=lambda after: _mends(estimate, after),
+        keeping=lambda change: with_the_same_data(estimate, change, registry),
         hopeless=lambda change: beyond_the_speed_of_light(estimate, change, registry),
         together=lambda changes: _together(estimate, changes, registry),
     )
@@ -80,6 +95,27 @@ def _together(
     return estimates | dict(zip(same_job, size_each(list(same_job.values())), strict=True))
 
 
+def with_the_same_data(before: TrainingEstimate, change: Change, registry: Registry) -> Change:
+    """The change with the number of steps that reads as many tokens as before, where steps read another number of them.
+
+    Steps that follow from passes over the data do so by themselves.
+    """
+    resolved, job = before.resolved, before.resolved.job
+    usual_batch = "train.global_batch" not in resolved.given.origin
+    reads_otherwise = not DATA_KEYS.isdisjoint(change.values) or usual_batch
+    if not resolved.fixed_steps or not reads_otherwise or "train.steps" in change.values:
+        return change
+    try:
+        after = resolve(changed(resolved.given, change.values), registry).job
+    except InputError:
+        return change  # which its estimate will find
+    steps = max(math.ceil(job.read_tokens / (after.read_tokens / after.steps) - WHOLE_STEP), 1)
+    if steps == job.steps:
+        return change
+    words = f"{change.words}, in {steps:,} instead of {job.steps:,} steps for the same data"
+    return replace(change, words=words, values={**change.values, "train.steps": steps})
+
+
 def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry: Registry) -> bool:
     """Whether other GPUs or shorter sequences would miss max_hours even at peak rates and without padding.
 
@@ -106,33 +142,47 @@ def _options(trials: Training, most: int) -> Options:
     if not before.choice.fits_with_headroom:
         return _made_to_fit(trials, most)
     if before.ok:
-        faster = _faster(before)
-        return [*faster, *_given_headroom(trials)] if not before.roomy else faster
+        faster = [*_faster(trials), *_packed(trials)]
+        return faster if before.roomy else [*faster, *_given_headroom(trials)]
     if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
     return _made_to_meet_limits(trials, most)
 
 
-def _rank(option: Option[TrainingEstimate]) -> tuple[bool, int, int, float]:
-    """What leaves the job tight comes last; then what asks least of the user, fewest GPUs, least time."""
-    return not option.after.roomy, option.change.effort, option.after.gpus, option.after.total_s
+def _rank(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]:
+    """The card at hand comes before other hardware, and that before another training; what is tight comes last there.
+
+    Then what asks least of the user, fewest GPUs, least time.
+    """
+    effort, after = option.change.effort, option.after
+    stage = (effort >= HARDWARE) + (effort >= OTHER_TRAINING)
+    return stage, not after.roomy, effort, after.gpus, after.total_s
 
 
 def _made_to_fit(trials: Training, most: int) -> Options:
-    """What brings memory down: one remedy, else several together; other hardware; a smaller job."""
+    """What brings memory down on the card at hand; on other hardware; another training; several of them together."""
+    found = sorted(_on_the_card(trials, most), key=_rank)[:MOST_ON_THE_CARD]
+    if found and most == 1:
+        return found
+    hardware = sorted(trials.try_each(OTHER_HARDWARE, most, []), key=_rank)[:MOST_OTHER_HARDWARE]
+    found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
+    limited = bool(trials.before.resolved.given.values.limits.max_hours)
+    every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
+    return found if len(found) > 1 else _with(found, trials.combination(trials.strongest(every)))
+
+
+def _on_the_card(trials: Training, most: int) -> Options:
+    """One remedy; another layout; where those leave no room, two remedies together, else as many as it takes."""
     before = trials.before
     host = before.resolved.job.server.host_memory_bytes
     short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
-    same_job = ((LESS_OFFLOAD,) if short_of_host else ()) + SAME_JOB
-    found = trials.try_each(same_job, most, [])
+    remedies = ((LESS_OFFLOAD,) if short_of_host else ()) + ON_THE_CARD
+    found = trials.try_each(remedies, most, [])
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))
-    found = found or trials.combination(trials.strongest(same_job))
-    if most == 1 and settled(found, OTHER_JOB[0].effort):
-        return found
-    found = trials.try_each(OTHER_JOB, most, found)
-    all_remedies = same_job + (FOR_LIMITS if before.resolved.given.values.limits.max_hours else OTHER_JOB)
-    return found if len(found) > 1 else _with(found, trials.combination(trials.strongest(all_remedies)))
+    if not any(option.after.roomy for option in found):
+        found = _with(found, trials.pairs(remedies))
+    return found or trials.combination(trials.strongest(remedies))
 
 
 def _with(found: Options, more: Options) -> Options:
@@ -144,7 +194,7 @@ def _with(found: Options, more: Options) -> Options:
 def _given_headroom(trials: Training) -> Options:
     """For a job that fits inside the error of the model: what moves it out of there."""
     found: Options = []
-    for remedy in SAME_JOB + OTHER_JOB:
+    for remedy in ON_THE_CARD + OTHER_HARDWARE + OTHER_METHOD:
         if len(found) < MOST_FOR_HEADROOM:
             changes = remedy.changes(trials.before, trials.registry)
             found += [option for option in mildest(trials.kept(changes)) if option.after.roomy]
@@ -153,23 +203,30 @@ def _given_headroom(trials: Training) -> Options:
 
 def _made_to_meet_limits(trials: Training, most: int) -> Options:
     """What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job."""
-    faster = [option for option in _faster(trials.before) if trials.mends(option.after)]
+    faster = [option for option in _faster(trials) if trials.mends(option.after)]
     found = trials.try_each(FOR_LIMITS, most, faster)
     return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 
-def _faster(sized: TrainingEstimate) -> Options:
+def _packed(trials: Training) -> Options:
+    """Packing, where the same data take less time with it."""
+    changes = packed_samples(trials.before, trials.registry)
+    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+
+
+def _faster(trials: Training) -> Options:
     """Leaving the layout open, where that is faster than what the user fixed."""
-    after = _open_layout(sized)
-    if after is None or not after.fits or after.total_s >= sized.total_s * (1.0 - WORTH_SAYING):
-        return []
-    return _as_flags(sized, after, "a faster layout", 1)
+    changes = _layout_changes(trials.before, "a faster layout", 1)
+    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+
+
+def _is_faster(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+    return after.fits and (after.ok or not before.ok) and after.total_s < before.total_s * (1.0 - WORTH_SAYING)
 
 
 def _another_layout(trials: Training) -> Options:
     """The fastest layout that fits on the same GPUs, where it is not the one that the user fixed."""
-    after = _open_layout(trials.before)
-    return _as_flags(trials.before, after, "another layout", LAYOUT_EFFORT) if after and trials.mends(after) else []
+    return list(trials.kept(_layout_changes(trials.before, "another layout", LAYOUT_EFFORT)))
 
 
 def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
@@ -182,15 +239,16 @@ def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
         return None
 
 
-def _as_flags(sized: TrainingEstimate, after: TrainingEstimate, what: str, effort: int) -> Options:
-    """A chosen layout as the flags that ask for it: those of the user's that have to change."""
-    fixed = sized.resolved.fixed
+def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator[Change]:
+    """The layout that an open search chooses, as the flags that ask for it: those of the user's that have to change."""
+    after, fixed = _open_layout(sized), sized.resolved.fixed
+    if after is None:
+        return
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
     values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
-    if not values or any(key not in OPTION_OF for key in values):
-        return []
-    words = ", ".join(_setting_words(key, value) for key, value in values.items())
-    return [Option(Change(f"{what}: {words}", values, effort), after)]
+    if values and all(key in OPTION_OF for key in values):
+        words = ", ".join(_setting_words(key, value) for key, value in values.items())
+        yield Change(f"{what}: {words}", values, effort)
 
 
 def _setting_words(key: str, value: object) -> str:
@@ -218,6 +276,7 @@ def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
     if host >= GIB:
         words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory a node"
+        words += " if it has that much" if after.host_unknown else ""
     if before.resolved.gpus is None and after.gpus != before.gpus:
         words += f", on {after.gpus} instead of {before.gpus} GPUs"
     words += f", {_hours(after)} h"

@@ -68,6 +68,11 @@ class Job:
         return self.steps * self.global_batch * per_sequence
 
     @property
+    def read_tokens(self) -> float:
+        """Tokens of those samples, before any is cut and without padding."""
+        return self.samples_read * self.lengths.mean * self.method.sequences_per_sample
+
+    @property
     def element_bytes(self) -> float:
         """Size of an activation element."""
         return activation_bytes(self.precision)

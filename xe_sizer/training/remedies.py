@@ -1,12 +1,14 @@
 """The remedies: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
 
-Efforts order what a user would rather do first: 1 changes nothing but a kernel or a batch's parts, 2 and 3 the
-layout or the optimizer's storage, 4 needs host memory, 5 and 6 other hardware, 7 and 8 are another training.
+Efforts order what a user would rather do first, by how much of the training changes: 1 is nothing but a kernel or a
+batch's parts, 2 and 3 the layout or the optimizer's storage, 4 needs host memory or makes adapters smaller, 5 leaves
+some of them out, 6 halves the sequences. From HARDWARE on it is other hardware, from OTHER_TRAINING on another way to
+train.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.graph.losses import LEAST_MEMORY
@@ -15,6 +17,8 @@ from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.methods.lora import narrower_targets
+from xe_sizer.training.padding import PACKED
 from xe_sizer.training.space import LARGEST_SEARCH
 from xe_sizer.units import GIB
 
@@ -22,9 +26,12 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.training.estimate import TrainingEstimate
 
-SHORTER = (2, 4, 8, 16)  # parts of the sequence length to try
+HARDWARE, OTHER_TRAINING = 8, 12
+SHORTER = (4, 8, 16)  # parts of the sequence length to try where half is not enough
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
-NOTICEABLY = 1.1  # a larger card has at least this times the memory
+SMALLEST_RANK = 8  # of adapters, that people train
+NOTICEABLY, NEXT_SIZE = 1.1, 1.8  # times the memory: a larger card has more, the next size up has no more
+MUCH_PADDING = 0.5  # share of the processed tokens from which packing is worth a trial
 OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "parameters and optimizer in host memory"}
 
 
@@ -88,8 +95,25 @@ def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
     job, on_card = sized.resolved.job, int(sized.layouts.offload[0]) == OFFLOAD.index("none")
     smaller = job.optimizer.smaller
-    if on_card and smaller in job.stack.supports.optimizers:
-        yield Change(load_optimizer(smaller).label, {"optimizer": smaller}, 3)
+    while on_card and smaller in job.stack.supports.optimizers:
+        optimizer = load_optimizer(smaller)
+        yield Change(optimizer.label, {"optimizer": smaller}, 3)
+        smaller = optimizer.smaller
+
+
+def smaller_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Half the rank, and half of that, down to what people train."""
+    rank = whole = sized.resolved.values.get("lora.rank", 0)
+    while rank // 2 >= SMALLEST_RANK:
+        rank //= 2
+        yield Change(f"adapters of rank {rank} instead of {whole}", {"lora.rank": rank}, 4)
+
+
+def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Adapters on part of the modules that have them."""
+    model, targets = sized.resolved.job.model, sized.resolved.values.get("lora.targets")
+    for words, fewer in narrower_targets(model, targets) if targets else ():
+        yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, 5)
 
 
 def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -114,44 +138,77 @@ def less_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         yield Change(words, {"layout.offload": name}, 2)
 
 
+def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Samples end to end in place of padding, where the stack can."""
+    padding = float(sized.choice.sequences.padding_share[0])
+    if padding > MUCH_PADDING and sized.resolved.job.stack.supports.packing:
+        yield Change("packing in place of padding", {"train.padding": PACKED}, 3)
+
+
 def more_gpus(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """As many as it takes; none for a stack that trains on one."""
+    if not sized.resolved.job.stack.supports.several_gpus:
+        return
     most, minimum = sized.resolved.given.values.limits.max_gpus, sized.minimum
     if minimum is not None and minimum > sized.gpus and (most is None or minimum <= most):
-        yield Change(f"{minimum} GPUs instead of {sized.gpus}", {"gpus": minimum}, 5)
+        yield Change(f"{minimum} GPUs instead of {sized.gpus}", {"gpus": minimum}, 9)
 
 
 def other_counts(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    if not sized.resolved.job.stack.supports.several_gpus:
+        return
     most = sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
     for count in (sized.gpus // 2, 2 * sized.gpus, 4 * sized.gpus, 8 * sized.gpus):
         if 0 < count <= most:
-            yield Change(f"{count} GPUs instead of {sized.gpus}", {"gpus": count}, 5)
+            yield Change(f"{count} GPUs instead of {sized.gpus}", {"gpus": count}, 9)
 
 
-def larger_gpu(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+def next_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """The next size up of the same segment."""
+    return _cards(sized, registry, HARDWARE, lambda share, same: same and share <= NEXT_SIZE)
+
+
+def larger_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """Still larger ones of the same segment, then those of the other."""
+    return _cards(sized, registry, HARDWARE + 2, lambda share, same: share > NEXT_SIZE or not same)
+
+
+def _cards(
+    sized: TrainingEstimate, registry: Registry, effort: int, wanted: Callable[[float, bool], bool]
+) -> Iterator[Change]:
+    """Larger GPUs, as many as now, of which that is wanted by times the memory and whether the segment is the same."""
     gpu = sized.resolved.job.server.accelerator
     if sized.resolved.given.values.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
-    for name in registry.suggested_gpus():
-        larger = registry.accelerator(name)
-        if larger.memory_bytes > gpu.memory_bytes * NOTICEABLY:
+    for larger in registry.larger_gpus(gpu, NOTICEABLY):
+        if wanted(larger.memory_bytes / gpu.memory_bytes, larger.segment == gpu.segment):
             size = f"{larger.memory_bytes / GIB:.0f} GiB"
-            yield Change(f"{name} ({size}) instead of {gpu.name}", {"gpu": name, "gpus": sized.gpus}, 6)
+            values = {"gpu": larger.name, "gpus": sized.gpus}
+            yield Change(f"{larger.name} ({size}) instead of {gpu.name}", values, effort)
 
 
 def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Lighter methods; none does what training a model from the start does."""
     kind = sized.resolved.job.method.kind
     if kind.fine_tunes:
-        for effort, lighter in enumerate(kind.lighter_ones(), start=7):
+        for effort, lighter in enumerate(kind.lighter_ones(), start=OTHER_TRAINING):
             yield Change(f"{lighter.words} instead of {kind.words}", {"job": lighter.name}, effort)
 
 
+def half_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    yield from _cut(sized, (2,), 6)
+
+
 def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    yield from _cut(sized, SHORTER, OTHER_TRAINING + 3)
+
+
+def _cut(sized: TrainingEstimate, parts: Iterable[int], effort: int) -> Iterator[Change]:
     whole = sized.resolved.job.seq_len
-    for part in SHORTER:
+    for part in parts:
         tokens = whole // part
         if tokens >= SHORTEST:
-            yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, 8)
+            yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, effort)
 
 
 LESS_OFFLOAD = Remedy(2, less_offload)
@@ -161,8 +218,11 @@ SAME_JOB = (
     Remedy(4, more_offload),
 )  # fmt: skip
 """Remedies that keep model, method, data and hardware, by effort."""
-OTHER_JOB = (Remedy(5, more_gpus), Remedy(6, larger_gpu), Remedy(7, lighter_method), Remedy(8, shorter_sequences))
+ON_THE_CARD = (*SAME_JOB, Remedy(4, smaller_adapters), Remedy(5, fewer_adapters), Remedy(6, half_sequences))
+"""Those that keep the hardware and the method."""
+OTHER_HARDWARE = (Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card))
+OTHER_METHOD = (Remedy(12, lighter_method), Remedy(15, shorter_sequences))
 FOR_LIMITS = (
-    LESS_OFFLOAD, Remedy(5, other_counts), Remedy(6, larger_gpu), Remedy(7, lighter_method),
-    Remedy(8, shorter_sequences),
+    LESS_OFFLOAD, Remedy(3, packed_samples), Remedy(6, half_sequences), Remedy(8, next_card), Remedy(9, other_counts),
+    Remedy(10, larger_card), Remedy(12, lighter_method), Remedy(15, shorter_sequences),
 )  # fmt: skip

@@ -34,6 +34,8 @@ def size(resolved: ResolvedTraining) -> TrainingEstimate:
 
 def _counts(resolved: ResolvedTraining) -> tuple[int, ...]:
     """The numbers of GPUs among which the fewest are looked for."""
+    if not resolved.job.stack.supports.several_gpus:
+        return (1,)
     most = resolved.given.values.limits.max_gpus or max(LARGEST_SEARCH, resolved.gpus or 0)
     return gpu_counts(resolved.job.server.accelerators, most)
 

@@ -25,6 +25,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.padding import PACKED
 from xe_sizer.training.stage_time import COMPUTE_PARTS
 from xe_sizer.training.step import STEP_PARTS
 from xe_sizer.units import GIB, HOUR_S
@@ -215,12 +216,32 @@ def _data(sized: TrainingEstimate) -> Data:
 def _warnings(sized: TrainingEstimate) -> Iterator[str]:
     """What the answer itself gives reason to say."""
     yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
-    padding = float(sized.choice.sequences.padding_share[0])
-    if padding > MOST_PADDING:
-        yield f"{padding:.0%} of the processed tokens are padding: packing or a shorter seq_len would save most of it"
+    yield from _padding(sized)
     yield from _many_epochs(sized.resolved)
+    stack = sized.resolved.job.stack
+    if sized.gpus > 1 and not stack.supports.several_gpus:
+        yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus)
+
+
+def _padding(sized: TrainingEstimate) -> Iterator[str]:
+    """That most of the work is padding, and what packs the same data into sequences that memory holds now."""
+    job, padding = sized.resolved.job, float(sized.choice.sequences.padding_share[0])
+    if padding <= MOST_PADDING or not sized.fits:
+        return
+    told = f"{100 * padding:.0f} % of the processed tokens are padding"
+    if not job.stack.supports.packing:
+        yield f"{told}: a stack that packs samples would save most of it, {job.stack.name} does not"
+        return
+    seq_len = min(job.seq_len, int(sized.choice.sequences.longest_tokens[0]))
+    settings: dict[str, object] = {"train.padding": PACKED}
+    if seq_len < job.seq_len:
+        settings["train.seq_len"] = seq_len
+    if sized.resolved.fixed_steps:
+        settings["train.steps"] = max(math.ceil(job.read_tokens / seq_len / job.global_batch), 1)
+    flags = " ".join(sized.resolved.given.caller.setting(key, value) for key, value in settings.items())
+    yield f"{told}: packing the same samples ({flags}) saves most of it"
 
 
 def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:

@@ -5,7 +5,7 @@ LoRA: Hu et al. 2021, arXiv:2106.09685. QLoRA: Dettmers et al. 2023, arXiv:2305.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
 }
+# What LoRA's authors and users fall back to: attention alone, and in it queries and values.
+NARROWER = (("attention", ("attention",)), ("q and v", ("q", "v")))
 # 4-bit NormalFloat with double quantisation: 4 bits, an 8-bit scale per 64 weights, a float32 per 256 scales
 # (QLoRA, section 3): (4 + 8/64 + 32/(64 x 256)) / 8 bytes.
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
@@ -91,6 +93,23 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
     if problems:
         raise InputError(problems)
     return tuple(sorted(dict.fromkeys(chosen), key=lambda name: known.index(adapted_weights(name)[0])))
+
+
+def narrower_targets(model: ModelShape, targets: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Smaller sets of projections inside those that have adapters, the larger first, each with its words."""
+    covered = _covered(model, targets)
+    for words, fewer in NARROWER:
+        try:
+            inside = _covered(model, fewer) < covered
+        except InputError:  # the model has no such projections
+            continue
+        if inside:
+            yield words, fewer
+
+
+def _covered(model: ModelShape, targets: Iterable[str]) -> set[str]:
+    """Weights under the adapters of some targets. Raises InputError."""
+    return {weight for name in resolve_targets(model, targets) for weight in adapted_weights(name)}
 
 
 def _learning(model: ModelShape, options: MethodOptions) -> Learning:
