@@ -34,3 +34,14 @@ def rounded(value: float, down: bool) -> float:
     unit = 10.0 ** (math.floor(math.log10(value)) - (2 if down else 1))
     whole = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)
     return float(f"{whole * unit:.6g}")
+
+
+def three_digits(value: float) -> str:
+    """A size in its unit, three significant digits and no more than three decimals: 0.046, 8.37, 16.1, 144, 1,051."""
+    digits = math.floor(math.log10(abs(float(f"{value:.3g}")))) if value else 0
+    return f"{value:,.{min(max(0, 2 - digits), 3)}f}"
+
+
+def whole_percent(share: float) -> str:
+    """A share as whole per cent: 91 %."""
+    return f"{100 * share:.0f} %"

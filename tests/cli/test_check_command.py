@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_the_ending_of_the_output_file_chooses_the_format(cli: Cli, estimator: E
 def test_a_job_that_does_not_fit_has_a_reason_and_no_time(cli: Cli, estimator: Estimator, jobs: Path) -> None:
     lines = cli("check", jobs).out.splitlines()
     good, big = (next(line for line in lines if f"{name}.yaml " in line).split() for name in ("a-good", "b-big"))
-    assert good[-4:] == ["2.6", "h", "limits", "met"]
+    assert good[-8:] == ["2.6", "h", "2.2", "to", "3.3", "h", "limits", "met"]
     assert big[-4:] == ["-", "80.0", "GiB", "missing"]
 
 
@@ -117,7 +118,7 @@ def test_services_in_the_table_and_in_junit(cli: Cli, estimator: Estimator, mixe
     lines = cli("check", mixed).out.splitlines()
     chat, slow = (next(line for line in lines if f"{name}.yaml " in line) for name in ("c-chat", "d-slow"))
     assert " SERVES " in chat
-    assert chat.rstrip().endswith("a token   limits met")
+    assert re.search(r" a token   \S+ to \S+ ms   limits met$", chat.rstrip())
     assert slow.rstrip().endswith("misses max_tpot_s")
     root = ET.fromstring(cli("check", mixed, "--format", "junit").out)
     failed = [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None]

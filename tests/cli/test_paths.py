@@ -25,7 +25,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_model_and_gpu(cli: Cli) -> None:
     flags = ("--model", "./my-model/config.json", "--gpu", "./mine.yaml", "--gpus", "8", "--job", "lora")
-    assert " of my-model on 8 x mine: " in cli("estimate", *flags).out.splitlines()[0]
+    assert " of my-model on 8 x mine" in cli("estimate", *flags).out.splitlines()[0]
     scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
     assert (scenario["model"], scenario["gpu"]) == ("./my-model/config.json", "./mine.yaml")
     hardware = {"server": "generic-8x-mine", "gpu": "mine", "vendor": "NVIDIA"}
@@ -34,6 +34,6 @@ def test_model_and_gpu(cli: Cli) -> None:
 
 def test_server(cli: Cli) -> None:
     flags = ("--model", "llama-2-7b", "--server", "./box.yaml", "--gpus", "8", "--job", "lora")
-    assert " on 8 x h100-sxm-80gb (1 x box): " in cli("estimate", *flags).out.splitlines()[0]
+    assert " on 8 x h100-sxm-80gb (1 x box)" in cli("estimate", *flags).out.splitlines()[0]
     scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
     assert (scenario["server"], scenario["gpu"]) == ("./box.yaml", "h100-sxm-80gb")

@@ -123,7 +123,7 @@ def test_markdown_shows_text_as_it_is(lora: Result) -> None:
     text = render(hostile(lora), "markdown", OPTIONS)
     assert "<script>" not in text
     assert "@all" not in text
-    assert "````sh\n   xe-sizer estimate --model 'a`b```c'\n   ````" in text
+    assert "````sh\nxe-sizer estimate --model 'a`b```c'\n````" in text
     rows = [line for line in text.splitlines() if line.startswith("| model |")]
     assert len(rows) == 1
     assert len(re.findall(r"(?<!\\)\|", rows[0])) == 4

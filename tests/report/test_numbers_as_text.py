@@ -35,7 +35,7 @@ def test_what_is_no_number_is_a_dash(value: float | None) -> None:
     ("seconds", "shown"),
     [
         (0, "0 s"),
-        (4e-6, "4.0 us"),
+        (4e-6, "4.0 µs"),
         (0.35, "350 ms"),
         (12.34, "12.3 s"),
         (2520, "42.0 min"),
@@ -58,7 +58,7 @@ def test_range_keeps_the_unit_of_the_expected_value() -> None:
         (18.44 * GIB, "18.4 GiB"),
         (1.05 * GIB, "1.05 GiB"),
         (52 * 1024**2, "52.0 MiB"),
-        (512 * 1024, "0.50 MiB"),
+        (512 * 1024, "0.500 MiB"),
         (12, "12 B"),
     ],
 )

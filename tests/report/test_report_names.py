@@ -17,7 +17,7 @@ def named(result: Result, **changes: object) -> Result:
 
 def test_the_headline_has_names_and_the_facts_have_paths(lora: Result) -> None:
     text = render(named(lora), "table", Options())
-    assert text.startswith("FITS  LoRA of my-model on 16 x my-gpu (2 x my-server): ")
+    assert text.startswith("FITS  LoRA of my-model on 16 x my-gpu (2 x my-server)\n")
     for path in ("./my-model/config.json", "./g.yaml", "./s.yaml"):
         assert text.count(path) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from xe_sizer.report.answers.serve import document
-from xe_sizer.report.document import Notes, Steps, Table
+from xe_sizer.report.document import Notes, Steps, Summary, Table
 from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import format_names, render
 from xe_sizer.report.serve_words import pace
@@ -37,24 +38,25 @@ def titles(result: ServeResult, explain: tuple[str, ...] = ()) -> list[str]:
 
 def test_what_it_takes_comes_before_what_it_is_made_of(chat: ServeResult) -> None:
     names = titles(chat)
-    assert names[:3] == ["Service", "Latency", "Limits"]
-    assert names[3].startswith("Memory of the worst GPU")
-    assert names[4] == "Time of a decode step"
-    assert names[-1] == "Advice"
+    assert isinstance(document(chat, Options()).blocks[0], Summary)
+    assert names[1:4] == ["Service", "Latency", "Limits"]
+    assert names[5].startswith("Memory of the worst GPU")
+    assert names[6] == "Time of a decode step"
+    assert names[-1] == "Further advice"
 
 
 def test_what_does_not_fit_has_no_latencies(unservable: ServeResult) -> None:
     names = titles(unservable)
     assert "Latency" not in names
     assert "Service" not in names
-    assert names[-1] == "Advice"
+    assert names[-1] == "Further advice"
 
 
 def test_the_headline_answers_the_question(chat: ServeResult) -> None:
-    first = render(chat, "table", Options()).splitlines()[0]
+    lines = render(chat, "table", Options()).splitlines()
     replicas = chat.replicas.count
-    assert first.startswith(f"SERVES  20 requests/s of llama-3.1-70b on {replicas} replicas of 4 x h100-sxm-80gb")
-    assert "for 95 % of requests" in first
+    assert lines[0].startswith(f"SERVES  20 requests/s of llama-3.1-70b on {replicas} replicas of 4 x h100-sxm-80gb")
+    assert re.fullmatch(r"Latency +\S+ ms to the first token, \S+ ms per token \(95 % of requests\)", lines[3])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_missed_limit_is_said_first(chat: ServeResult) -> None:
     limit = Limit(name="max_tpot_s", limit=0.01, value=0.045, ok=False)
     result = replaced(chat, "verdict", meets_limits=False, limits=(limit,))
     assert verdict_word(result) == "MISSES LIMITS"
-    assert "misses max_tpot_s (limit 0.0100, estimate 0.0450)" in document(result, Options()).headline
+    assert "misses max_tpot_s (limit 10.0 ms, estimate 45.0 ms)" in document(result, Options()).headline
 
 
 def test_a_range_beyond_the_limit_is_a_caution(chat: ServeResult) -> None:
@@ -167,7 +169,7 @@ def test_a_batch_of_both_kinds(lora: Result, chat: ServeResult, unservable: Serv
         files = ("chat.yaml", "big.yaml") if name == "github" else ("train.yaml", "chat.yaml", "big.yaml")
         assert all(file in render(batch, name, Options()) for file in files)
     lines = render(batch, "table", Options()).splitlines()
-    assert next(line for line in lines if line.startswith("chat.yaml ")).split()[-6:-2] == ["40.7", "ms", "a", "token"]
+    assert next(line for line in lines if line.startswith("chat.yaml ")).split()[-10:-6] == ["40.7", "ms", "a", "token"]
     answer = json.loads(render(batch, "json", Options()))
     assert ["latency" in entry["result"] for entry in answer["scenarios"]] == [False, True, True]
 

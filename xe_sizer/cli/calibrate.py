@@ -16,6 +16,7 @@ from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
 from xe_sizer.report.calibration import calibration_yaml
 from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.calibrate import Calibration
@@ -66,7 +67,9 @@ def calibrate_command(
 
 def _remarks(found: Calibration) -> list[str]:
     unseen = "" if found.left_out is None else f", {found.left_out:.1%} on records that a fit had not seen"
-    factors = "; ".join(f"{factor.name} x {factor.value:.2f} (+-{factor.error:.0%})" for factor in found.factors)
+    factors = "; ".join(
+        f"{factor.name} x {factor.value:.2f} (+-{whole_percent(factor.error)})" for factor in found.factors
+    )
     remarks = [
         (
             f"Fitted to {len(found.used)} measured times. Median error: {found.before:.1%} with {found.parent}, "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xe_sizer.cli.options import (
+    BriefOption,
     ColorOption,
     CommandKind,
     ExitZeroOption,
@@ -31,6 +32,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.options import EXPLAINABLE
+from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer
 from xe_sizer.scenario.options import OPTION_OF, variable_name
 from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serves
@@ -41,6 +43,7 @@ SHARED = {
     "format_": (FormatOption, None),
     "output": (FileOption, None),
     "color": (ColorOption, "auto"),
+    "brief": (BriefOption, False),
     "explain": (ExplainOption, None),
     "exit_zero": (ExitZeroOption, False),
 }
@@ -55,6 +58,7 @@ class Invocation:
     topics: tuple[str, ...]
     registry: Registry
     exit_zero: bool
+    brief: bool
 
     @classmethod
     def of(
@@ -65,15 +69,14 @@ class Invocation:
         profiles: Sequence[str] | None = None,
         explain: Sequence[str] | None = None,
         exit_zero: bool = False,
+        brief: bool = False,
     ) -> Invocation:
         out = output_from(format_, output, color)
-        topics = [check_choice("--explain", topic, (*EXPLAINABLE, ALL)) for topic in explain or ()]
-        return cls(
-            out,
-            EXPLAINABLE if ALL in topics else tuple(topics),
-            Registry(profile_folders(profiles, os.environ)),
-            exit_zero,
-        )
+        asked = [check_choice("--explain", topic, (*EXPLAINABLE, ALL)) for topic in explain or ()]
+        topics = EXPLAINABLE if ALL in asked else tuple(asked)
+        if brief:
+            _check_brief(out, topics)
+        return cls(out, topics, Registry(profile_folders(profiles, os.environ)), exit_zero, brief)
 
     def given(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Given:
         """The scenario that a file (None: none) and flags describe; see `given_scenario`."""
@@ -89,7 +92,7 @@ class Invocation:
         about : the file that the report is about; asked : fields of `report.options.Options`
         """
         self._say_readings()
-        self.output.report(answer, explain=self.topics, file=about, **asked)
+        self.output.report(answer, explain=self.topics, brief=self.brief, file=about, **asked)
         forgiven = self.exit_zero and answer.exit_code == EXIT_DOES_NOT_FIT
         return EXIT_OK if forgiven else answer.exit_code
 
@@ -98,6 +101,17 @@ class Invocation:
         for (_, written), name in self.registry.readings.items():
             if written.strip().lower() != name:
                 write_stderr(f"note: {one_line(written)} is read as {name}")
+
+
+def _check_brief(output: Output, topics: tuple[str, ...]) -> None:
+    """Raises InputError where no report can be brief, or details are asked for too."""
+    place = Location("--brief")
+    if not any(target.format.prose for target in output.targets):
+        names = ", ".join(target.format.name for target in output.targets)
+        hint = f"it goes with {', '.join(each.name for each in formats() if each.prose)}"
+        raise InputError(Problem(f"{names} always has everything", place, hint))
+    if topics:
+        raise InputError(Problem("--explain asks for details", place, "give one of the two"))
 
 
 def answering(asking: CommandKind | None = None, without: Sequence[str] = ("explain",)) -> Callable[..., Any]:

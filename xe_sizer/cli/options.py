@@ -64,6 +64,10 @@ ExplainOption = Annotated[
         rich_help_panel="Output",
     ),
 ]
+BriefOption = Annotated[
+    bool,
+    typer.Option("--brief", help="The answer in at most 12 lines: table, markdown or html.", rich_help_panel="Output"),
+]
 ExitZeroOption = Annotated[
     bool, typer.Option("--exit-zero", help="Return 0 even if the answer is no.", rich_help_panel="Output")
 ]

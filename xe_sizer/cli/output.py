@@ -25,6 +25,7 @@ from xe_sizer.report.registry import (
 from xe_sizer.result.common import Answer
 
 COLORS = ("auto", "always", "never")
+LEAST_COLUMNS = 40  # no report is laid out narrower
 _PLACE = Location("--output")
 
 
@@ -40,7 +41,7 @@ class Target:
         terminal = self.file is None and sys.stdout.isatty()
         return Options(
             color=_colored(color, terminal),
-            width=_columns() if terminal else None,
+            width=_columns() if terminal else _asked_columns() if self.file is None else None,
             encoding=(sys.stdout.encoding or "utf-8") if self.file is None else "utf-8",
             place=in_repository,
             **asked,
@@ -144,6 +145,12 @@ def _colored(color: str, terminal: bool) -> bool:
     if color != "auto":
         return color == "always"
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _asked_columns() -> int | None:
+    """The width that COLUMNS asks of output that goes through a pipe; None where it asks nothing."""
+    asked = os.environ.get("COLUMNS", "")
+    return max(int(asked), LEAST_COLUMNS) if asked.isdecimal() and int(asked) else None
 
 
 def _columns() -> int:

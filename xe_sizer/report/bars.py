@@ -29,3 +29,9 @@ def bar_text(table: Table, place: int, cells: int) -> str:
     limit = round(cells / scale)
     bar = bar.ljust(cells)
     return f"{bar[:limit]}{MARK}{bar[limit:]}".rstrip()
+
+
+def gauge(share: float, cells: int) -> str:
+    """A bar whose empty part is drawn too."""
+    full = min(max(round(cells * share), 0), cells)
+    return "█" * full + "░" * (cells - full)

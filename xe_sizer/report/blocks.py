@@ -17,9 +17,21 @@ from xe_sizer.report.document import (
     Steps,
     Table,
 )
-from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, gib, given, number, percent, plural, whole
+from xe_sizer.report.first_screen import currency_of
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    clean,
+    duration,
+    gib,
+    given,
+    limit_quantity,
+    number,
+    percent,
+    plural,
+    whole,
+)
 from xe_sizer.report.names import component_name
-from xe_sizer.report.verdict import caution, headline, reasons_beyond, verdict_word
+from xe_sizer.report.verdict import caution, title, unsaid, verdict_word
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
@@ -41,20 +53,20 @@ def framed(result: Sized, blocks: Iterable[Block]) -> Document:
     return Document(
         verdict=verdict_word(result),
         ok=result.verdict.ok,
-        headline=headline(result),
-        reasons=reasons_beyond(result),
+        headline=title(result),
+        reasons=unsaid(result),
         blocks=tuple(blocks),
         caution=caution(result),
     )
 
 
 def remarks(result: Sized) -> Iterator[Block]:
-    """Warnings and advice, which end a report."""
+    """Warnings, and the advice beyond that of the first screen, which end a report."""
     if result.warnings:
         yield Notes("Warnings", tuple(clean(warning) for warning in result.warnings))
-    if result.advice:
-        steps = (Step(clean(a.change), clean(a.effect), clean(a.command)) for a in result.advice)
-        yield Steps("Advice", tuple(steps))
+    if result.advice[1:]:
+        steps = (Step(clean(a.change), clean(a.effect), clean(a.command)) for a in result.advice[1:])
+        yield Steps("Further advice", tuple(steps))
 
 
 def scenario_facts(result: Sized, more: Iterable[Fact] = ()) -> FactsPair:
@@ -181,17 +193,15 @@ def limits_table(result: Sized) -> Table:
     known = any(limit.probability is not None for limit in limits)
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
-    rows = tuple((*_limit_row(limit), *((_probability(limit),) if known else ())) for limit in limits)
+    currency = currency_of(result)
+    rows = tuple((*_limit_row(limit, currency), *((_probability(limit),) if known else ())) for limit in limits)
     return Table("Limits", columns + more, rows)
 
 
-def _limit_row(limit: Limit) -> tuple[str, ...]:
-    return clean(limit.name), number(limit.limit), _limit_value(limit.value), outcome_words(limit)
+def _limit_row(limit: Limit, currency: str | None) -> tuple[str, ...]:
+    allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    return clean(limit.name), allowed, value, outcome_words(limit)
 
 
 def _probability(limit: Limit) -> str:
     return NOT_A_NUMBER if limit.probability is None else probability_words(limit.probability)
-
-
-def _limit_value(value: float | None) -> str:
-    return "unknown" if value is None else number(value)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.format import NOT_A_NUMBER, clean, duration, number, plural
+from xe_sizer.report.format import clean, limit_quantity, plural
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Verdict
 
 RANGE = "80 % range"
-_UNITS = {"_hours": " h", "_gib": " GiB"}
 
 
 def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
@@ -45,10 +44,10 @@ def probability_words(probability: float) -> str:
     return ">99 %" if probability > 0.5 else "<1 %"
 
 
-def limit_words(limit: Limit) -> str:
-    """One limit with what became of it: `max_hours 24, estimate 16: met, likely (range to 32 h), probability 77 %`."""
-    value = "unknown" if limit.value is None else number(limit.value)
-    text = f"{clean(limit.name)} {number(limit.limit)}, estimate {value}: {outcome_words(limit)}"
+def limit_words(limit: Limit, currency: str | None = None) -> str:
+    """One limit with what became of it: `max_hours 24 h, estimate 16 h: met, probability 98 %`."""
+    allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    text = f"{clean(limit.name)} {allowed}, estimate {value}: {outcome_words(limit)}"
     return text if limit.probability is None else f"{text}, probability {probability_words(limit.probability)}"
 
 
@@ -63,11 +62,5 @@ def doubts(verdict: Verdict) -> tuple[str, ...]:
 
 def _far_end(limit: Limit) -> str:
     """The end of the range that misses the limit: the upper one, but for what must be left free."""
-    low, high = (NOT_A_NUMBER if end is None else _with_unit(limit.name, end) for end in (limit.low, limit.high))
+    low, high = (limit_quantity(limit.name, end) for end in (limit.low, limit.high))
     return f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"
-
-
-def _with_unit(name: str, value: float) -> str:
-    if name.endswith("_s"):
-        return duration(value)
-    return f"{number(value)}{next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), '')}"

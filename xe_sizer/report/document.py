@@ -41,11 +41,22 @@ class FactsPair:
 
 @frozen
 class Column:
-    """`spare` columns are left out where a terminal is too narrow for all, the highest first."""
+    """`spare` columns are left out where a terminal is too narrow for all, the highest first.
+
+    wraps : whether a numeric column, which stands to the right, may be broken all the same
+    least : characters across that a column of text needs to be readable
+    """
 
     name: str
     numeric: bool = False
     spare: int = 0
+    wraps: bool = False
+    least: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether its cells stand on one line."""
+        return self.numeric and not self.wraps
 
 
 @frozen
@@ -122,7 +133,32 @@ class Picture:
     figure: Figure | None = None
 
 
-InCharacters = Facts | FactsPair | Table | Notes | Steps | Figure
+@frozen
+class Point:
+    """One thing that people ask first; `share` (0 to 1) becomes a bar before the text, `command` can be copied.
+
+    `spare` points are left out where a brief report would be too long, the highest first.
+    """
+
+    label: str
+    text: str
+    share: float | None = None
+    command: str = ""
+    spare: int = 0
+
+
+@frozen
+class Summary:
+    """The first screen: what people ask first, a line or two each."""
+
+    points: tuple[Point, ...]
+
+    def without(self, place: int) -> Summary:
+        """The summary without one of its points."""
+        return Summary(self.points[:place] + self.points[place + 1 :])
+
+
+InCharacters = Summary | Facts | FactsPair | Table | Notes | Steps | Figure
 Block = InCharacters | Picture
 
 
@@ -156,6 +192,16 @@ class Document:
     foot: Foot | None = None
 
     @property
+    def brief(self) -> Document:
+        """What a manager reads: the verdict with its gravest reason, and the summary."""
+        caution = "" if self.reasons else self.caution
+        return replace(self, reasons=self.reasons[:1], caution=caution, blocks=self.first_screen)
+
+    @property
+    def first_screen(self) -> tuple[Summary, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, Summary))
+
+    @property
     def tone(self) -> Tone:
         """How the verdict looks: yes, a yes with a caution, or no."""
         if not self.ok:
@@ -174,8 +220,8 @@ class Document:
 
     @property
     def beside_pictures(self) -> tuple[InCharacters, ...]:
-        """What a format that draws has besides them."""
-        return tuple(block for block in self.blocks if not isinstance(block, Picture))
+        """What a format that draws has below the first screen and besides them."""
+        return tuple(block for block in self.blocks if not isinstance(block, Picture | Summary))
 
     @property
     def remarks(self) -> tuple[str, ...]:

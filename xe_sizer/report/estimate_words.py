@@ -21,9 +21,9 @@ def subject(result: Result) -> str:
 
 def hardware(result: Result) -> str:
     gpu, server = profile_name(result, "gpu"), profile_name(result, "server")
-    accelerators = f"{result.gpus.count} x {gpu or 'GPU'}"
+    accelerators = f"{result.gpus.count:,} x {gpu or 'GPU'}"
     named = server and not server.startswith(BARE_SERVER)
-    return f"{accelerators} ({result.gpus.nodes} x {server})" if named else accelerators
+    return f"{accelerators} ({result.gpus.nodes:,} x {server})" if named else accelerators
 
 
 def outcome(result: Result) -> str:
@@ -46,14 +46,9 @@ def _run(result: Result) -> str:
 
 
 def _shortage(result: Result) -> str:
-    memory = result.memory
-    where = f"({clean(memory.gpu)}, {clean(memory.phase)})"
-    if memory.headroom_bytes < 0:
-        return (
-            f"needs {gib(memory.peak_bytes)} GiB per GPU, {gib(memory.usable_bytes)} GiB available, "
-            f"{gpu_memory_missing(memory)} {where}"
-        )
-    return clean(result.verdict.reasons[0].message) if result.verdict.reasons else "no layout fits"
+    if result.verdict.reasons:
+        return clean(result.verdict.reasons[0].message)
+    return gpu_memory_missing(result.memory) or "no layout fits"
 
 
 def caution(result: Result) -> str:
@@ -90,6 +85,10 @@ def pace(result: Result) -> tuple[str, float | None, str]:
     if not result.verdict.fits:
         return "total_s", None, NOT_A_NUMBER
     return "total_s", result.time.total_s.expected, duration(result.time.total_s.expected)
+
+
+def pace_range(result: Result) -> str:
+    return duration_range(result.time.total_s) if result.verdict.fits else ""
 
 
 def missing_memory(result: Result) -> str:

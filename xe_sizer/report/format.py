@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
+from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Range
@@ -15,6 +15,7 @@ NOT_A_NUMBER = "-"
 BEYOND_WORDS = 1e15  # from here on digits in full tell nobody anything
 _COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTE_UNITS = ((0.1 * GIB, GIB, "GiB"), (0.1 * MIB, MIB, "MiB"), (0.1 * KIB, KIB, "KiB"))
+_LIMIT_UNITS = {"hours": "h", "gib": "GiB"}
 _TIME_UNITS = (
     (3 * DAY_S, DAY_S, "d"),
     (90 * MINUTE_S, HOUR_S, "h"),
@@ -59,21 +60,33 @@ def count(value: float) -> str:
     return number(value) if abs(value) < 100 else whole(value)
 
 
+def _size(value: float) -> str:
+    return three_digits(value) if math.isfinite(value) and abs(value) < BEYOND_WORDS else number(value)
+
+
 def gib(value_bytes: float) -> str:
-    """GiB without the unit: two decimals below 10, one above."""
-    value = value_bytes / GIB
-    if not math.isfinite(value) or abs(value) >= BEYOND_WORDS:
-        return number(value)
-    return f"{value:,.{2 if abs(value) < 9.995 else 1}f}"
+    """GiB without the unit, three significant digits."""
+    return _size(value_bytes / GIB)
 
 
 def byte_size(value_bytes: float) -> str:
     """A size in the unit that fits it: 18.4 GiB, 1.05 GiB, 52.0 MiB."""
     for threshold, unit_bytes, name in _BYTE_UNITS:
         if abs(value_bytes) >= threshold:
-            value = value_bytes / unit_bytes
-            return f"{value:,.{2 if abs(value) < 9.995 else 1}f} {name}"
+            return f"{_size(value_bytes / unit_bytes)} {name}"
     return f"{whole(value_bytes)} B"
+
+
+def limit_quantity(name: str, value: float | None, currency: str | None = None) -> str:
+    """What a limit allows, or what became of it, in the unit that its name says: 24 h, 184 ms, 2.00 GiB, 0.593 USD."""
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    last = name.rpartition("_")[2]
+    if last == "s":
+        return duration(value)
+    if "cost" in name:
+        return f"{number(value)} {clean(currency)}".rstrip() if currency else number(value)
+    return " ".join((number(value), *((_LIMIT_UNITS[last],) if last in _LIMIT_UNITS else ())))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -81,7 +94,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
     for threshold, unit_s, name in _TIME_UNITS:
         if abs(seconds) >= threshold:
             return unit_s, name
-    return 1e-6, "us"
+    return 1e-6, "µs"
 
 
 def _in_unit(value: float) -> str:
@@ -127,6 +140,11 @@ def percent(share: float) -> str:
         return "<0.01 %"
     decimals = 0 if abs(value) >= 9.95 or value == 0 else 1 if abs(value) >= 0.095 else 2
     return f"{value:.{decimals}f} %"
+
+
+def ratio(value: float) -> str:
+    """A factor: x0.44, x2.00."""
+    return f"x{value:.2f}"
 
 
 def plural(how_many: int, noun: str) -> str:

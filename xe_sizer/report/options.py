@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from xe_sizer.frozen import frozen
 
+BRIEF_LINES = 12
 EXPLAINABLE = ("memory", "time", "data", "sources")
 
 
@@ -14,8 +15,8 @@ class Options:
     """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
 
     `file` is the scenario file a report is about; annotations and test cases name it. `place` turns the name of a file
-    into what a code host calls it. `worst` is how many of the
-    largest errors are shown.
+    into what a code host calls it. `worst` is how many of the largest errors are shown. `brief` keeps verdict and
+    summary alone, at most BRIEF_LINES of a table.
     """
 
     color: bool = False
@@ -25,3 +26,4 @@ class Options:
     file: str | None = None
     worst: int = 10
     place: Callable[[str], str] = str
+    brief: bool = False

@@ -33,7 +33,9 @@ tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent)
 .pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; }
 .bar { width: 9rem; min-width: 5rem; } .bar i { display: block; height: .75rem; margin-top: .35rem;
   background: var(--fill); }
-.bar i.over { background: var(--no); }
+.summary th { font-weight: 600; white-space: nowrap; } .gauge { width: 12rem; border: 1px solid var(--line); }
+.gauge i { display: block; height: .6rem; background: var(--fill); }
+.bar i.over, .gauge i.over { background: var(--no); }
 .chart { position: relative; min-height: 1.4rem; }
 .chart b { position: absolute; top: 0; bottom: 0; border-left: 2px solid var(--ink); }
 pre { background: color-mix(in srgb, var(--line) 40%, transparent); padding: .5rem .8rem; margin: .4rem 0;
@@ -56,7 +58,7 @@ footer dd { display: inline; margin: 0; color: var(--ink); }
   .bar { width: 4rem; min-width: 2.5rem; }
   h2, figcaption, thead { break-after: avoid; } tr, figure, li, footer section { break-inside: avoid; }
   thead { display: table-header-group; }
-  svg, .bar i { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  svg, .bar i, .gauge i { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """
     + STYLE

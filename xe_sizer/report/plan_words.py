@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def hardware_words(candidate: Candidate) -> str:
-    node = "" if candidate.server.startswith(BARE_SERVER) else f" ({candidate.nodes} x {clean(candidate.server)})"
-    return f"{candidate.gpus} x {clean(candidate.gpu)}{node}"
+    node = "" if candidate.server.startswith(BARE_SERVER) else f" ({candidate.nodes:,} x {clean(candidate.server)})"
+    return f"{candidate.gpus:,} x {clean(candidate.gpu)}{node}"
 
 
 def hardware_name(candidate: Candidate) -> str:
@@ -24,7 +24,7 @@ def hardware_name(candidate: Candidate) -> str:
 
 def layout_words(layout: Layout) -> str:
     """A layout in a few words: sizes that are more than one, and what is not usual."""
-    pipeline = f"pp {layout.pp}" + (f" x {layout.vpp}" if layout.vpp > 1 else "")
+    pipeline = f"pp {layout.pp}" + (f" x {layout.vpp} chunks" if layout.vpp > 1 else "")
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "cp", "ep") if getattr(layout, name) > 1]
     sizes += [pipeline] if layout.pp > 1 else []
     sizes += [f"dp {layout.dp}"] if layout.dp > 1 else []

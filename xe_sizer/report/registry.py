@@ -44,6 +44,11 @@ class Format(msgspec.Struct, frozen=True):
         return self.shows != "findings"
 
     @property
+    def prose(self) -> bool:
+        """Whether it lays out a document for people."""
+        return self.shows == "document"
+
+    @property
     def whole(self) -> bool:
         """Whether it shows everything that the answer has."""
         return self.shows == "answer"
@@ -83,10 +88,13 @@ def render(answer: Answer, name: str, options: Options) -> str:
     from xe_sizer.report.answers import reporter
 
     shown = getattr(reporter(answer.question), format_.shows)(answer, options)
-    return format_.render(_with_foot(shown, answer) if format_.shows == "document" else shown, options)
+    return format_.render(_prose(shown, answer, options) if format_.prose else shown, options)
 
 
-def _with_foot(document: Document, answer: Answer) -> Document:
+def _prose(document: Document, answer: Answer, options: Options) -> Document:
+    """The document with its foot, or the first screen of it alone."""
+    if options.brief:
+        return document.brief
     from xe_sizer.report.foot import foot_of
 
     return replace(document, foot=foot_of(answer))

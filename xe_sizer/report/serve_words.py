@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, gib, number, plural
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, duration_range, gib, number, plural
 from xe_sizer.report.verdict import gpu_memory_missing, missed_text, profile_name
+from xe_sizer.result.common import Range
 from xe_sizer.result.serving import LatencyAt
 from xe_sizer.units import BARE_SERVER
 
@@ -134,6 +135,17 @@ def pace(result: ServeResult) -> tuple[str, float | None, str]:
     """A token of an answer."""
     tpot_s = result.latency.tpot_s.expected
     return "tpot_s", tpot_s, NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} a token"
+
+
+def pace_range(result: ServeResult) -> str:
+    return span_words(result.latency.tpot_s)
+
+
+def span_words(span: Span) -> str:
+    """The range of a latency, empty where nothing bounds it."""
+    if span.low is None or span.expected is None or span.high is None:
+        return ""
+    return duration_range(Range(low=span.low, expected=span.expected, high=span.high))
 
 
 def missing_memory(result: ServeResult) -> str:

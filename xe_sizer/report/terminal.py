@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from xe_sizer.report.bars import bar_text
-from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+from xe_sizer.report.bars import bar_text, gauge
+from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Summary, Table
+from xe_sizer.report.encoding import encodable
+from xe_sizer.report.options import BRIEF_LINES
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Document, InCharacters, Tone
@@ -23,25 +26,40 @@ _UNLIMITED = 100_000
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
 _NARROW = 76  # columns below which bars are short
 _LEAST_TEXT = 18  # a server's name, or two or three words
+_LEAST_TEXT_NARROW = 12  # the same where there is little room
 _GAP = 3  # between the columns of a table
 _STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
-_TO_ASCII = str.maketrans(
-    {
-        "└": "+", "█": "#", "▌": "+", "│": "|", "─": "-", "━": "=", "×": "x", "·": "*", "–": "-", "—": "-", "…": "...",
-        "≤": "<=", "≥": ">=", "²": "^2", "√": "sqrt", "µ": "u", "μ": "u", "‘": "'", "’": "'", "“": '"',
-        "”": '"',
-    }
-)  # fmt: skip
+# Words of a shell's command line: what stands in quotes is not broken, nor an option from its value.
+_WORDS = re.compile(r"""(?:--?[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 
 def render(content: Document, options: Options) -> str:
     """Lay out `content` for the terminal that `options` describes."""
+    text = encodable(_laid_out(content, options), options.encoding)
+    while options.brief and text.count("\n") > BRIEF_LINES and (shorter := _without_one_point(content)):
+        content = shorter
+        text = encodable(_laid_out(content, options), options.encoding)
+    return text
+
+
+def _laid_out(content: Document, options: Options) -> str:
     console = _console(options)
     _verdict(console, content)
     for block in content.in_characters:
-        console.print()
+        if not options.brief:
+            console.print()
         _block(console, block, options)
-    return _encodable(_output(console, options), options.encoding)
+    return _output(console, options)
+
+
+def _without_one_point(content: Document) -> Document | None:
+    """The document without the point of its summary that can best be spared; None where none can."""
+    for place, block in enumerate(content.blocks):
+        if isinstance(block, Summary) and any(point.spare for point in block.points):
+            spared = max(range(len(block.points)), key=lambda index: block.points[index].spare)
+            blocks = (*content.blocks[:place], block.without(spared), *content.blocks[place + 1 :])
+            return replace(content, blocks=blocks)
+    return None
 
 
 def _console(options: Options) -> Console:
@@ -66,15 +84,6 @@ def _output(console: Console, options: Options) -> str:
     return text if options.color else "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def _encodable(text: str, encoding: str) -> str:
-    """`text` as it is where `encoding` can hold it, else with the nearest ASCII signs."""
-    try:
-        text.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
-    return text
-
-
 def _verdict(console: Console, content: Document) -> None:
     style = _STYLES[content.tone]
     console.print(Text.assemble((content.verdict, style), "  ", content.headline))
@@ -84,6 +93,8 @@ def _verdict(console: Console, content: Document) -> None:
 
 def _block(console: Console, block: InCharacters, options: Options) -> None:
     match block:
+        case Summary():
+            _summary(console, block, options)
         case FactsPair():
             console.print(_pair(block, options))
         case Facts():
@@ -95,11 +106,55 @@ def _block(console: Console, block: InCharacters, options: Options) -> None:
             for note in block.items:
                 console.print(_hanging("-", Text(note, style="yellow")))
         case Steps():
-            _steps(console, block)
+            _steps(console, block, options)
         case Figure():
             console.print(Text(block.title, style="bold"))
             console.print(Text("\n".join(block.lines)), soft_wrap=True)
             console.print(Text(block.note, style="dim"))
+
+
+def _summary(console: Console, block: Summary, options: Options) -> None:
+    """Labels to the left, and what they say beside them; commands below."""
+    width = max((len(point.label) for point in block.points), default=0)
+    for point in block.points:
+        text = Text(point.text)
+        if point.share is not None:
+            bar = Text(gauge(point.share, _gauge_cells(options.width)), style="red" if point.share > 1 else "cyan")
+            text = Text.assemble(bar, " ", text)
+        grid = Grid.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, min_width=width)
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(point.label, style="bold"), text)
+        console.print(grid)
+        if point.command:
+            _command(console, point.command, " " * (width + 2), options)
+
+
+def _gauge_cells(width: int | None) -> int:
+    return 8 if width is not None and width < _NARROW else 16
+
+
+def _command(console: Console, command: str, indent: str, options: Options) -> None:
+    """A command that can be copied: where it is wider than the terminal it goes on with the shell's own line ends."""
+    for line in continued(command, None if options.width is None else options.width - len(indent)):
+        console.print(Text(f"{indent}{line}", style="cyan"), soft_wrap=True)
+
+
+def continued(command: str, width: int | None) -> list[str]:
+    """A command as lines no wider than `width`, broken between its words with a backslash.
+
+    A word is never broken, so that a line with one long word may be wider.
+    """
+    if width is None or len(command) <= width:
+        return [command]
+    lines: list[str] = []
+    for word in _WORDS.findall(command):
+        room = width - 2  # for the backslash
+        if lines and len(lines[-1]) + 1 + len(word) <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}" if lines else word)
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _hanging(mark: str, body: RenderableType) -> Grid:
@@ -110,13 +165,13 @@ def _hanging(mark: str, body: RenderableType) -> Grid:
     return grid
 
 
-def _steps(console: Console, block: Steps) -> None:
+def _steps(console: Console, block: Steps, options: Options) -> None:
     console.print(Text(block.title, style="bold"))
     for place, step in enumerate(block.steps, start=1):
         body = f"{step.change}: {step.effect}" if step.effect else step.change
         console.print(_hanging(f"{place}.", Text(body)))
-        if step.command:  # soft_wrap: a command must survive copying, so it may be wider than the terminal
-            console.print(Text(f"   {step.command}", style="cyan"), soft_wrap=True)
+        if step.command:
+            _command(console, step.command, "   ", options)
 
 
 def _pair(pair: FactsPair, options: Options) -> Grid:
@@ -143,7 +198,7 @@ def _facts(facts: Facts) -> Grid:
 def _table(console: Console, table: Table, options: Options) -> None:
     console.print(Text(table.title, style="bold"))
     shown = table if options.width is None else _narrowed(table, options.width)
-    too_wide = options.width is not None and not shown.shares and _least_width(shown) > options.width
+    too_wide = options.width is not None and not shown.shares and _least_width(shown, options.width) > options.width
     console.print(_stacked(table) if too_wide else _grid(shown, options))
     if table.note:
         console.print(Text(table.note, style="dim"))
@@ -151,23 +206,26 @@ def _table(console: Console, table: Table, options: Options) -> None:
 
 def _narrowed(table: Table, width: int) -> Table:
     """The table without the columns that it can spare, then without its bars, as far as the terminal is too narrow."""
-    while _least_width(table) > width and any(column.spare for column in table.columns):
+    while _least_width(table, width) > width and any(column.spare for column in table.columns):
         place = max(range(len(table.columns)), key=lambda index: table.columns[index].spare)
         table = table.without(place)
     bars = _GAP + _bar_cells(width) if table.shares else 0
-    return replace(table, shares=()) if bars and not table.mark and _least_width(table) + bars > width else table
+    return replace(table, shares=()) if bars and not table.mark and _least_width(table, width) + bars > width else table
 
 
 def _bar_cells(width: int | None) -> int:
     return 10 if width is not None and width < _NARROW else 24
 
 
-def _least_width(table: Table) -> int:
+def _least_width(table: Table, width: int) -> int:
     """Columns of the terminal that a table needs: numbers whole, texts no narrower than can be read."""
-    widths = []
+    least, widths = _LEAST_TEXT if width >= _SIDE_BY_SIDE else _LEAST_TEXT_NARROW, []
     for place, column in enumerate(table.columns):
-        natural = max(len(cell) for cell in (column.name, *(row[place] for row in table.rows)))
-        widths.append(natural if column.numeric else min(natural, _LEAST_TEXT))
+        cells = (column.name, *(row[place] for row in table.rows))
+        natural = max(map(len, cells))
+        longest_word = max(len(word) for cell in cells for word in (cell.split() or [""]))
+        readable = max(least, column.least, min(longest_word, _LEAST_TEXT))
+        widths.append(natural if column.whole else min(natural, readable))
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
@@ -199,7 +257,7 @@ def _grid(table: Table, options: Options) -> Grid:
     )
     for column in table.columns:
         side: JustifyMethod = "right" if column.numeric else "left"
-        grid.add_column(Text(column.name), justify=side, no_wrap=column.numeric, overflow="fold")
+        grid.add_column(Text(column.name), justify=side, no_wrap=column.whole, overflow="fold")
     if table.shares:
         grid.add_column(Text(table.bars), no_wrap=True)
     first_total = len(table.rows) - table.totals

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import msgspec
+
 from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.certainty import doubts
-from xe_sizer.report.format import clean, gib, number
+from xe_sizer.report.format import clean, gib, limit_quantity
 from xe_sizer.result.common import UNSURE, UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED, QUEUES
 
@@ -27,6 +29,7 @@ class Words(Protocol):
     outcome : its figures, or why not
     caution : what a reader must know although the answer may be yes, else empty
     pace : name and value of the time that people ask for [s], None where there is none, and how it reads
+    pace_range : the range of that time, empty where there is none
     missing_memory : what it lacks, in a few words
     """
 
@@ -36,6 +39,7 @@ class Words(Protocol):
     def outcome(self, answer: Any) -> str: ...
     def caution(self, answer: Any) -> str: ...
     def pace(self, answer: Any) -> tuple[str, float | None, str]: ...
+    def pace_range(self, answer: Any) -> str: ...
     def missing_memory(self, answer: Any) -> str: ...
 
 
@@ -93,6 +97,27 @@ def headline(answer: Sized) -> str:
     return f"{subject(answer)}: {outcome(answer)}"
 
 
+def title(answer: Sized) -> str:
+    """The headline of a report whose first screen has the figures: the subject, and why the answer is no."""
+    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict)
+    return f"{subject(answer)}: {why}" if why else subject(answer)
+
+
+def unsaid(answer: Sized) -> tuple[str, ...]:
+    """Reasons of the verdict below the title of a report: without what the title says, and the change it advises."""
+    said, texts = title(answer), []
+    missed = {limit.name for limit in answer.verdict.limits if not limit.ok}
+    advised = {advice.change for advice in answer.advice[:1]}
+    for reason in answer.verdict.reasons:
+        fix = reason.fix if reason.fix and reason.fix not in advised else ""
+        known = reason.code in missed or clean(reason.message) in said
+        if not known:
+            texts.append(reason_text(msgspec.structs.replace(reason, fix=fix)))
+        elif fix:
+            texts.append(f"Fix: {clean(fix)}")
+    return tuple(texts)
+
+
 def reasons_beyond(answer: Sized) -> tuple[str, ...]:
     """Reasons of the verdict without what the headline already says."""
     said = headline(answer)
@@ -125,8 +150,8 @@ def gpu_memory_missing(memory: Ledger) -> str:
 
 
 def limit_text(limit: Limit) -> str:
-    value = "unknown" if limit.value is None else number(limit.value)
-    return f"{clean(limit.name)} (limit {number(limit.limit)}, estimate {value})"
+    allowed, value = (limit_quantity(limit.name, amount) for amount in (limit.limit, limit.value))
+    return f"{clean(limit.name)} (limit {allowed}, estimate {value})"
 
 
 def missed_text(verdict: Verdict) -> str:

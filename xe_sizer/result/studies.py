@@ -122,7 +122,10 @@ class Comparison(Answer, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a job comes to; `minimum` is the fewest GPUs on which some layout fits."""
+    """What a job comes to; `minimum` is the fewest GPUs on which some layout fits.
+
+    low_s, high_s : 80 % range of the time; None in answers of older versions
+    """
 
     fits: bool
     gpus: int
@@ -133,6 +136,8 @@ class Outcome(Struct, frozen=True):
     usable_bytes: float
     price: float | None
     currency: str | None
+    low_s: float | None = None
+    high_s: float | None = None
 
 
 class Effect(Struct, frozen=True):

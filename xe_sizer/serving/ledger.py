@@ -8,7 +8,7 @@ from xe_sizer.result.common import MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
 from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, cache, left_free, weights
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
-from xe_sizer.units import GIB
+from xe_sizer.units import GIB, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
@@ -44,13 +44,17 @@ def shortage(estimate: ServingEstimate) -> Reason:
     sizes = estimate.memory_parts
     weight, kept, reserved = sizes[weights.name], sizes[cache.name], sizes.get(left_free.name, 0.0)
     rest = estimate.peak_bytes - weight - kept - reserved
-    free = f", {left_free.name} {reserved / GIB:,.1f}" if reserved else ""
+    free = f", {left_free.name} {_gib(reserved)}" if reserved else ""
     message = (
-        f"needs {estimate.peak_bytes / GIB:,.1f} GiB per GPU, {estimate.usable_bytes / GIB:,.1f} GiB available, "
-        f"{-estimate.headroom_gib:,.1f} GiB missing (weights {weight / GIB:,.1f}, "
-        f"KV cache of {_held(estimate)} {kept / GIB:,.1f}{free}, the rest {rest / GIB:,.1f} GiB)"
+        f"needs {_gib(estimate.peak_bytes)} GiB per GPU, {_gib(estimate.usable_bytes)} GiB available, "
+        f"{_gib(-estimate.headroom_bytes)} GiB missing (weights {_gib(weight)}, "
+        f"KV cache of {_held(estimate)} {_gib(kept)}{free}, the rest {_gib(rest)} GiB)"
     )
     return Reason(code="out-of-memory", message=message)
+
+
+def _gib(size_bytes: float) -> str:
+    return three_digits(size_bytes / GIB)
 
 
 def _held(estimate: ServingEstimate) -> str:

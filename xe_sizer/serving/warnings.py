@@ -13,6 +13,7 @@ from xe_sizer.scenario.schema import LOADS
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.serving.memory import max_sequences
 from xe_sizer.serving.traffic import FULL
+from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
@@ -40,6 +41,8 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if resolved.load is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
         yield f"no load is given: a replica runs at {FULL:.0%} of what it takes ({loads})"
+        taken = f"a replica runs at {whole_percent(FULL)} of what it takes"
+        yield f"no load is given: {taken} (request_rate, concurrency or batch)"
     yield from _saturated(sized)
     yield from _too_long(sized)
     if traffic.draft_tokens:

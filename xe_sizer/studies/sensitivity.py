@@ -27,6 +27,7 @@ from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import scenario_of
+from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
@@ -111,6 +112,7 @@ def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedT
 
 
 def _outcome(sized: TrainingEstimate) -> Outcome:
+    span = uncertainty(sized.resolved.job, sized.resolved.efficiency).around(sized.total_s)
     return Outcome(
         fits=sized.fits,
         gpus=sized.gpus,
@@ -121,6 +123,8 @@ def _outcome(sized: TrainingEstimate) -> Outcome:
         usable_bytes=sized.usable_bytes,
         price=sized.cost,
         currency=None if sized.cost is None else sized.resolved.tariff.currency,
+        low_s=span.low,
+        high_s=span.high,
     )
 
 

@@ -25,7 +25,7 @@ from xe_sizer.training.remedies import (
 )
 from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.sizing import size, size_each
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.units import GIB, HOUR_S, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -271,7 +271,7 @@ def _value(name: str, code: int) -> object:
 
 def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
     """Memory and time that the change leads to, with the time that it adds to the job as it was asked."""
-    words = f"{after.peak_bytes / GIB:.1f} of {after.usable_bytes / GIB:.1f} GiB per GPU"
+    words = f"{three_digits(after.peak_bytes / GIB)} of {three_digits(after.usable_bytes / GIB)} GiB per GPU"
     words += "" if after.roomy else " (tight)"
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
     if host >= GIB:

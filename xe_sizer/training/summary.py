@@ -28,7 +28,7 @@ from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.stage_time import COMPUTE_PARTS
 from xe_sizer.training.step import STEP_PARTS
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.units import GIB, HOUR_S, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
@@ -270,8 +270,9 @@ def _reasons(memory: Memory) -> tuple[Reason, ...]:
     reasons = []
     if memory.headroom_bytes < 0:
         message = (
-            f"needs {memory.peak_bytes / GIB:.1f} GiB per GPU, {memory.usable_bytes / GIB:.1f} GiB available, "
-            f"{-memory.headroom_bytes / GIB:.1f} GiB missing ({memory.gpu}, {memory.phase})"
+            f"needs {three_digits(memory.peak_bytes / GIB)} GiB per GPU, "
+            f"{three_digits(memory.usable_bytes / GIB)} GiB available, "
+            f"{three_digits(-memory.headroom_bytes / GIB)} GiB missing ({memory.gpu}, {memory.phase})"
         )
         reasons.append(Reason(code="out-of-memory", message=message))
     host = memory.host_available_bytes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import doubts
+from xe_sizer.report.certainty import RANGE, doubts
 from xe_sizer.report.check_changes import (
     change_in_words,
     change_properties,
@@ -14,11 +15,12 @@ from xe_sizer.report.check_changes import (
     changes_in_words,
     changes_table,
 )
-from xe_sizer.report.document import Column, Document, Notes, Table
+from xe_sizer.report.document import Column, Document, Notes, Point, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import NOT_A_NUMBER, clean, gib, plural
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, gib, plural
 from xe_sizer.report.pictures.check import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
+from xe_sizer.report.study_points import MOST_SHOWN
 from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, unsure_of_host, verdict_word, words_of
 from xe_sizer.result.check import CheckResult
 from xe_sizer.result.common import UNSURE_MEMORY
@@ -40,17 +42,20 @@ def document(check: CheckResult, options: Options) -> Document:
     columns = (
         Column("file"),
         Column("verdict"),
-        Column("GPUs", True),
-        Column("GiB used", True),
-        Column("usable", True),
+        Column("GPUs", True, spare=1),
+        Column("GiB used", True, spare=2),
+        Column("usable", True, spare=3),
         Column("time", True),
+        Column(RANGE),
         Column("note"),
     )
-    rows = tuple(_row(one) for one in check.scenarios)
-    blocks: list[Block] = [*pictures(check), Table("Scenarios", columns, rows)]
     details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
+    blocks: list[Block] = [Summary(tuple(_points(check)))] if options.brief else [*pictures(check)]
     if details:
         blocks.append(Notes("What is wrong", details))
+    folder = _folder(check)
+    rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
+    blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
     cautions = tuple(
         f"{clean(one.file)}: {text}" for one in check.scenarios if one.result and (text := caution(one.result))
     )
@@ -75,18 +80,40 @@ def _narrowly(check: CheckResult) -> str:
     return f" ({told})" if told else ""
 
 
+def _folder(check: CheckResult) -> str:
+    """The folder that all files lie in, with its slash; empty for one file, or where there is none."""
+    if len(check.scenarios) < 2:
+        return ""
+    folders = [clean(one.file).rpartition("/")[0].split("/") for one in check.scenarios]
+    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    common = "/".join(parts[0] for parts in shared)
+    return f"{common}/" if common else ""
+
+
+def _points(check: CheckResult) -> Iterator[Point]:
+    """Scenarios for a brief report, those that failed first."""
+    ordered = sorted(check.scenarios, key=lambda one: one.ok)
+    for place, one in enumerate(ordered[:MOST_SHOWN]):
+        file, verdict, *_, time, span, note = _row(one)
+        took = f", {time} ({span})" if span else ""
+        yield Point(verdict, f"{file}{took}, {note}", spare=place)
+    if len(ordered) > MOST_SHOWN:
+        yield Point("", f"and {plural(len(ordered) - MOST_SHOWN, 'more scenario')}")
+
+
 def _row(one: Checked) -> tuple[str, ...]:
     result = one.result
     if result is None:
         note = _with_number(one, one.problems[0].message) if one.problems else ""
-        return (clean(one.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, note)
+        return (clean(one.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, "", note)
     return (
         clean(one.file),
         verdict_word(result),
-        str(result.gpus.count),
+        count(result.gpus.count),
         gib(result.memory.peak_bytes),
         gib(result.memory.usable_bytes),
         words_of(result).pace(result)[2],
+        words_of(result).pace_range(result),
         _note(result),
     )
 

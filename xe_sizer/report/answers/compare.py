@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from xe_sizer.report.document import Column, Document, Table
+from xe_sizer.report.certainty import RANGE
+from xe_sizer.report.document import Column, Document, Summary, Table
 from xe_sizer.report.estimate_words import hardware
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, percent
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, percent
 from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
+from xe_sizer.report.study_points import compare_points
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
@@ -31,9 +33,10 @@ NAMES = ("model", "gpu", "server")
 def document(result: Comparison, options: Options) -> Document:
     """One column an alternative; below it the parts of the time in which they differ most."""
     results = [one.result for one in result.alternatives]
-    names = tuple(Column(clean(one.name), True) for one in result.alternatives)
+    names = tuple(Column(clean(one.name), True, wraps=True) for one in result.alternatives)
     rows = tuple((label, *map(value, results)) for label, value in _ROWS)
-    blocks: list[Block] = [*pictures(result), Table("Side by side", (Column(""), *names), rows)]
+    first = Summary(tuple(compare_points(result)))
+    blocks: list[Block] = [first, *pictures(result), Table("Side by side", (Column(""), *names), rows)]
     parts = tuple(
         (clean(part.name), *(duration(seconds) if seconds else NOT_A_NUMBER for seconds in part.total_s))
         for part in result.differences
@@ -60,6 +63,7 @@ _ROWS: tuple[tuple[str, _Cell], ...] = (
     ("GiB usable", lambda r: gib(r.memory.usable_bytes)),
     ("time per step", lambda r: duration(r.time.step_s.expected)),
     ("total time", lambda r: duration(r.time.total_s.expected)),
+    (RANGE, lambda r: duration_range(r.time.total_s)),
     ("GPU-hours", lambda r: number(r.cost.gpu_hours.expected)),
     ("price", lambda r: money(r.cost.price.expected, r.cost.price.currency) if r.cost.price else NOT_A_NUMBER),
     ("energy", lambda r: f"{number(r.cost.energy_kwh)} kWh" if r.cost.energy_kwh else NOT_A_NUMBER),

@@ -18,8 +18,16 @@ from xe_sizer.report.blocks import (
     words,
 )
 from xe_sizer.report.certainty import bias_words, range_words
-from xe_sizer.report.document import Column, Fact, Table
+from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.explain import explanations
+from xe_sizer.report.first_screen import (
+    change_point,
+    currency_of,
+    gpus_point,
+    limits_point,
+    memory_point,
+    spanned,
+)
 from xe_sizer.report.format import (
     amount,
     clean,
@@ -27,6 +35,7 @@ from xe_sizer.report.format import (
     duration,
     duration_range,
     gib,
+    money,
     number,
     percent,
     value_range,
@@ -70,7 +79,11 @@ def document(result: Result, options: Options) -> Document:
 
 
 def _blocks(result: Result, options: Options) -> Iterator[Block]:
+    yield Summary(tuple(_points(result)))
     yield from pictures(result)
+    yield totals_table(result)
+    if result.verdict.limits:
+        yield limits_table(result)
     yield scenario_facts(result, _facts(result))
     yield memory_table(result, _typical(result))
     if result.memory.host_bytes:
@@ -78,11 +91,32 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     yield time_table(result)
     if result.time.modules:
         yield module_table(result)
-    yield totals_table(result)
-    if result.verdict.limits:
-        yield limits_table(result)
     yield from explanations(result, options.explain)
     yield from remarks(result)
+
+
+def _points(result: Result) -> Iterator[Point]:
+    """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
+    if result.verdict.fits:
+        yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}, {_pace(result)}")
+        yield Point("Cost", ", ".join(_cost_words(result.cost)))
+    yield gpus_point(result.gpus)
+    yield memory_point(result.memory, result.verdict)
+    yield from limits_point(result.verdict, currency_of(result))
+    yield from change_point(result.advice)
+
+
+def _pace(result: Result) -> str:
+    return f"{whole(result.time.steps)} steps of {duration(result.time.step_s.expected)}"
+
+
+def _cost_words(cost: Cost) -> Iterator[str]:
+    if cost.price is not None:
+        price, currency = cost.price, clean(cost.price.currency)
+        yield f"{money(price.expected, currency)} ({value_range(price.low, price.high, amount)})"
+    yield f"{number(cost.gpu_hours.expected)} GPU-hours ({value_range(cost.gpu_hours.low, cost.gpu_hours.high)})"
+    if cost.energy_kwh is not None:
+        yield f"{number(cost.energy_kwh)} kWh"
 
 
 def _facts(result: Result) -> Iterator[Fact]:

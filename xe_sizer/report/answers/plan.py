@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.report.certainty import RANGE
 from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Column, Document, Notes, Step, Steps, Table
+from xe_sizer.report.document import Column, Document, Notes, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
 from xe_sizer.report.pictures.plan import pictures
+from xe_sizer.report.plan_points import plan_points
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
 from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words
@@ -31,14 +33,10 @@ SEARCHED_WITHIN = ("max_gpus", "min_headroom_gib")
 
 def document(result: PlanResult, options: Options) -> Document:
     """Verdict and chosen plan, the answers side by side, time against GPUs, the command of the chosen one."""
-    blocks: list[Block] = []
+    blocks: list[Block] = [Summary(tuple(plan_points(result)))]
     if result.candidates:
         blocks += [_answers(result), _candidates(result)]
         blocks += pictures(result, _figure(result, options.width))
-        chosen = result.candidates[result.answers.chosen or 0]
-        blocks.append(Steps("Next", (Step("the whole estimate of the chosen plan", "", chosen.command),)))
-    elif result.search.complete:
-        blocks.append(Steps("Next", (Step("what it needs, and the nearest change that fits", "", result.command),)))
     if result.search.rules:
         blocks.append(_rules(result))
     notes = [f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out]
@@ -98,15 +96,15 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
     price = any(candidate.price is not None for candidate in result.candidates)
     return (
         *((Column("hardware"),) if kinds else ()),
-        *((Column("servers", True, spare=5),) if servers else ()),
+        *((Column("servers", True, spare=4),) if servers else ()),
         Column("GPUs", True),
         Column("time", True),
-        Column("range", True, spare=3),
-        Column("GPU-hours", True, spare=2 if price else 0),
+        Column(RANGE, True),
+        Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
-        Column("GiB used", True, spare=1),
-        Column("bound by", spare=4),
-        Column("layout"),
+        Column("GiB used", True, spare=5),
+        Column("bound by", spare=3),
+        Column("layout", least=24),
     )
 
 
@@ -116,7 +114,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         "servers": count(candidate.nodes),
         "GPUs": count(candidate.gpus),
         "time": duration(candidate.total_s.expected),
-        "range": duration_range(candidate.total_s),
+        RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
         "GiB used": gib(candidate.peak_bytes),

@@ -9,11 +9,25 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from xe_sizer.report.bars import cells_within
-from xe_sizer.report.document import Column, Document, Figure, Table
+from xe_sizer.report.certainty import RANGE
+from xe_sizer.report.document import Column, Document, Figure, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    clean,
+    count,
+    duration,
+    duration_range,
+    gib,
+    money,
+    number,
+    plural,
+    ratio,
+)
 from xe_sizer.report.pictures.sensitivity import TITLE, moved, pictures
+from xe_sizer.report.study_points import sensitivity_points
 from xe_sizer.report.verdict import job_words
+from xe_sizer.result.common import Range
 from xe_sizer.result.studies import Outcome, Sensitivity
 
 if TYPE_CHECKING:
@@ -32,15 +46,17 @@ def document(result: Sensitivity, options: Options) -> Document:
     """The factors as a tornado, widest first, then every step with its figures."""
     base = result.base
     columns = (
-        Column("factor"), Column("step"), Column("time", True), Column("GPUs", True), Column("fewest", True, spare=2),
-        Column("GiB used", True), Column("GPU-hours", True, spare=1), Column("price", True, spare=3),
+        Column("factor"), Column("step"), Column("time", True), Column(RANGE), Column("GPUs", True),
+        Column("fewest", True, spare=3), Column("GiB used", True, spare=2), Column("GPU-hours", True, spare=1),
+        Column("price", True, spare=4),
     )  # fmt: skip
     rows = [(AS_ASKED, "", *_figures(result, None))]
     for factor in result.factors:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
-    words = f"{job_words(result.scenario)} on {base.gpus} GPUs takes {duration(base.total_s)}; "
+    words = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')} takes {duration(base.total_s)}; "
     words += f"what moves it most: {', '.join(clean(factor.name) for factor in result.factors[:3])}"
     blocks: tuple[Block, ...] = (
+        Summary(tuple(sensitivity_points(result))),
         *pictures(result, _tornado(result, options.width)),
         Table("Every step", columns, tuple(rows)),
     )
@@ -52,20 +68,22 @@ def document(result: Sensitivity, options: Options) -> Document:
 
 def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
     outcome = effect.outcome if effect else result.base
-    memory = gib(outcome.peak_bytes) + ("" if outcome.fits else " (does not fit)")
     price = money(outcome.price, outcome.currency)
     return (
-        duration(outcome.total_s) + (f" ({_ratio(effect.time_ratio)})" if effect else ""),
+        duration(outcome.total_s) + (f" ({ratio(effect.time_ratio)})" if effect else ""),
+        _span(outcome) if outcome.fits else "does not fit",
         count(outcome.gpus),
         NOT_A_NUMBER if outcome.minimum is None else count(outcome.minimum),
-        memory,
-        number(outcome.gpu_hours) + (f" ({_ratio(effect.gpu_hours_ratio)})" if effect else ""),
+        gib(outcome.peak_bytes),
+        number(outcome.gpu_hours) + (f" ({ratio(effect.gpu_hours_ratio)})" if effect else ""),
         price,
     )
 
 
-def _ratio(ratio: float) -> str:
-    return f"x{ratio:.2f}"
+def _span(outcome: Outcome) -> str:
+    if outcome.low_s is None or outcome.high_s is None:
+        return ""
+    return duration_range(Range(low=outcome.low_s, expected=outcome.total_s, high=outcome.high_s))
 
 
 def _tornado(result: Sensitivity, width: int | None) -> Figure:
@@ -79,12 +97,12 @@ def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
     ranges = [(factor.name, *_range(factor)) for factor in factors]
     widest = max((max(-low, high) for _, low, high in ranges), default=0.0) or 1.0
     width = max((len(name) for name, _, _ in ranges), default=0)
-    last = max((len(_ratio(math.exp(high))) for _, _, high in ranges), default=0)
+    last = max((len(ratio(math.exp(high))) for _, _, high in ranges), default=0)
     cells = cells_within(terminal, width + 2 + 6 + 1 + len(MIDDLE) + 1 + last, 2 * BAR) // 2
     for name, low, high in ranges:
         left, right = (round(cells * size / widest) for size in (-low, high))
         bar = f"{'█' * left:>{cells}}{MIDDLE}{'█' * right:<{cells}}"
-        yield f"{clean(name):<{width}}  {_ratio(math.exp(low)):>6} {bar} {_ratio(math.exp(high))}"
+        yield f"{clean(name):<{width}}  {ratio(math.exp(low)):>6} {bar} {ratio(math.exp(high))}"
 
 
 def _range(factor: Factor) -> tuple[float, float]:

@@ -18,14 +18,14 @@ from xe_sizer.report.blocks import (
     words,
 )
 from xe_sizer.report.certainty import bias_words, range_words
-from xe_sizer.report.document import Column, Table
+from xe_sizer.report.document import Column, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, sources
-from xe_sizer.report.format import amount, byte_size, clean, count, duration, duration_range, number, percent, plural
+from xe_sizer.report.format import amount, byte_size, clean, count, duration, number, percent, plural
 from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
-from xe_sizer.report.serve_words import latency, replica_gpus
-from xe_sizer.result.common import Range
+from xe_sizer.report.serve_points import serve_points
+from xe_sizer.report.serve_words import latency, replica_gpus, span_words
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.units import rounded
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document
     from xe_sizer.report.findings import Finding
     from xe_sizer.report.options import Options
-    from xe_sizer.result.serving import LatencyAt, Span
+    from xe_sizer.result.serving import LatencyAt
 
 ANSWER = ServeResult
 WORDS = serve_words
@@ -69,6 +69,7 @@ def document(result: ServeResult, options: Options) -> Document:
 
 
 def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
+    yield Summary(tuple(serve_points(result)))
     yield from pictures(result)
     if result.verdict.fits:
         yield service_table(result)
@@ -76,10 +77,10 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
     if result.verdict.limits:
         yield limits_table(result)
     yield from fleet_blocks(result, options.width)
+    yield scenario_facts(result)
     yield memory_table(result)
     if result.verdict.fits:
         yield from phase_tables(result)
-    yield scenario_facts(result)
     yield from explanations(result, options.explain)
     yield from remarks(result)
 
@@ -165,23 +166,17 @@ def latency_table(result: ServeResult) -> Table:
     """Means with their ranges, and percentiles where requests arrive by chance."""
     found = result.latency
     span, note = range_words(found.evidence, found.calibrated)
-    percentiles = tuple(Column(f"{number(at.percentile)} %", True) for at in found.percentiles)
+    percentiles = tuple(Column(f"{number(at.percentile)} %", True, spare=1) for at in found.percentiles)
     rows = tuple(
-        (name, latency(getattr(found, key).expected), _span(getattr(found, key)), *_row(found.percentiles, key))
+        (name, latency(getattr(found, key).expected), span_words(getattr(found, key)), *_row(found.percentiles, key))
         for name, key in LATENCIES
     )
-    columns = (Column("latency"), Column("mean", True), Column(span, spare=1), *percentiles)
+    columns = (Column("latency"), Column("mean", True), Column(span), *percentiles)
     return Table("Latency", columns, rows, note="\n".join(filter(None, (note, bias_words(found.basis)))))
 
 
 def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:
     return tuple(latency(getattr(at, key)) for at in percentiles)
-
-
-def _span(span: Span) -> str:
-    if span.low is None or span.expected is None or span.high is None:
-        return ""
-    return duration_range(Range(low=span.low, expected=span.expected, high=span.high))
 
 
 def phase_tables(result: ServeResult) -> Iterator[Table]:

@@ -8,12 +8,14 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Summary, Table
 from xe_sizer.report.page_style import PAGE, PAPER_FONT_PX, PAPER_PX
 from xe_sizer.report.svg.draw import svg
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document, Fact, Foot, InCharacters, Picture
+    from xe_sizer.report.document import Document, Fact, Foot, InCharacters, Picture, Point
+
+if TYPE_CHECKING:
     from xe_sizer.report.options import Options
 
 SHOWS = "document"
@@ -43,6 +45,7 @@ def render(content: Document, options: Options) -> str:
 <h1 class="{content.tone}">{escape(content.verdict)}</h1>
 <p class="lead">{escape(content.headline)}</p>
 {remarks}
+{"".join(map(_block, content.first_screen))}
 {_pictures(content.pictures)}
 {body}
 {_foot(content.foot) if content.foot else ""}
@@ -70,6 +73,9 @@ def _natural(table: Table) -> int:
 
 def _block(block: InCharacters) -> str:
     match block:
+        case Summary():
+            rows = "\n".join(map(_point, block.points))
+            return f'<table class="summary"><tbody>\n{rows}\n</tbody></table>'
         case FactsPair():
             return f'<div class="pair">\n{_facts(block.left)}\n{_facts(block.right)}\n</div>'
         case Facts():
@@ -96,6 +102,16 @@ def _picture(picture: Picture, place: int) -> str:
     note = f'\n<p class="note">{escape(picture.note)}</p>' if picture.note else ""
     drawing = svg(picture, f"picture-{place}")
     return f"<figure>\n<figcaption>{escape(picture.title)}</figcaption>\n{drawing}{note}\n</figure>"
+
+
+def _point(point: Point) -> str:
+    bar = ""
+    if point.share is not None:
+        over = ' class="over"' if point.share > 1 else ""
+        filled = f'<i{over} style="width:{100 * min(max(point.share, 0.0), 1.0):.1f}%"></i>'
+        bar = f'<div class="gauge">{filled}</div>'
+    command = f"<pre><code>{escape(point.command)}</code></pre>" if point.command else ""
+    return f"<tr><th>{escape(point.label)}</th><td>{bar}{escape(point.text)}{command}</td></tr>"
 
 
 def _list(items: tuple[str, ...]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.bars import bar_text
-from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Table
+from xe_sizer.report.bars import bar_text, gauge
+from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Summary, Table
+from xe_sizer.report.encoding import encodable
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Document, InCharacters, Tone
@@ -17,7 +18,7 @@ ENDINGS = (".md", ".markdown")
 MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
 _CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"
 _LONG_TABLE = 12
-_BAR_CELLS = 24
+_BAR_CELLS, _GAUGE_CELLS = 24, 16
 _SIGNS: dict[Tone, str] = {"yes": "✅", "caution": "⚠️", "no": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
@@ -27,7 +28,7 @@ def render(content: Document, options: Options) -> str:
     if content.remarks:
         parts.append("".join(f"- {_escape(remark)}\n" for remark in content.remarks))
     parts.extend(_block(block) for block in content.in_characters)
-    return _capped(parts)
+    return encodable(_capped(parts), options.encoding)
 
 
 def _capped(parts: list[str]) -> str:
@@ -42,6 +43,8 @@ def _capped(parts: list[str]) -> str:
 
 def _block(block: InCharacters) -> str:
     match block:
+        case Summary():
+            return _summary(block)
         case FactsPair():
             return f"{_folded_facts(block.left)}\n{_folded_facts(block.right)}"
         case Facts():
@@ -56,6 +59,19 @@ def _block(block: InCharacters) -> str:
         case Figure():
             drawing = "\n".join(block.lines)
             return f"**{_escape(block.title)}**\n\n```\n{drawing}\n```\n\n{_escape(block.note)}\n"
+
+
+def _summary(summary: Summary) -> str:
+    """A table in sight, and below it the command of the change."""
+    text = "| | |\n|---|---|\n"
+    for point in summary.points:
+        bar = "" if point.share is None else f"`{gauge(point.share, _GAUGE_CELLS)}` "
+        text += f"| **{_escape(point.label)}** | {bar}{_escape(point.text)} |\n"
+    for point in summary.points:
+        if point.command:
+            fence = _fence(point.command)
+            text += f"\n{fence}sh\n{point.command}\n{fence}\n"
+    return text
 
 
 def _folded_facts(facts: Facts) -> str:

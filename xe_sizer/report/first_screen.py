@@ -1,0 +1,63 @@
+"""The first screen of a report on one scenario: what people ask first, in the order in which they ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xe_sizer.report.certainty import RANGE, limit_words, probability_words
+from xe_sizer.report.document import Point
+from xe_sizer.report.format import clean, duration, duration_range, gib, percent, plural
+
+if TYPE_CHECKING:
+    from xe_sizer.result.common import Advice, Gpus, Ledger, Range, Sized, Verdict
+
+
+def spanned(span: Range, calibrated: bool = True) -> str:
+    """A time with its range: `3.0 h (80 % range 2.8 to 4.6 h)`."""
+    words = RANGE if calibrated else "uncalibrated range"
+    return f"{duration(span.expected)} ({words} {duration_range(span)})"
+
+
+def memory_point(memory: Ledger, verdict: Verdict) -> Point:
+    """The fullest GPU against its card, as a bar, and how sure it fits."""
+    tight = ", tight" if verdict.fits and verdict.margin == "tight" else ""
+    chance = verdict.fit_probability if verdict.fits else None
+    further = tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
+    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, further)
+
+
+def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
+    """What is used of a GPU's memory, as a bar."""
+    of_usable = f" ({percent(free_bytes / usable_bytes)})" if usable_bytes else ""
+    left = f"{gib(free_bytes)} GiB free{of_usable}" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
+    text = f"{gib(used_bytes)} of {gib(usable_bytes)} GiB per GPU, {left}{further}"
+    return Point("Memory", text, used_bytes / usable_bytes if usable_bytes else None)
+
+
+def gpus_point(gpus: Gpus, more: str = "") -> Point:
+    """How many GPUs, in how many nodes, and the fewest that would do."""
+    least = gpus.minimum_that_fits
+    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit: {least:,}"
+    nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
+    return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
+
+
+def limits_point(verdict: Verdict, currency: str | None) -> Iterator[Point]:
+    """Every limit with what became of it, those that are missed first; nothing where there are none."""
+    if verdict.limits:
+        ordered = sorted(verdict.limits, key=lambda limit: limit.ok)
+        yield Point("Limits", "; ".join(limit_words(limit, currency) for limit in ordered))
+
+
+def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
+    """The one thing to change, with its command; nothing where no change is worth a word."""
+    for first in advice[:1]:
+        effect = f": {clean(first.effect)}" if first.effect else ""
+        yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command))
+
+
+def currency_of(answer: Sized) -> str | None:
+    """In which prices are; None where the scenario does not say."""
+    found = (answer.scenario.get("cost") or {}).get("currency")
+    return None if found is None else str(found)

@@ -1,0 +1,52 @@
+"""The first screen of the report on a plan: what was chosen, what it takes, and what else would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xe_sizer.report.document import Point
+from xe_sizer.report.first_screen import limits_point, memory_of, spanned
+from xe_sizer.report.format import clean, duration, duration_range, money, number
+from xe_sizer.report.plan_words import hardware_words, layout_words
+
+if TYPE_CHECKING:
+    from xe_sizer.result.studies import Candidate, PlanResult
+
+
+def plan_points(result: PlanResult) -> Iterator[Point]:
+    """The chosen plan: time, cost, hardware, memory, limits; then the other answers, and its command."""
+    if result.answers.chosen is None:
+        yield from limits_point(result.verdict, None)
+        if result.search.complete:
+            yield Point("Next", "what it needs, and the nearest change that fits", command=result.command)
+        return
+    chosen = result.candidates[result.answers.chosen]
+    yield Point("Time", spanned(chosen.total_s))
+    yield Point("Cost", ", ".join(_cost_words(chosen)))
+    yield Point("GPUs", f"{hardware_words(chosen)}: {layout_words(chosen.layout)}")
+    yield memory_of(chosen.peak_bytes, chosen.peak_bytes + chosen.headroom_bytes, chosen.headroom_bytes)
+    yield from limits_point(result.verdict, chosen.currency)
+    yield from _others(result, chosen)
+    yield Point("Next", "the whole estimate of this plan", command=chosen.command)
+
+
+def _cost_words(one: Candidate) -> Iterator[str]:
+    if one.price is not None:
+        yield money(one.price, one.currency)
+    yield f"{number(one.gpu_hours)} GPU-hours"
+    if one.energy_kwh is not None:
+        yield f"{number(one.energy_kwh)} kWh"
+
+
+def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
+    """The fewest, the cheapest and the fastest, where they are not the chosen one."""
+    answers = result.answers
+    named = {"Fewest": answers.smallest, "Cheapest": answers.cheapest, "Fastest": answers.fastest}
+    for label, place in named.items():
+        if place is None or result.candidates[place] == chosen:
+            continue
+        one = result.candidates[place]
+        price = f", {money(one.price, one.currency)}" if one.price is not None else ""
+        time = f"{duration(one.total_s.expected)} ({duration_range(one.total_s)})"
+        yield Point(label, f"{clean(hardware_words(one))}: {time}, {number(one.gpu_hours)} GPU-hours{price}", spare=1)

@@ -1,0 +1,68 @@
+"""The first screen of the report on a service: latency, throughput and price, then what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xe_sizer.report.certainty import RANGE
+from xe_sizer.report.document import Point
+from xe_sizer.report.first_screen import (
+    change_point,
+    gpus_point,
+    limits_point,
+    memory_point,
+)
+from xe_sizer.report.format import amount, clean, number, plural
+from xe_sizer.report.serve_words import judged, latency, replica_gpus, span_words
+
+if TYPE_CHECKING:
+    from xe_sizer.result.serving import ServeResult
+
+
+def serve_points(result: ServeResult) -> Iterator[Point]:
+    """Latency, throughput and cost where it fits; GPUs, memory, limits, and the one thing to change."""
+    if result.verdict.fits:
+        yield Point("Latency", latency_words(result))
+        yield from _ranges(result)
+        yield Point("Output", _output(result))
+        yield from _cost(result)
+    layout = result.layout
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
+    split = f" ({', '.join(sizes)})" if sizes else ""
+    spare = f", {result.replicas.spare} spare" if result.replicas.spare else ""
+    replicas = f", {plural(result.replicas.count, 'replica')} of {replica_gpus(result)}{split}{spare}"
+    yield gpus_point(result.gpus, replicas)
+    yield memory_point(result.memory, result.verdict)
+    yield from limits_point(result.verdict, result.cost.currency)
+    yield from change_point(result.advice)
+
+
+def latency_words(result: ServeResult) -> str:
+    """What limits are compared with: `184 ms to the first token, 38.7 ms per token (95 % of requests)`."""
+    at = judged(result)
+    whom = f"{number(at.percentile)} % of requests" if at.percentile else "mean"
+    return f"{latency(at.ttft_s)} to the first token, {latency(at.tpot_s)} per token ({whom})"
+
+
+def _ranges(result: ServeResult) -> Iterator[Point]:
+    found = result.latency
+    spans = [words for span in (found.ttft_s, found.tpot_s) if (words := span_words(span))]
+    if spans:
+        what = RANGE if found.calibrated else "uncalibrated range"
+        yield Point("", f"{what} of the means: {' and '.join(spans)}")
+
+
+def _output(result: ServeResult) -> str:
+    made = result.throughput
+    user = f", {number(made.tokens_per_s_per_user)} for one user" if made.tokens_per_s_per_user else ""
+    tokens = f"{number(float(round(made.output_tokens_per_s)))} tokens/s{user}"
+    return f"{number(made.requests_per_s)} requests/s, {tokens}"
+
+
+def _cost(result: ServeResult) -> Iterator[Point]:
+    cost, currency = result.cost, clean(result.cost.currency)
+    if cost.per_hour is not None:
+        million = cost.per_million_output_tokens
+        each = "" if million is None else f", {number(million)} {currency} per million output tokens"
+        yield Point("Cost", f"{amount(cost.per_hour)} {currency} an hour{each}")

@@ -1,0 +1,70 @@
+"""The first screen of the reports on many estimates: comparisons, sensitivities, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from xe_sizer.report.document import Point
+from xe_sizer.report.first_screen import memory_of, spanned
+from xe_sizer.report.format import clean, duration, gib, money, number, plural, ratio
+from xe_sizer.report.verdict import verdict_word
+from xe_sizer.result.common import Range
+
+if TYPE_CHECKING:
+    from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome, Sensitivity
+
+MOST_SHOWN = 8  # alternatives, factors or files on the first screen
+
+
+def compare_points(result: Comparison) -> Iterator[Point]:
+    """One line an alternative."""
+    for one in result.alternatives[:MOST_SHOWN]:
+        yield Point(clean(one.name), ", ".join(_alternative(one)))
+    yield from _more(len(result.alternatives), "alternative")
+
+
+def _alternative(one: Alternative) -> Iterator[str]:
+    answer = one.result
+    yield f"{verdict_word(answer)} on {plural(answer.gpus.count, 'GPU')}"
+    if not answer.verdict.fits:
+        yield f"{gib(answer.memory.peak_bytes)} of {gib(answer.memory.usable_bytes)} GiB per GPU"
+        return
+    yield spanned(answer.time.total_s, answer.time.calibrated)
+    yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
+    if answer.cost.price is not None:
+        yield money(answer.cost.price.expected, answer.cost.price.currency)
+
+
+def _more(how_many: int, noun: str) -> Iterator[Point]:
+    if how_many > MOST_SHOWN:
+        yield Point("", f"and {plural(how_many - MOST_SHOWN, f'more {noun}')}")
+
+
+def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
+    """The job as asked, then its factors with their widest steps."""
+    base = result.base
+    cost = "" if base.price is None else f", {money(base.price, base.currency)}"
+    yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}")
+    yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{cost}")
+    free = base.usable_bytes - base.peak_bytes
+    yield memory_of(base.peak_bytes, base.usable_bytes, free)
+    for place, factor in enumerate(result.factors[:MOST_SHOWN]):
+        name = clean(factor.name)
+        yield Point(name[:1].upper() + name[1:], "; ".join(_ends(factor)), spare=place)
+
+
+def _time(base: Outcome) -> str:
+    if base.low_s is None or base.high_s is None:
+        return duration(base.total_s)
+    return spanned(Range(low=base.low_s, expected=base.total_s, high=base.high_s))
+
+
+def _ends(factor: Factor) -> Iterator[str]:
+    """The steps that make the job fastest and slowest: `b200: 60.2 min (x0.44)`."""
+    possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=lambda each: each.time_ratio)
+    ends: Sequence[Effect] = possible if len(possible) < 2 else (possible[0], possible[-1])
+    for effect in ends:
+        yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)})"
+    if not possible:
+        yield "no step fits"
