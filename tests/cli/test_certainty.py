@@ -174,3 +174,64 @@ def test_a_report_says_what_its_ranges_rest_on_and_which_way_such_runs_were_off(
         r"80 % range: \d+ of \d+ comparable runs with deepspeed lie inside it \(\d+ publications: fair", out
     )
     assert re.search(r"Runs with deepspeed took 1\.\d times the prediction in the median, and one in ten ", out)
+
+
+# The recipe of stanford_alpaca: Llama 7B, 52,002 rows with their prompt template, three epochs of length 512, batches
+# of 128 in micro-batches of 4, FSDP. It took 5.5 h on four A100 (radekosmulski.com/how-do-you-train-an-alpaca, with the
+# weights of Llama 2) and about 3 h on eight (crfm.stanford.edu/2023/03/13/alpaca.html); neither says which A100.
+ALPACA = (
+    "--job", "sft", "--stack", "hf-trainer", "--zero", "3", "--recompute", "none", "--dataset", "alpaca", "--seq-len",
+    "512", "--epochs", "3", "--micro-batch", "4", "--global-batch", "128",
+)  # fmt: skip
+RECIPES = [("llama-2-7b", 4, 5.5), ("llama-7b", 8, 3.0)]
+
+
+def alpaca(cli: Cli, model: str, gpu: str, gpus: int, *more: str) -> Ran:
+    return cli("estimate", "--model", model, "--gpu", gpu, "--gpus", gpus, *ALPACA, *more)
+
+
+@pytest.mark.parametrize(("model", "gpus", "published_h"), RECIPES)
+def test_a_published_recipe_lies_inside_its_range(cli: Cli, model: str, gpus: int, published_h: float) -> None:
+    """On cards without NVLink, where every gathered layer goes through PCIe: near the expected time."""
+    result = json.loads(alpaca(cli, model, "a100-pcie-80gb", gpus, "--format", "json").out)
+    span = result["time"]["total_s"]
+    assert span["low"] <= 3600 * published_h <= span["high"]
+    assert span["expected"] == pytest.approx(3600 * published_h, rel=0.2)
+    assert result["time"]["steps"] == 1219
+
+
+@pytest.mark.parametrize(("model", "gpus", "published_h"), RECIPES)
+def test_on_faster_links_the_report_says_how_far_such_runs_were_off(
+    cli: Cli, model: str, gpus: int, published_h: float
+) -> None:
+    text = alpaca(cli, model, "a100-sxm-80gb", gpus).out
+    found = re.search(
+        r"Runs with hf-trainer took (\S+) times the prediction in the median, and one in ten (\S+) ", text
+    )
+    assert found
+    assert float(found[1]) > 1.1
+    assert float(found[2]) >= 2.0
+
+
+def test_a_data_set_has_the_tokens_of_its_prompt_template(cli: Cli) -> None:
+    """76.7 tokens of a row and 45 of the template, for 52,002 rows three times over, cut at 512: 1 % below."""
+    result = json.loads(alpaca(cli, "llama-7b", "a100-sxm-80gb", 8, "--format", "json").out)
+    whole = 1219 * 128 * 121.7
+    assert 0.98 * whole < result["data"]["real_tokens"] < whole
+    text = alpaca(cli, "llama-7b", "a100-sxm-80gb", 8, "--explain", "sources").out
+    assert re.search(r"data.mean_tokens +121.7", text)
+    assert "76.7 of a row and 45 of the prompt template" in text
+
+
+def test_cutting_the_samples_of_a_known_data_set_takes_nothing_of_its_spread(cli: Cli) -> None:
+    """More tokens a sample take longer, also where the same command says where samples are cut."""
+
+    def total_s(*more: str) -> float:
+        found = json.loads(alpaca(cli, "llama-7b", "a100-sxm-80gb", 8, *more, "--format", "json").out)
+        return float(found["time"]["total_s"]["expected"])
+
+    plain, rows = total_s(), total_s("--mean-tokens", "76.7")
+    longer = total_s("--mean-tokens", "122", "--max-tokens", "512")
+    assert rows < plain < longer
+    assert total_s("--max-tokens", "512") == pytest.approx(plain)
+    assert total_s("--max-tokens", "256") < plain

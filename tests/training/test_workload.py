@@ -89,6 +89,38 @@ def test_a_users_data_set_is_found_beside_the_scenario(tmp_path: Path) -> None:
     assert (made.samples, made.steps, made.source) == (256.0, 2, "own count")
 
 
+def test_a_prompt_template_counts_unless_the_mean_is_given(tmp_path: Path) -> None:
+    """Statistics of a file's rows are not what a trainer reads: a template is added to each."""
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nsamples: 512\nmean_tokens: 50\ntemplate_tokens: 14\nmax_tokens: 400\nsource: {title: own}\n",
+        encoding="utf-8",
+    )
+    path = str(tmp_path / "mine.yaml")
+    made = work({"data.profile": path})
+    assert made.lengths.mean == pytest.approx(64.0)
+    assert made.defaults["data.mean_tokens"] == 64.0
+    assert made.source == "own: 64 tokens a sample, 50 of a row and 14 of the prompt template"
+    asked = work({"data.profile": path, "data.mean_tokens": 80.0})
+    assert asked.lengths.mean == pytest.approx(80.0)
+    assert "data.mean_tokens" not in asked.defaults
+
+
+def test_a_known_data_set_is_cut_where_the_scenario_says(tmp_path: Path) -> None:
+    """What is shorter than the cut stays as it is: the distribution is that of the whole data set."""
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nsamples: 5000\nmean_tokens: 100\nmax_tokens: 2000\nsource: {title: own}\n", encoding="utf-8"
+    )
+    whole, cut = (
+        work({"data.profile": str(tmp_path / "mine.yaml"), **more}).lengths for more in ({}, {"data.max_tokens": 300})
+    )
+    assert (whole.longest, cut.longest) == (pytest.approx(2000), 300.0)
+    short = whole.lengths < 300
+    assert cut.lengths[:-1] == pytest.approx(whole.lengths[short])
+    assert cut.probabilities[:-1] == pytest.approx(whole.probabilities[short])
+    longer = work({"data.profile": str(tmp_path / "mine.yaml"), "data.max_tokens": 5000}).lengths
+    assert longer.longest == pytest.approx(5000)
+
+
 def test_an_unknown_data_set_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(InputError) as caught:
         work({"data.profile": "alpacca"})

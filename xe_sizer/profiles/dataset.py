@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A data set's statistics, with their source."""
+    """A data set's statistics, with their source.
+
+    mean_tokens : of a row of it; template_tokens : that a trainer's prompt template adds to each
+    min_tokens, max_tokens : of what a trainer reads, template included
+    """
 
     name: str
     samples: Annotated[int, msgspec.Meta(ge=1)]
@@ -24,6 +28,21 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: dict[str, str]
     min_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    template_tokens: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+    @property
+    def tokens_read(self) -> float:
+        """Mean tokens of a sample as a trainer reads it."""
+        return self.mean_tokens + self.template_tokens
+
+    @property
+    def described(self) -> str:
+        """The source, with what a sample is made of."""
+        title = self.source.get("title", self.name)
+        if not self.template_tokens:
+            return title
+        parts = f"{self.mean_tokens:g} of a row and {self.template_tokens:g} of the prompt template"
+        return f"{title}: {self.tokens_read:g} tokens a sample, {parts}"
 
 
 def load_dataset(name: str, where: Where = None, finder: Finder | None = None) -> DatasetProfile:

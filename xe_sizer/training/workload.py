@@ -65,19 +65,24 @@ def _file_of_samples(given: Given, name: str, path: Path) -> Problem:
     return Problem(message, given.locate(("data", "profile")), hint)
 
 
-def _data_section(given: Given, finder: Finder) -> tuple[DataSection, str | None]:
-    """Statistics of the scenario, those of its data set profile filled in under them."""
-    data = given.values.data
-    if data.profile is None:
-        return data, None
-    profile = dataset_of(given, finder)
-    merged = DataSection(
+def _statistics(data: DataSection, profile: DatasetProfile) -> DataSection:
+    """Statistics of the scenario, those of its data set profile filled in under them.
+
+    What is known of the data set stays known: a `max_tokens` below its longest sample cuts samples there, see `_cut`.
+    """
+    known = (one for one in (data.max_tokens, profile.max_tokens) if one is not None)
+    return DataSection(
         samples=data.samples or profile.samples,
-        mean_tokens=data.mean_tokens or profile.mean_tokens,
+        mean_tokens=data.mean_tokens or profile.tokens_read,
         min_tokens=data.min_tokens or profile.min_tokens,
-        max_tokens=data.max_tokens or profile.max_tokens,
+        max_tokens=max(known, default=None),
     )
-    return merged, profile.source.get("title")
+
+
+def _cut(lengths: TokenLengths, data: DataSection, profile: DatasetProfile | None) -> TokenLengths:
+    """The samples as long as the scenario lets them be, where their data set has longer ones."""
+    known = None if profile is None else profile.max_tokens
+    return lengths if known is None or data.max_tokens is None else lengths.truncated(data.max_tokens)
 
 
 def _lengths(data: DataSection, seq_len: int, sequences_per_sample: int) -> tuple[TokenLengths, float | None]:
@@ -123,13 +128,17 @@ def workload(
     ------
     InputError : unknown data set; problems in its file or in the statistics
     """
-    data, source = _data_section(given, finder)
+    asked, profile = given.values.data, None if given.values.data.profile is None else dataset_of(given, finder)
+    data = asked if profile is None else _statistics(asked, profile)
     lengths, samples = _lengths(data, seq_len, sequences_per_sample)
+    lengths = _cut(lengths, asked, profile)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
     known = data.max_tokens is not None or data.histogram is not None
     if data.mean_tokens is not None and not known:
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
+    if profile is not None and asked.mean_tokens is None:
+        defaults["data.mean_tokens"] = profile.tokens_read
     if lengths.longest > seq_len and padding != "packed" and known:
         warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
     return Workload(
@@ -142,5 +151,5 @@ def workload(
         steps=steps,
         defaults=defaults,
         warnings=tuple(warnings),
-        source=source,
+        source=None if profile is None else profile.described,
     )
