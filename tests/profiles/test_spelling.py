@@ -91,7 +91,7 @@ def test_a_name_that_is_read_is_kept_with_its_profile() -> None:
     finder = Finder()
     finder.path("gpu", "RTX 4090")
     finder.path("gpu", "H100-SXM-80GB")
-    assert finder.readings == {"RTX 4090": "rtx-4090"}
+    assert finder.readings == {("gpu", "RTX 4090"): "rtx-4090"}
 
 
 def test_a_users_profile_has_aliases_and_wins_over_a_built_in_one(tmp_path: Path) -> None:

@@ -58,6 +58,18 @@ class TextGroup(_AsText, TyperGroup):
 class TextCommand(_AsText, TyperCommand):
     """A command with its options and arguments as text."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Raises InputError for an option that the command does not have: other tools may call it so."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if not hasattr(error, "possibilities"):
+                raise
+            from xe_sizer.cli.foreign import unknown_option
+
+            known = (name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))
+            raise unknown_option(str(getattr(error, "option_name", "")), ctx.command_path, known) from None
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help; which formats there are is looked up here, as no other run needs to know."""
         for parameter in self.params:
