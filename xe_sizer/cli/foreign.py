@@ -87,10 +87,9 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
 def unknown_option(written: str, command: str, options: Iterable[str]) -> InputError:
     """What to say of an option that a command does not have. options : those that it has, with their dashes"""
     name, own = written.lstrip("-").replace("_", "-").lower(), [one.removeprefix("--") for one in options]
-    hint = _instead(name, own) or did_you_mean(f"--{name}", [f"--{one}" for one in own])
-    return InputError(
-        Problem(f"'{command}' has no such option", Location(written), hint or f"'{command} --help' lists all")
-    )
+    near = re.sub(r"'(?=\w)", "'--", did_you_mean(name, own) or "")
+    hint = _instead(name, own) or near or f"'{command} --help' lists all"
+    return InputError(Problem(f"'{command}' has no such option", Location(written), hint))
 
 
 def _instead(name: str, own: list[str]) -> str | None:

@@ -21,7 +21,7 @@ from xe_sizer.profiles.convert import ALIASES, fields_of, names_of
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
 
-_QUANTITY = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+)")
+QUANTITY = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+)$")
 _SECONDS = {
     **dict.fromkeys(("us", "usec"), "1e-6"),
     **dict.fromkeys(("ms", "msec"), "1e-3"),
@@ -104,7 +104,7 @@ def _base(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
 
 def _differs(written: str, value: object) -> bool:
     """Whether a value is more than what was written without its unit, case and separators."""
-    match = _QUANTITY.fullmatch(written.strip())
+    match = QUANTITY.fullmatch(written.strip())
     if match and isinstance(value, int | float):
         return float(match[1]) != value
     return _plain(written) != _plain(str(value))
@@ -138,7 +138,7 @@ def _quantity(text: str, key: str, base: type, *, share: bool) -> object:
 
     share : the key is a share, of which percent are written too
     """
-    match = _QUANTITY.fullmatch(text.strip())
+    match = QUANTITY.fullmatch(text.strip())
     if not match:
         return text
     number, unit = Decimal(match[1]), match[2].lower()
@@ -158,6 +158,11 @@ def _reader(key: str) -> Callable[[Decimal, str, str], Decimal | None]:
         if key.endswith(ending):
             return reader
     return _length if "token" in key and key != "tokens" else _count
+
+
+def takes_unit(key: str) -> bool:
+    """Whether numbers of a key are usually written with a unit, or as thousands and millions."""
+    return key.endswith(tuple(_READERS)) or "token" in key or key in ("samples", "steps")
 
 
 def _seconds(number: Decimal, unit: str, text: str) -> Decimal | None:
