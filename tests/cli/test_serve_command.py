@@ -25,7 +25,7 @@ SPAN = {"low", "expected", "high"}
 CONTRACT: dict[str, set[str]] = {
     "": {
         "schema_version", "tool_version", "scenario", "verdict", "gpus", "layout", "memory", "latency", "throughput",
-        "kv_cache", "replicas", "cost", "phases", "advice", "warnings", "sources",
+        "kv_cache", "replicas", "per_replica", "cost", "phases", "advice", "warnings", "sources",
     },
     "verdict": {"fits", "meets_limits", "margin", "reasons", "limits"},
     "gpus": {"count", "nodes", "gpus_per_node", "minimum_that_fits"},
@@ -35,8 +35,9 @@ CONTRACT: dict[str, set[str]] = {
     "latency.ttft_s": SPAN, "latency.tpot_s": SPAN, "latency.request_s": SPAN,
     "throughput": {
         "output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "tokens_per_s_per_user",
-        "output_tokens_per_s_per_gpu",
+        "output_tokens_per_s_per_gpu", "requests_in_flight",
     },
+    "per_replica": {"gpus", "requests_per_s", "concurrency", "running_requests", "output_tokens_per_s"},
     "kv_cache": {"bytes_per_token", "pool_bytes", "pool_tokens", "max_concurrency"},
     "replicas": {"count", "spare", "gpus", "nodes", "utilisation", "max_requests_per_s"},
     "cost": {
@@ -52,6 +53,7 @@ QUESTIONS = {
     "does not fit": f"{MODEL} --gpus 1 --request-rate 1",
     "overloaded": f"{MODEL} --gpus 4 --request-rate 500 --price-per-gpu-hour 2.5",
     "concurrency": f"{MODEL} --concurrency 32 --weights fp8 --kv-cache fp8",
+    "users": f"{MODEL} --users 100 --think-time 10",
     "batch": f"{SMALL} --batch 16",
     "growing cache": f"{SMALL} --batch 8 --engine hf-transformers",
     "no load": SMALL,

@@ -193,14 +193,23 @@ def limits_table(result: Sized) -> Table:
     known = any(limit.probability is not None for limit in limits)
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
-    currency = currency_of(result)
-    rows = tuple((*_limit_row(limit, currency), *((_probability(limit),) if known else ())) for limit in limits)
+    currency, origin = currency_of(result), result.scenario.get("origin") or {}
+    rows = tuple(
+        (_limit_name(limit, origin), *_limit_row(limit, currency), *((_probability(limit),) if known else ()))
+        for limit in limits
+    )
     return Table("Limits", columns + more, rows)
 
 
 def _limit_row(limit: Limit, currency: str | None) -> tuple[str, ...]:
     allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
-    return clean(limit.name), allowed, value, outcome_words(limit)
+    return allowed, value, outcome_words(limit)
+
+
+def _limit_name(limit: Limit, origin: Mapping[str, str]) -> str:
+    """The key of a limit, and whether nobody gave it."""
+    default = " (default)" if origin.get(f"limits.{limit.name}") == "default" else ""
+    return f"{clean(limit.name)}{default}"
 
 
 def _probability(limit: Limit) -> str:

@@ -9,12 +9,18 @@ from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
 from xe_sizer.report.pictures.serve import front
+from xe_sizer.result.serving import BY_POWER, BY_PRICE
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Picture
     from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 
+ORDERS = {
+    BY_PRICE: "the cheapest hour first",
+    BY_POWER: "the least GPU design power first, as not all prices are known",
+    "": "by price an hour, or by GPU design power where prices are not known",
+}
 SHOWN = 16  # kinds of hardware in the table; JSON has all
 WATT_PER_KW = 1000.0
 
@@ -22,7 +28,7 @@ WATT_PER_KW = 1000.0
 def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
     """The comparison, the front and its figure, and what was left out; nothing where none was asked for."""
     if result.fleet:
-        yield _fleet(result.fleet)
+        yield _fleet(result.fleet, ORDERS.get(result.fleet_order, ORDERS[""]))
     if result.left_out:
         yield Notes("Left out", tuple(f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out))
     if result.pareto:
@@ -30,7 +36,7 @@ def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
         yield _picture(result.pareto, width)
 
 
-def _fleet(options: Sequence[FleetOption]) -> Table:
+def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     shown = options[:SHOWN]
     sized = any(one.cost_per_hour is not None for one in shown)
     price = (Column("per hour", True), Column("per million", True)) if sized else ()
@@ -41,8 +47,7 @@ def _fleet(options: Sequence[FleetOption]) -> Table:
     )  # fmt: skip
     rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
-    order = "price an hour, or by GPU design power where prices are not known"
-    note = f"{more}best first: those that keep the limits, by {order}; per million: output tokens"
+    note = f"{more}those that keep the limits first, {order}; per million: output tokens"
     return Table("On other hardware", columns, rows, note=note)
 
 

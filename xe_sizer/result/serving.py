@@ -193,7 +193,16 @@ class ParetoPoint(Struct, frozen=True):
     ttft_s: float | None
 
 
+BY_PRICE, BY_POWER = "price", "power"
+"""What orders the kinds of hardware that keep the limits: the price of an hour, or the GPUs' design power."""
+
+
 class ServeResult(Answer, frozen=True, kw_only=True):
+    """The service, with everything of all replicas together but `layout`, `memory`, `kv_cache` and `per_replica`.
+
+    fleet_order : price or power; empty where one kind of hardware was asked for
+    """
+
     question: ClassVar[str] = "serve"
 
     tool_version: str
@@ -210,6 +219,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     cost: ServeCost
     phases: Phases
     fleet: tuple[FleetOption, ...] = ()
+    fleet_order: str = ""
     left_out: tuple[LeftOut, ...] = ()
     pareto: tuple[ParetoPoint, ...] = ()
     advice: tuple[Advice, ...] = ()

@@ -213,7 +213,7 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     found = curve(resolved.job, placements, cases.memory, resolved.traffic)
     inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
     most = np.where(inside > 0, inside, load.full(resolved, found) * cases.fitting)
-    replicas = _fleet(resolved, placements, most, inside > 0)
+    replicas = _fleet(resolved, placements, found, most, inside > 0)
     each = _each(resolved, found, replicas, most)
     rate, at = load.served(resolved, found, each, resolved.percentile)
     top, _ = load.served(resolved, found, most)
@@ -243,7 +243,7 @@ def _alike(rates: Array) -> Array:
     return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 
 
-def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, most: Array, keeps: Flags) -> Array:
+def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, found: Curve, most: Array, keeps: Flags) -> Array:
     """Replicas of each placement: those that the GPUs asked for hold, else as many as the load needs.
 
     most : of the load that one replica takes; keeps : whether that keeps the limits on latency
@@ -251,9 +251,9 @@ def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, most: Array, k
     """
     if resolved.gpus is not None or resolved.load is None:
         return _replicas_of(resolved, placements)
-    sized_by = keeps & resolved.limits_latency
-    loaded = np.where(sized_by | (not LOADS[resolved.load].by_chance), 1.0, TARGET_LOAD)
-    needed = np.ceil(resolved.amount / np.maximum(most * loaded, 1e-12) - 1e-9)
+    share = np.where(keeps & resolved.limits_latency, 1.0, TARGET_LOAD)
+    each = LOADS[resolved.load].filled(resolved, found, most, share)
+    needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)
     return np.asarray(np.where(most > 0, np.maximum(needed, 1.0), 1.0))
 
 

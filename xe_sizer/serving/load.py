@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies
+from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate
 from xe_sizer.serving.queueing import latencies, rate_within
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import allowed_latencies
@@ -39,6 +39,10 @@ class Load(Protocol):
         """The most that a replica takes, however long requests wait."""
         ...
 
+    def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
+        """What brings a replica so far towards the most, as a share of its rate; all where nothing comes by chance."""
+        ...
+
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
     ) -> tuple[Array, Latencies]:
@@ -57,6 +61,9 @@ class Arrivals:
     def full(self, resolved: ResolvedService, found: Curve) -> Array:
         return found.top_rate
 
+    def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
+        return most * share
+
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
     ) -> tuple[Array, Latencies]:
@@ -73,6 +80,9 @@ class InFlight:
 
     def full(self, resolved: ResolvedService, found: Curve) -> Array:
         return np.asarray(np.maximum(found.most, 1.0))
+
+    def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
+        return most
 
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
@@ -91,6 +101,10 @@ class Users:
 
     def full(self, resolved: ResolvedService, found: Curve) -> Array:
         return users_at(found, resolved.traffic, HIGHEST_LOAD * found.top_rate, resolved.think_s)
+
+    def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
+        rate = users_rate(found, resolved.traffic, most, resolved.think_s)
+        return users_at(found, resolved.traffic, rate * share, resolved.think_s)
 
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
@@ -33,10 +33,14 @@ MOST_POINTS = 24  # of a Pareto front
 
 @frozen
 class Fleet:
-    """Answers on every kind of hardware, the best first, and what was left out."""
+    """Answers on every kind of hardware, the best first, and what was left out.
+
+    order : price or power, as `fleet_order` of a result
+    """
 
     answers: tuple[ServingEstimate, ...]
     left_out: tuple[LeftOut, ...]
+    order: str
 
     @property
     def chosen(self) -> ServingEstimate:
@@ -59,8 +63,8 @@ def serve_on(
     result = concluded(found.chosen, registry)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
-        warnings = (*result.warnings, *one_price(given))
-        result = replace(result, fleet=compared, left_out=found.left_out, warnings=warnings)
+        warnings = (*result.warnings, *one_price(given), *_unpriced(found))
+        result = replace(result, fleet=compared, fleet_order=found.order, left_out=found.left_out, warnings=warnings)
     return replace(result, pareto=pareto(found.chosen.resolved)) if front else result
 
 
@@ -89,7 +93,17 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
             answers[place].tpot_s,
         ),
     )
-    return Fleet(tuple(answers[place] for place in order), tuple(left_out))
+    ordered = tuple(answers[place] for place in order)
+    return Fleet(ordered, tuple(left_out), BY_PRICE if comparable else BY_POWER)
+
+
+def _unpriced(found: Fleet) -> Iterator[str]:
+    """A warning where some of the kinds that keep the limits have a price, and others cannot be compared with it."""
+    kept = [one for one in found.answers if one.ok]
+    unknown = [one.resolved.job.server.name for one in kept if one.cost is None]
+    if found.order == BY_POWER and any(one.cost is not None for one in kept):
+        why = f"no price is known for {', '.join(unknown)}" if unknown else "prices are in different currencies"
+        yield f"{why}: hardware is in the order of GPU design power, which says nothing of what it costs"
 
 
 def one_price(given: Given) -> Iterator[str]:
