@@ -14,7 +14,7 @@ from xe_sizer.report.first_screen import (
     memory_point,
 )
 from xe_sizer.report.format import amount, clean, number, plural
-from xe_sizer.report.serve_words import judged, latency, replica_gpus, span_words
+from xe_sizer.report.serve_words import judged, latency, objectives, replica_gpus, shared, span_words
 
 if TYPE_CHECKING:
     from xe_sizer.result.serving import ServeResult
@@ -35,14 +35,15 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield gpus_point(result.gpus, replicas)
     yield memory_point(result.memory, result.verdict)
     yield from limits_point(result.verdict, result.cost.currency)
+    yield from (Point("", words) for words in objectives(result))
     yield from change_point(result.advice)
 
 
 def latency_words(result: ServeResult) -> str:
-    """What limits are compared with: `184 ms to the first token, 38.7 ms per token (95 % of requests)`."""
+    """What limits are compared with: `184 ms to the first token (TTFT), 38.7 ms per token (TPOT), 95 % of requests`."""
     at = judged(result)
-    whom = f"{number(at.percentile)} % of requests" if at.percentile else "mean"
-    return f"{latency(at.ttft_s)} to the first token, {latency(at.tpot_s)} per token ({whom})"
+    whom = f"{number(at.percentile)} % of requests" if at.percentile else "in the mean"
+    return f"{latency(at.ttft_s)} to the first token (TTFT), {latency(at.tpot_s)} per token (TPOT), {whom}"
 
 
 def _ranges(result: ServeResult) -> Iterator[Point]:
@@ -57,7 +58,15 @@ def _output(result: ServeResult) -> str:
     made = result.throughput
     user = f", {number(made.tokens_per_s_per_user)} for one user" if made.tokens_per_s_per_user else ""
     tokens = f"{number(float(round(made.output_tokens_per_s)))} tokens/s{user}"
-    return f"{number(made.requests_per_s)} requests/s, {tokens}"
+    return f"{number(made.requests_per_s)} requests/s{_flying(result)}, {tokens}"
+
+
+def _flying(result: ServeResult) -> str:
+    """The requests in flight, and what of them each of several replicas has."""
+    flying, each = result.throughput.requests_in_flight, shared(result)
+    if flying is None:
+        return ""
+    return f", {number(flying)} in flight" + (f" ({each})" if each else "")
 
 
 def _cost(result: ServeResult) -> Iterator[Point]:

@@ -54,6 +54,13 @@ def replica_gpus(result: ServeResult) -> int:
     return layout.tp * layout.pp * layout.dp
 
 
+def shared(result: ServeResult) -> str:
+    """What of the requests in flight each of several replicas has: `125 per replica`."""
+    each = result.per_replica
+    several = result.replicas.count - result.replicas.spare > 1
+    return f"{number(each.concurrency)} per replica" if several and each and each.concurrency is not None else ""
+
+
 def outcome(result: ServeResult) -> str:
     """Latencies and throughput, or why they cannot be."""
     verdict = result.verdict

@@ -25,7 +25,7 @@ from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
-from xe_sizer.report.serve_words import latency, replica_gpus, span_words
+from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.units import rounded
 
@@ -101,16 +101,9 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     yield "GPUs", number(result.gpus.count), least
     flying = result.throughput.requests_in_flight
     if flying is not None:
-        yield "requests in flight", number(flying), _shared(result)
+        yield "requests in flight", number(flying), shared(result)
     most = f"max concurrency at full length: {number(float(int(result.kv_cache.max_concurrency)))}"
     yield "concurrent requests per replica", number(replicas.running_requests), most
-
-
-def _shared(result: ServeResult) -> str:
-    """What of the requests each of several replicas has."""
-    each = result.per_replica
-    several = result.replicas.count - result.replicas.spare > 1
-    return f"{number(each.concurrency)} per replica" if several and each and each.concurrency is not None else ""
 
 
 def _rate_rows(result: ServeResult) -> Iterator[Row]:
