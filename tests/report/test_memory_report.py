@@ -139,7 +139,7 @@ def test_host_memory_is_shown_where_offloading_needs_it(lora: Result, too_big: R
     assert re.search(r"available +2,048 +100 %", block)
     unknown = render(with_memory(too_big, host_available_bytes=None), "table", Options())
     assert re.search(r"available +unknown", unknown)
-    assert "so the verdict is unsure" in unknown
+    assert "How much a node has is not known." in unknown
 
 
 def test_a_node_without_enough_memory_is_the_headline(lora: Result) -> None:

@@ -168,7 +168,7 @@ def _made_to_fit(trials: Training, most: int) -> Options:
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
     limited = bool(trials.before.resolved.given.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
-    return found if len(found) > 1 else _with(found, trials.combination(trials.strongest(every)))
+    return found or trials.combination(trials.strongest(every))
 
 
 def _on_the_card(trials: Training, most: int) -> Options:

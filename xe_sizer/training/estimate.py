@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.step import Timeline
 
 WING = "training"
+LEAST_HOST_BYTES = 4 * GIB  # that every node which trains has to spare, for what an optimizer pages: chosen
 
 
 @frozen
@@ -135,8 +136,10 @@ class TrainingEstimate:
 
     @property
     def host_unknown(self) -> bool:
-        """Whether the job needs host memory of which nobody knows how much there is."""
-        return self.resolved.job.server.host_memory_bytes is None and float(self.ledger.host_bytes[0]) > 0
+        """Whether the job needs more host memory than every node has, and nobody knows how much there is."""
+        return (
+            self.resolved.job.server.host_memory_bytes is None and float(self.ledger.host_bytes[0]) > LEAST_HOST_BYTES
+        )
 
     @property
     def margin(self) -> str:

@@ -44,6 +44,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.names import monitor_name
 from xe_sizer.report.pictures.estimate import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
+from xe_sizer.report.verdict import unsure_of_host
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ def host_table(result: Result) -> Table:
     title = "Host memory of a node"
     if not available:
         unknown = ("available", "unknown", "")
-        note = "How much a node has is not known, so the verdict is unsure: --host-memory-gib says it."
+        doubt = ", so the verdict is unsure: --host-memory-gib says it" if unsure_of_host(result) else ""
+        note = f"How much a node has is not known{doubt}."
         return Table(title, columns, (("needed", gib(needed), ""), unknown), totals=1, note=note)
     share = needed / available
     rows = (
