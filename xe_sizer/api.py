@@ -110,14 +110,13 @@ def plan(
     ------
     InputError : as `estimate`
     """
-    from xe_sizer.result.studies import OBJECTIVES
     from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.plan import plan as answer
 
     asked = _Asked.by("plan", profiles, among, any_gpu=any_gpu, explain=explain)
     given = asked.given(scenario, keys)
     hardware = all_hardware(given, asked.among, any_gpu, asked.registry)
-    return answer(given, asked.registry, hardware, given.values.objective or OBJECTIVES[0], explain)
+    return answer(given, asked.registry, hardware, explain=explain)
 
 
 def serve(

@@ -16,6 +16,8 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
+from xe_sizer.training.ties import GPUS_ERROR
+
 from .conftest import Ran
 
 Cli = Callable[..., Ran]
@@ -225,13 +227,82 @@ def test_options_that_mean_nothing_together(cli: Cli, options: str) -> None:
     assert "cannot go with" in ran.err
 
 
-def test_unknown_prices_are_not_compared_with_money(cli: Cli) -> None:
+def test_what_has_no_price_is_not_called_cheapest(cli: Cli) -> None:
     job = "--model llama-2-7b --job sft --stack megatron-lm --seq-len 2048 --global-batch 64 --steps 100 --max-gpus 8"
-    answer = ask(cli, f"plan {job} --among aws-p5.48xlarge --among dell-xe9680-h100")
+    both = "--among aws-p5.48xlarge --among dell-xe9680-h100"
+    answer = ask(cli, f"plan {job} {both}")
     assert any(candidate["price"] is None for candidate in answer["candidates"])
     cheapest = answer["candidates"][answer["answers"]["cheapest"]]
-    assert cheapest["gpu_hours"] == min(candidate["gpu_hours"] for candidate in answer["candidates"])
-    assert "GPU-hours" in " ".join(answer["warnings"])
+    assert cheapest["price"] == min(one["price"] for one in answer["candidates"] if one["price"] is not None)
+    assert "no price for dell-xe9680-h100: the cheapest is that of what is priced" in answer["warnings"]
+    alone = ask(cli, f"plan {job} --server aws-p5.48xlarge")
+    assert cheapest["price"] == alone["candidates"][alone["answers"]["cheapest"]]["price"]
+
+
+def test_without_any_price_nothing_is_the_cheapest(cli: Cli) -> None:
+    answer = ask(cli, f"plan {SMALL}")
+    assert (answer["objective"], answer["answers"]["cheapest"]) == ("cost", None)
+    least = answer["candidates"][answer["answers"]["fewest_gpu_hours"]]["gpu_hours"]
+    assert least <= min(one["gpu_hours"] for one in answer["candidates"]) * (1 + GPUS_ERROR)
+    table = cli("plan", *shlex.split(SMALL)).out
+    assert "the fewest GPU-hours within the limits: " in table
+    assert "cheapest" not in table
+
+
+def test_servers_are_bought_whole(cli: Cli) -> None:
+    """Severity A: 4 of the 8 GPUs of one server were called the fewest that meet a deadline."""
+    job = "examples/plan/sft-70b.yaml --max-gpus 32"
+    assert {one["gpus"] for one in ask(cli, f"plan {job}")["candidates"]} == {8, 16, 32}
+    parts = {one["gpus"] for one in ask(cli, f"plan {job} --partial-servers")["candidates"]}
+    assert parts >= {4, 8}
+    bare = ask(cli, "plan --model llama-3.2-1b --gpu h100-sxm-80gb --job lora --seq-len 2048 --steps 10 --max-gpus 8")
+    assert {one["gpus"] for one in bare["candidates"]} == {1, 2, 4, 8}
+    part = ask(cli, "plan --model llama-3.2-1b --server dell-xe9680-h100 --job lora --seq-len 2048 --steps 10 --gpus 4")
+    assert {one["gpus"] for one in part["candidates"]} == {4}
+
+
+def test_a_deadline_buys_the_fewest_servers(cli: Cli) -> None:
+    """Severity A: sixteen servers were recommended where one ends in half the time that is allowed."""
+    answer = ask(cli, "plan examples/plan/sft-70b.yaml --max-hours 24 --max-gpus 256")
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    assert (answer["objective"], chosen["nodes"], chosen["gpus"]) == ("servers", 1, 8)
+    assert chosen["total_s"]["expected"] <= 24 * 3600
+    hurried = ask(cli, "plan examples/plan/sft-70b.yaml --max-hours 3 --max-gpus 256")
+    meeting = [one for one in hurried["candidates"] if one["total_s"]["expected"] <= 3 * 3600]
+    found = hurried["candidates"][hurried["answers"]["chosen"]]
+    assert 1 < found["nodes"] == min(one["nodes"] for one in meeting)
+
+
+def test_gpu_hours_within_the_error_of_the_model_are_equal_and_the_smaller_wins(cli: Cli) -> None:
+    """Severity A: 72.3 GPU-hours on 16 servers beat 73.7 on 4."""
+    answer = ask(cli, "plan examples/plan/sft-70b.yaml --max-gpus 256")
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    least = min(one["gpu_hours"] for one in answer["candidates"])
+    near = [one for one in answer["candidates"] if one["gpu_hours"] <= least * (1 + GPUS_ERROR)]
+    assert chosen["gpus"] == min(one["gpus"] for one in near) < max(one["gpus"] for one in near)
+
+
+def test_layouts_that_nobody_runs_lose_ties(cli: Cli) -> None:
+    answer = ask(cli, "plan examples/plan/sft-70b.yaml --max-gpus 256")
+    layouts = [one["layout"] for one in answer["candidates"] if one["gpus"] in (32, 64, 128, 256)]
+    assert all((layout["cp"], layout["vpp"]) == (1, 1) for layout in layouts)
+
+
+@pytest.mark.parametrize("more", ["", "--partial-servers", "--model llama-3.1-8b", "--stack deepspeed"])
+def test_the_fewest_of_a_plan_is_the_minimum_of_the_estimate(cli: Cli, more: str) -> None:
+    plan = ask(cli, f"plan examples/plan/sft-70b.yaml --max-gpus 64 {more}")
+    fewest = plan["candidates"][plan["answers"]["smallest"]]["gpus"]
+    for asked in ("", "--gpus 32"):
+        estimate = ask(cli, f"estimate examples/plan/sft-70b.yaml --max-gpus 64 {more} {asked}")
+        assert estimate["gpus"]["minimum_that_fits"] == fewest
+
+
+def test_the_minimum_does_not_keep_the_replicas_of_a_layout_that_was_given(cli: Cli) -> None:
+    answer = ask(cli, "estimate examples/plan/sft-70b.yaml --gpus 1024 --dp 64")
+    assert answer["gpus"]["minimum_that_fits"] == 8
+    assert "8 GPUs, offloading" in cli("estimate", "examples/plan/sft-70b.yaml", "--gpus", "1024", "--dp", "64").out
+    pinned = cli("estimate", "examples/plan/sft-70b.yaml", "--gpus", "1024", "--pp", "8").out
+    assert "with this pp" in pinned
 
 
 def test_the_usual_batch_is_part_of_the_printed_command(cli: Cli) -> None:

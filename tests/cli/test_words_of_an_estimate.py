@@ -158,4 +158,5 @@ def test_what_joins_gpus_is_assumed_only_of_several(cli: Cli, gpus: int, fabric:
 def test_a_minimum_under_a_fixed_layout_says_so(cli: Cli) -> None:
     asked = ("estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--steps", 10)
     assert "with this" not in cli(*asked).out
-    assert "8 GPUs with this dp" in cli(*asked, "--dp", 8).out
+    assert "with this" not in cli(*asked, "--dp", 8).out  # what follows from the GPUs is left open
+    assert "4 GPUs with this tp" in cli(*asked, "--tp", 4).out

@@ -21,8 +21,9 @@ WRITE = "docs/physics.md is not what the docstrings say. Write it anew: python s
 # Modules of the wings that hold no equation: they read, choose, sum up or put in words.
 WORDS_AND_CHOICES = {
     "training": {
-        "advice", "choose", "conflicts", "device", "estimate", "frontier", "job", "jobs", "layout", "remedies",
-        "resolve", "resolved", "rules", "sizing", "space", "state_bytes", "summary", "uncertainty", "workload",
+        "advice", "choose", "conflicts", "device", "estimate", "fewest", "frontier", "job", "jobs", "layout",
+        "remedies", "resolve", "resolved", "rules", "sizing", "space", "state_bytes", "summary", "ties", "uncertainty",
+        "workload",
     },
     "serving": {
         "advice", "choose", "estimate", "job", "layout", "ledger", "remedies", "resolve", "resolved", "sizing", "space",

@@ -9,12 +9,14 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.training import choose as choosing
-from xe_sizer.training.choose import choose, choose_each, counts_that_keep, smallest_count
+from xe_sizer.training.choose import choose, choose_each, counts_that_keep
+from xe_sizer.training.fewest import smallest_count
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import SPARE_SHARE, fits, memory_ledger
+from xe_sizer.training.memory import SPARE_SHARE, fits, memory_ledger, spare_bytes
 from xe_sizer.training.space import FIELDS, legal_layouts
-from xe_sizer.training.step import TIE, timeline
+from xe_sizer.training.step import timeline
+from xe_sizer.training.ties import LAYOUT_ERROR, TIE
 
 GIB = 2**30
 
@@ -42,7 +44,7 @@ def times_of_fitting(made: Job, everything: Layouts, headroom: float) -> list[fl
 @pytest.mark.parametrize("chunk", [7, 1 << 14])
 @pytest.mark.parametrize("memory_gib", [40, 79])
 def test_the_fastest_that_fits_with_room(memory_gib: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is evaluated together. Among equally fast ones more headroom wins: time may differ by the tie."""
+    """Whatever is evaluated together. Time may differ by what the model cannot tell apart."""
     monkeypatch.setattr(choosing, "CHUNK", chunk)
     made, everything = candidates()
     made = small_card(made, memory_gib)
@@ -52,7 +54,7 @@ def test_the_fastest_that_fits_with_room(memory_gib: float, chunk: int, monkeypa
     feasible = int(fits(memory_ledger(made, everything), made, GIB).sum())
     assert (found.fits_with_headroom, found.considered, found.feasible) == (True, len(everything), feasible)
     assert 0 < len(roomy) < len(everything)
-    assert float(timeline(made, found.layouts).step_s[0]) <= min(roomy) * (1 + TIE)
+    assert float(timeline(made, found.layouts).step_s[0]) <= min(roomy) * (1 + LAYOUT_ERROR) * (1 + TIE)
     assert fits(memory_ledger(made, found.layouts), made, spare)[0]
 
 
@@ -68,7 +70,8 @@ def test_a_layout_that_fits_by_a_hair_is_taken_when_there_is_no_other() -> None:
     one = layouts()
     hair = small_card(made, float(memory_ledger(made, one).peak_bytes[0]) / GIB * (1 + 1e-6))
     assert choose(hair, one, 0.0).fits_with_headroom
-    assert smallest_count(hair, [one], 0.0) is None
+    assert smallest_count(hair, [one], 0.0) == 1
+    assert smallest_count(hair, [one], spare_bytes(hair, 0.0)) is None
 
 
 def test_room_comes_before_speed() -> None:
@@ -115,8 +118,8 @@ def test_the_smallest_count_that_fits(chunk: int) -> None:
     made, everything = candidates((1, 2, 4, 8, 16))
     made = small_card(made, 40)
     chunks = [everything[start : start + chunk] for start in range(0, len(everything), chunk)]
-    ok = fits(memory_ledger(made, everything), made, SPARE_SHARE * 40 * GIB)
-    assert smallest_count(made, chunks, 0.0) == everything.gpus[ok].min() > 1
+    ok = fits(memory_ledger(made, everything), made, 2 * GIB)
+    assert smallest_count(made, chunks, 2 * GIB) == everything.gpus[ok].min() > 1
     assert smallest_count(small_card(made, 2), chunks, 0.0) is None
 
 

@@ -14,7 +14,8 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger, spare_bytes
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.space import layout_chunks, legal_layouts
-from xe_sizer.training.step import TIE, timeline
+from xe_sizer.training.step import timeline
+from xe_sizer.training.ties import preferred
 
 MODELS = ("llama-3.2-1b", "llama-2-7b", "llama-2-70b", "mixtral-8x7b", "nemotron-h-8b")
 STACKS = ("generic", "megatron-lm", "nemo", "hf-trainer", "deepspeed")
@@ -62,8 +63,7 @@ def _brute_force(job: object, layouts: Layouts) -> tuple[float, float] | None:
     for spare in (spare_bytes(job, 0.0), 0.0):
         ok = fits(ledger, job, spare)
         if ok.any():
-            near = ok & (steps <= steps[ok].min() * (1 + TIE))
-            index = np.flatnonzero(near)[np.lexsort((steps[near], peaks[near], layouts.offload[near] > 0))[0]]
+            index = np.flatnonzero(ok)[preferred(layouts[ok], steps[ok], peaks[ok])]
             return float(steps[index]), float(peaks[index])
     return None
 

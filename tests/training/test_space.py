@@ -163,9 +163,11 @@ def test_divisors() -> None:
 
 
 def test_counts_are_powers_of_two_in_a_node_then_whole_nodes() -> None:
-    assert gpu_counts(8, 100) == (1, 2, 4, 8, 16, 24, 32, 48, 64, 96)
-    assert gpu_counts(8, 3) == (1, 2)
-    assert gpu_counts(1, 4) == (1, 2, 3, 4)
+    assert gpu_counts(8, 50, parts=True) == (1, 2, 4, 8, 16, 24, 32, 40, 48)
+    assert gpu_counts(8, 50, parts=False) == (8, 16, 24, 32, 40, 48)
+    assert gpu_counts(8, 3, parts=True) == (1, 2)
+    assert gpu_counts(1, 4, parts=False) == (1, 2, 3, 4)
+    assert gpu_counts(8, 4096, parts=False)[-5:] == (1024, 1536, 2048, 3072, 4096)
 
 
 def test_rules_take_any_stack() -> None:

@@ -36,7 +36,7 @@ _PANELS = {
     "efficiency": "Efficiency",
 }
 TEXT, FLAG = str | None, bool | None
-_HARDWARE = frozenset({"gpu", "server", "gpus", "nodes"})
+_HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "partial_servers"})
 _LONGEST_METAVAR = 24
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")]

@@ -12,7 +12,7 @@ from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import TRAINING
 from xe_sizer.cli.output import check_choice
 from xe_sizer.cli.progress import Progress
-from xe_sizer.cli.sweep import Many, objective_of
+from xe_sizer.cli.sweep import Many
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.result.studies import OBJECTIVES
@@ -21,6 +21,7 @@ app = typer.Typer(add_completion=False)
 _HELP = """Search every layout on every number and kind of GPU: the fewest that fit, the fastest, the cheapest.
 
 With --gpus the number is fixed, else --max-gpus (default 1024) bounds it.
+Servers are bought whole: --partial-servers also tries parts of one.
 Of the plans that keep every limit (--max-hours, --max-cost and others) the
 best by --objective is chosen; where none keeps them all, the nearest.
 Ctrl-C ends the search with the best found so far (exit code 130).
@@ -35,7 +36,7 @@ ObjectiveOption = Annotated[
     typer.Option(
         "--objective",
         metavar="|".join(OBJECTIVES),
-        help="What is best. Default: the scenario's, else cost.",
+        help="What is best. Default: the scenario's, else servers with --max-hours, cost without.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -121,7 +122,7 @@ def _plan(
 
     hardware = all_hardware(given, among or (), any_gpu, how.registry)
     with Progress() as progress:
-        result = plan(given, how.registry, hardware, objective_of(objective, given), explain, progress.layouts)
+        result = plan(given, how.registry, hardware, objective, explain, progress.layouts)
     return how.write(result, about=file)
 
 

@@ -12,10 +12,8 @@ from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.options import OPTIONS
-from xe_sizer.scenario.read import Given
 from xe_sizer.studies.cells import Cell, cell_of, combinations
 
 if TYPE_CHECKING:
@@ -52,6 +50,8 @@ class Many:
 
     def cells(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> list[Cell]:
         """Every file with every combination of the grid. Raises InputError with the problems of all of them."""
+        from xe_sizer.studies.ranking import objective_of as usual
+
         grid = grid_of(self.grid)
         _known(grid, how.registry)
         cells: list[Cell] = []
@@ -64,7 +64,7 @@ class Many:
                 except InputError as error:
                     problems += error.problems
                     continue
-                cells.append(cell_of(given, values, how.registry.user_folders, objective_of(objective, given)))
+                cells.append(cell_of(given, values, how.registry.user_folders, objective or usual(given)))
         if problems:
             raise InputError(list(dict.fromkeys(problems)))
         return cells
@@ -105,8 +105,3 @@ def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
                 problems += error.problems
     if problems:
         raise InputError(problems)
-
-
-def objective_of(flag: str | None, given: Given) -> str:
-    """What the option says, else the scenario, else cost."""
-    return flag or given.values.objective or OBJECTIVES[0]

@@ -32,6 +32,7 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.names import component_name
 from xe_sizer.report.verdict import caution, title, unsaid, verdict_word
+from xe_sizer.result.training import Result
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
@@ -94,11 +95,13 @@ def _hardware(result: Sized) -> Facts:
 
 
 def _minimum(result: Sized) -> Fact:
-    """The fewest GPUs that fit; sizes of groups that the user fixed hold for those too."""
-    minimum, origin = result.gpus.minimum_that_fits, result.scenario.get("origin") or {}
-    fixed = [name for name in _GROUPS if origin.get(f"layout.{name}") in _ASKED]
-    text = "none found" if minimum is None else plural(minimum, "GPU")
-    return Fact("minimum that fits", f"{text} with this {'/'.join(fixed)}" if fixed else text)
+    """The fewest GPUs that fit, and under what condition: sizes of groups that the user fixed hold for those too."""
+    gpus, origin = result.gpus, result.scenario.get("origin") or {}
+    kept = [name for name in _GROUPS if not (name == "dp" and isinstance(result, Result))]
+    fixed = [name for name in kept if origin.get(f"layout.{name}") in _ASKED]
+    text = "none found" if gpus.minimum_that_fits is None else plural(gpus.minimum_that_fits, "GPU")
+    text += f" with this {'/'.join(fixed)}" if fixed else ""
+    return Fact("minimum that fits", f"{text}, offloading" if gpus.minimum_offloads else text)
 
 
 def _is_hardware(label: str) -> bool:

@@ -161,12 +161,16 @@ class Verdict(Struct, frozen=True):
 
 
 class Gpus(Struct, frozen=True):
-    """GPU count asked (or chosen), and the smallest count at which some layout fits (None: none tried did)."""
+    """GPU count asked (or chosen), and the smallest count at which some layout fits (None: none tried did).
+
+    minimum_offloads : whether only layouts that keep something in host memory fit on so few
+    """
 
     count: int
     nodes: int
     gpus_per_node: int
     minimum_that_fits: int | None
+    minimum_offloads: bool = False
 
 
 class MemoryComponent(Struct, frozen=True):

@@ -10,7 +10,7 @@ from xe_sizer.errors import EXIT_INTERRUPTED
 from xe_sizer.result.common import Answer, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Result
 
-OBJECTIVES = ("cost", "time", "gpus", "energy")
+OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
 INTERRUPTED = "interrupted before its answer"
 
 
@@ -63,12 +63,17 @@ class Candidate(Struct, frozen=True):
 class Answers(Struct, frozen=True):
     """Places in `candidates`: the fewest GPUs that fit, the fastest, the cheapest; `chosen` is the plan.
 
+    What differs by less than the model's error is equal there, and the smaller is taken.
+
+    cheapest : of those whose price is known; None where none is
+    fewest_gpu_hours : whatever they cost
     nearest : where no candidate meets the limits, the one that misses them by least; it is chosen then
     """
 
     smallest: int | None = None
     fastest: int | None = None
     cheapest: int | None = None
+    fewest_gpu_hours: int | None = None
     chosen: int | None = None
     nearest: int | None = None
 

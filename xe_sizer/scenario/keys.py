@@ -133,6 +133,7 @@ class Keys(TypedDict, total=False):
     attention: str | None
     loss: str | None
     objective: str | None
+    partial_servers: bool | None
     data: DataKeys
     train: TrainKeys
     layout: LayoutKeys

@@ -22,6 +22,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "gpus": "gpus",
     "nodes": "nodes",
     "host-memory-gib": "host_memory_gib",
+    "partial-servers": "partial_servers",
     "job": "job",
     "stack": "stack",
     "precision": "precision",

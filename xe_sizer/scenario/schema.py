@@ -39,7 +39,7 @@ Zero = Annotated[
 ]  # fmt: skip
 Schedule = Literal["1f1b", "zb-h1", "zb-v"]
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
-Objective = Literal["cost", "time", "gpus", "energy"]
+Objective = Literal["servers", "gpus", "cost", "time", "energy"]
 NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
 
@@ -275,7 +275,12 @@ class ScenarioFile(Section, frozen=True):
     )
     attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None
     loss: Annotated[Loss | None, Meta(description="Cross-entropy kernel; fused never holds float32 logits")] = None
-    objective: Annotated[Objective | None, Meta(description="What plan calls the best")] = None
+    objective: Annotated[
+        Objective | None, Meta(description="What plan calls the best; servers where there is a deadline, else cost")
+    ] = None
+    partial_servers: Annotated[
+        bool | None, Meta(description="Also numbers of GPUs that leave part of a server unused")
+    ] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)
     layout: LayoutSection = field(default_factory=LayoutSection)

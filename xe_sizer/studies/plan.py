@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 from msgspec.structs import replace as replaced
 
 from xe_sizer import __version__
@@ -16,32 +15,32 @@ from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
-from xe_sizer.result.studies import OBJECTIVES, Answers, Candidate, PlanResult, Search
+from xe_sizer.result.studies import Candidate, PlanResult, Search
 from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
-from xe_sizer.studies.hardware import on_each, prices_compare
+from xe_sizer.studies.hardware import on_each
+from xe_sizer.studies.ranking import Ranking, objective_of
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
+from xe_sizer.training.fewest import Fewest
 from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.space import layout_chunks
+from xe_sizer.training.space import LARGEST_PLAN, layout_chunks
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Range
-    from xe_sizer.result.studies import Rule
+    from xe_sizer.result.studies import Answers, Rule
     from xe_sizer.scenario.read import Given
     from xe_sizer.training.frontier import Frontier, Progress
     from xe_sizer.training.resolved import ResolvedTraining
 
-OBJECTIVE = OBJECTIVES[0]
-LARGEST_PLAN = 1024  # GPUs up to which a plan looks where nothing limits it
 CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
@@ -58,27 +57,22 @@ class Candidates:
 
 
 def gpu_numbers(resolved: ResolvedTraining) -> tuple[int, ...]:
-    """The numbers of GPUs that a plan tries: the one asked for, else powers of two in a node, and all whole nodes."""
-    if resolved.gpus is not None:
-        return (resolved.gpus,)
-    most = resolved.given.values.limits.max_gpus or LARGEST_PLAN
-    node = resolved.job.server.accelerators
-    inside = (1 << power for power in range(node.bit_length()) if 1 << power < node)
-    return tuple(count for count in (*inside, *range(node, most + 1, node)) if count <= most)
+    """The numbers of GPUs that a plan tries: the one asked for, else those of whole servers, or parts of one too."""
+    return (resolved.gpus,) if resolved.gpus is not None else resolved.gpu_numbers(LARGEST_PLAN)
 
 
 def plan(
     given: Given,
     registry: Registry,
     hardware: Sequence[Mapping[str, object]] = ({},),
-    objective: str = OBJECTIVE,
+    objective: str | None = None,
     explain: bool = False,
     progress: Progress | None = None,
 ) -> PlanResult:
     """Search every layout on every number of every kind of GPU.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
-    objective : what orders the candidates: cost (GPU-hours where no price is known), time, gpus or energy
+    objective : one of OBJECTIVES, which orders the candidates; the scenario's, else the usual one where none is named
     explain : count what each rule of the space removed
 
     Raises
@@ -95,7 +89,7 @@ def plan(
         complete=all(one.complete for one in found),
         rules=rules,
     )
-    return _result(found, search, left_out, objective, registry)
+    return _result(found, search, left_out, objective or objective_of(given), registry)
 
 
 def _searched(
@@ -158,19 +152,17 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
             considered=best.considered,
             feasible=best.feasible,
         )
-        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, lambda: None)
+        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, Fewest(resolved))
 
 
 def _result(
     found: Sequence[Candidates], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
 ) -> PlanResult:
-    sized = [one for kind in found for one in kind.sized]
-    money = prices_compare(sized)
-    pareto = _pareto(sized, money)
-    order = sorted(range(len(sized)), key=lambda index: _rank(sized[index], objective, money))
-    sized, pareto = [sized[index] for index in order], [pareto[index] for index in order]
-    listed = tuple(_candidate(one, best, registry) for one, best in zip(sized, pareto, strict=True))
-    answers = _answers(sized, listed, money)
+    ranking = Ranking(tuple(one for kind in found for one in kind.sized), objective)
+    sized = tuple(ranking.sized[place] for place in ranking.order)
+    ranked = Ranking(sized, objective)  # the same, best first
+    listed = tuple(_candidate(one, best, registry) for one, best in zip(sized, ranked.pareto, strict=True))
+    answers = ranked.answers
     resolved = found[0].resolved if answers.chosen is None else sized[answers.chosen].resolved
     return PlanResult(
         schema_version=SCHEMA_VERSION,
@@ -183,7 +175,7 @@ def _result(
         answers=answers,
         command=command(resolved.given, {}, registry.user_folders),
         left_out=left_out,
-        warnings=(*resolved.warnings, *_joining(resolved, sized), *_warnings(found, money)),
+        warnings=(*resolved.warnings, *_joining(resolved, sized), *_warnings(found, ranked)),
     )
 
 
@@ -192,41 +184,15 @@ def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> I
     return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
 
 
-def _warnings(found: Sequence[Candidates], money: bool) -> Iterator[str]:
+def _warnings(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
     """What a reader must know to read the candidates right."""
-    sized = [one for kind in found for one in kind.sized]
-    if not money and any(one.cost is not None for one in sized):
-        yield "some prices are unknown or in another currency: the cheapest is the one with the fewest GPU-hours"
-    if money and any(one.billed_gpus > one.gpus for one in sized):
+    yield from ranking.unpriced()
+    if any(one.billed_gpus > one.gpus for one in ranking.sized):
         yield "whole servers are paid for: parts of one cost as much as all of it"
     unknown = [kind.resolved for kind in found if not kind.resolved.rules.host_known]
     if any(resolved.rules.stack.supports.offload for resolved in unknown):
         names = ", ".join(dict.fromkeys(resolved.job.server.name for resolved in unknown))
         yield f"host memory unknown, so offloading is tried only where it is asked for: {names}"
-
-
-def _rank(sized: TrainingEstimate, objective: str, money: bool) -> tuple[bool, float, float, float]:
-    """What meets the limits first, then by the objective, then by time, then by headroom."""
-    headroom = (sized.usable_bytes - sized.peak_bytes) / sized.usable_bytes
-    return not sized.ok, _value(sized, objective, money), sized.total_s, -headroom
-
-
-def _value(sized: TrainingEstimate, objective: str, money: bool) -> float:
-    if objective == "time":
-        return sized.total_s
-    if objective == "gpus":
-        return float(sized.gpus)
-    if objective == "energy":
-        energy = energy_kwh(sized.resolved.job.server.accelerator, sized.gpu_hours)
-        return np.inf if energy is None else energy
-    return sized.cost if money and sized.cost is not None else sized.gpu_hours
-
-
-def _pareto(sized: Sequence[TrainingEstimate], money: bool) -> list[bool]:
-    """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them."""
-    objectives = ("gpus", "time", "energy", *(("cost",) if money else ()))
-    values = np.array([[_value(one, name, money) for name in objectives] for one in sized])
-    return [not bool(np.any(np.all(values <= row, axis=1) & np.any(values < row, axis=1))) for row in values]
 
 
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
@@ -269,21 +235,6 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     if int(layouts.tp[0]) > 1:
         flags["layout.sequence_parallel"] = bool(layouts.sequence_parallel[0])
     return {key: value for key, value in flags.items() if key in OPTION_OF}
-
-
-def _answers(sized: Sequence[TrainingEstimate], candidates: Sequence[Candidate], money: bool) -> Answers:
-    if not candidates:
-        return Answers()
-    indices = range(len(sized))
-    met = [index for index in indices if candidates[index].meets_limits]
-    nearest = None if met else min(indices, key=lambda index: sized[index].shortfall)
-    return Answers(
-        smallest=min(indices, key=lambda index: (sized[index].gpus, sized[index].total_s)),
-        fastest=min(indices, key=lambda index: sized[index].total_s),
-        cheapest=min(indices, key=lambda index: _value(sized[index], "cost", money)),
-        chosen=met[0] if met else nearest,
-        nearest=nearest,
-    )
 
 
 def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:

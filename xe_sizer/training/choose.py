@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, fitting, memory_ledger, spare_bytes
-from xe_sizer.training.step import TIE, timeline
+from xe_sizer.training.step import timeline
+from xe_sizer.training.ties import preferred
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -54,33 +54,53 @@ class Choice:
         """What padding makes of the data under the layout."""
         return self.timeline.sequences
 
-    @property
-    def order(self) -> tuple[int, float]:
-        """What is better comes first: by rank, then the faster, or what misses by less."""
-        return self.rank, float(self.timeline.step_s[0] if self.fits_with_headroom else self.ledger.peak_bytes[0])
-
 
 def _chunks(layouts: Layouts) -> Iterator[Layouts]:
     for start in range(0, len(layouts), CHUNK):
         yield layouts[start : start + CHUNK]
 
 
-def _best_index(values: Array, peaks: Array) -> int:
-    """The lowest value; among equals (TIE) the one with the lowest peak."""
-    near = np.flatnonzero(values <= values.min() * (1.0 + TIE))
-    return int(near[np.argmin(peaks[near])])
-
-
 def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
-    """The fastest layout that fits with something to spare; else one that fits; else the one that misses by least.
+    """The best layout that fits with something to spare; else one that fits; else the one that misses by least.
 
-    `layouts` must not be empty.
+    layouts : on one number of GPUs; at least one. The best of those that fit is what `ties.preferred` takes.
     """
-    parts = [choose_each(job, [chunk], min_headroom_bytes)[0] for chunk in _chunks(layouts)]
-    if len(parts) == 1:
-        return parts[0]
-    best = min(parts, key=lambda part: part.order)
-    return replace(best, considered=len(layouts), feasible=sum(part.feasible for part in parts))
+    if len(layouts) <= CHUNK:
+        return choose_each(job, [layouts], min_headroom_bytes)[0]
+    tried = [_tried(job, chunk, min_headroom_bytes) for chunk in _chunks(layouts)]
+    ranks, peaks, seconds = (np.concatenate(columns) for columns in zip(*tried, strict=True))
+    best = np.flatnonzero(ranks == ranks.min())
+    fitting_ones = ranks.min() < DOES_NOT_FIT
+    place = preferred(layouts[best], seconds[best], peaks[best]) if fitting_ones else int(np.argmin(peaks[best]))
+    index = int(best[place])
+    row = layouts[index : index + 1]
+    return Choice(
+        job=job,
+        layouts=row,
+        ledger=memory_ledger(job, row),
+        rank=int(ranks[index]),
+        considered=len(layouts),
+        feasible=int((ranks < DOES_NOT_FIT).sum()),
+    )
+
+
+def _tried(job: Job, layouts: Layouts, min_headroom_bytes: float) -> tuple[IntArray, Array, Array]:
+    """Rank, peak [bytes] and time of a step of each layout [s]; infinite where it does not fit."""
+    ledger = memory_ledger(job, layouts)
+    ranks = _ranks(job, ledger, len(layouts), min_headroom_bytes)
+    seconds = np.full(len(layouts), np.inf)
+    ok = np.flatnonzero(ranks < DOES_NOT_FIT)
+    if ok.size:
+        seconds[ok] = timeline(job, layouts[ok]).step_s
+    return ranks, ledger.peak_bytes, seconds
+
+
+def _ranks(job: Job, ledger: Ledger, size: int, min_headroom_bytes: float) -> IntArray:
+    """FITS_WITH_ROOM, FITS or DOES_NOT_FIT of each of so many layouts."""
+    ranks = np.full(size, DOES_NOT_FIT)
+    ranks[fits(ledger, job, min_headroom_bytes)] = FITS
+    ranks[fits(ledger, job, spare_bytes(job, min_headroom_bytes))] = FITS_WITH_ROOM
+    return ranks
 
 
 def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) -> list[Choice]:
@@ -90,9 +110,7 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
     """
     every = Layouts.joined(sets) if len(sets) > 1 else sets[0]
     ledger = memory_ledger(job, every)
-    ranks = np.full(len(every), DOES_NOT_FIT)
-    ranks[fits(ledger, job, min_headroom_bytes)] = FITS
-    ranks[fits(ledger, job, spare_bytes(job, min_headroom_bytes))] = FITS_WITH_ROOM
+    ranks = _ranks(job, ledger, len(every), min_headroom_bytes)
     ends = np.cumsum([len(one) for one in sets])
     best = [_of_best_rank(ranks, end - len(one), end) for one, end in zip(sets, ends.tolist(), strict=True)]
     fitting = np.concatenate([indices[ranks[indices] < DOES_NOT_FIT] for indices in best])
@@ -102,7 +120,7 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
         index, at = int(indices[np.argmin(ledger.peak_bytes[indices])]), None
         if times is not None and ranks[index] < DOES_NOT_FIT:
             seconds = times.step_s[timed : timed + indices.size]
-            place = _best_index(seconds, ledger.peak_bytes[indices])
+            place = preferred(every[indices], seconds, ledger.peak_bytes[indices])
             index, at = int(indices[place]), times.at(timed + place)
             timed += indices.size
         feasible = int((ranks[end - len(one) : end] < DOES_NOT_FIT).sum())
@@ -124,15 +142,6 @@ def _of_best_rank(ranks: IntArray, start: int, end: int) -> IntArray:
     """Indices from `start` up to, not including, `end` at which the rank is the best one of that range."""
     inside = ranks[start:end]
     return start + np.flatnonzero(inside == inside.min())
-
-
-def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
-    """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with something to spare."""
-    for chunk in chunks:
-        ok = fitting(job, chunk, spare_bytes(job, min_headroom_bytes))
-        if ok.size:
-            return int(chunk.gpus[ok].min())
-    return None
 
 
 def counts_that_keep(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.certainty import Spread
     from xe_sizer.software.uncertainty import Uncertainty
     from xe_sizer.training.choose import Choice
+    from xe_sizer.training.fewest import Fewest
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.resolved import ResolvedTraining
@@ -38,14 +38,14 @@ LEAST_HOST_BYTES = 4 * GIB  # that every node which trains has to spare, for wha
 class TrainingEstimate:
     """A resolved scenario with its layout chosen.
 
-    find_minimum : looks for the fewest GPUs on which some layout fits, when somebody asks
+    fewest : looks for the fewest GPUs that do, when somebody asks
     Time is computed when it is asked for: a layout that does not fit need not be timed.
     """
 
     resolved: ResolvedTraining
     gpus: int
     choice: Choice
-    find_minimum: Callable[[], int | None]
+    fewest: Fewest
 
     @property
     def ledger(self) -> Ledger:
@@ -61,11 +61,15 @@ class TrainingEstimate:
 
     @cached_property
     def minimum(self) -> int | None:
-        """Fewest GPUs on which some layout fits with something to spare; None where none that was tried has one."""
-        smallest = self.find_minimum()
-        if self.resolved.gpus is None or not self.choice.fits_with_headroom:
-            return smallest
-        return min(smallest or self.gpus, self.gpus)
+        """Fewest GPUs on which some layout fits, offloading included; None where none that was tried has one."""
+        smallest = self.fewest.that_fit
+        return min(smallest or self.gpus, self.gpus) if self.choice.fits_with_headroom else smallest
+
+    @property
+    def minimum_offloads(self) -> bool:
+        """Whether on so few GPUs only layouts that offload fit."""
+        here = self.gpus == self.minimum and self.choice.fits_with_headroom
+        return self.fewest.offloads if not here else bool(self.layouts.offload[0])
 
     @cached_property
     def fits(self) -> bool:

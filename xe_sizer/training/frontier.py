@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, ledger_of_possible, spare_bytes
-from xe_sizer.training.step import TIE, timeline
+from xe_sizer.training.step import timeline
+from xe_sizer.training.ties import LAYOUT_ERROR, TIE, complexity, preferred
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.training.job import Job
     from xe_sizer.training.step import KeepsLimits
 
-OFFLOADED = 1e18  # more bytes than any card has
 Progress = Callable[[int], None]
 
 
@@ -48,11 +48,6 @@ class _Kept:
     peak_bytes: Array
     tight: NDArray[np.bool_]
 
-    @property
-    def tie_break(self) -> Array:
-        """What decides among layouts of one speed: nothing in host memory before anything there, then the peak."""
-        return self.peak_bytes + OFFLOADED * (self.layouts.offload > 0)
-
     def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
         return _Kept(self.layouts[index], self.step_s[index], self.peak_bytes[index], self.tight[index])
 
@@ -72,11 +67,10 @@ def frontier(
     progress: Progress | None = None,
     keeps_limits: KeepsLimits | None = None,
 ) -> Frontier:
-    """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the fastest.
+    """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the best.
 
-    Among layouts that are as fast as the model can tell (TIE) those that offload nothing are taken, and of these the
-    one with the most headroom, of those that are in time where some are. Layouts with something to spare go before
-    those that fit by a hair, as in `choose`. An interrupt ends the search with what has been found. Memory is computed
+    Layouts with something to spare go before those that fit by a hair, those in time before those that are late; of
+    what is left `ties.preferred` takes one. An interrupt ends the search with what has been found. Memory is computed
     first and time for what fits; nothing that fits is left out.
 
     progress : called with the number of layouts considered after each chunk
@@ -119,29 +113,42 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
 
 
 def _best(found: _Kept) -> _Kept:
-    """What may be the answer for its number of GPUs.
+    """What may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
 
-    Within TIE of the fastest, and with the best tie-break among those as fast.
+    Of layouts equally plain, those within TIE of the fastest whose peak no faster one undercuts.
     """
-    order = np.lexsort((found.tie_break, found.step_s, found.tight, found.layouts.gpus))
-    found = found[order]
-    key = found.layouts.gpus * 2 + found.tight
-    starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
-    sizes = np.diff(np.r_[starts, key.size])
-    near = found[found.step_s <= np.repeat(found.step_s[starts], sizes) * (1.0 + TIE)]
-    group = near.layouts.gpus * 2 + near.tight
-    keep = np.zeros(group.size, dtype=bool)
+    group = found.layouts.gpus * 2 + found.tight
+    found = found[found.step_s <= _lowest_of(group, found.step_s) * (1.0 + LAYOUT_ERROR)]
+    _, plain = np.unique(complexity(found.layouts), return_inverse=True)
+    group = (found.layouts.gpus * 2 + found.tight) * (plain.max() + 1) + plain
+    near = found.step_s <= _lowest_of(group, found.step_s) * (1.0 + TIE)
+    found, group = found[near], group[near]
+    order = np.lexsort((found.peak_bytes, found.step_s, group))
+    keep = np.zeros(order.size, dtype=bool)
     lowest, current = np.inf, -1
-    for index, (this, tie_break) in enumerate(zip(group.tolist(), near.tie_break.tolist(), strict=True)):
+    peaks = found.peak_bytes[order].tolist()
+    for index, (this, peak) in enumerate(zip(group[order].tolist(), peaks, strict=True)):
         if this != current:
             lowest, current = np.inf, this
-        if tie_break < lowest:
-            keep[index], lowest = True, tie_break
-    return near[keep]
+        if peak < lowest:
+            keep[index], lowest = True, peak
+    return found[order[keep]]
+
+
+def _lowest_of(group: IntArray, values: Array) -> Array:
+    """The lowest value of the group of each entry."""
+    names, places = np.unique(group, return_inverse=True)
+    lowest = np.full(names.size, np.inf)
+    np.minimum.at(lowest, places, values)
+    return np.asarray(lowest[places])
 
 
 def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """One layout for each number of GPUs: roomy before tight, in time before late, then the one with most headroom."""
-    order = np.lexsort((kept.tie_break, late, kept.tight, kept.layouts.gpus))
-    gpus = kept.layouts.gpus[order]
-    return order[np.r_[True, gpus[1:] != gpus[:-1]]]
+    """One layout for each number of GPUs: roomy before tight, in time before late, then as `preferred`."""
+    worse = kept.tight * 2 + late
+    found = []
+    for gpus in np.unique(kept.layouts.gpus):
+        here = np.flatnonzero(kept.layouts.gpus == gpus)
+        here = here[worse[here] == worse[here].min()]
+        found.append(here[preferred(kept.layouts[here], kept.step_s[here], kept.peak_bytes[here])])
+    return np.array(found)

@@ -149,9 +149,9 @@ def more_gpus(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """As many as it takes; none for a stack that trains on one."""
     if not sized.resolved.job.stack.supports.several_gpus:
         return
-    most, minimum = sized.resolved.given.values.limits.max_gpus, sized.minimum
-    if minimum is not None and minimum > sized.gpus and (most is None or minimum <= most):
-        yield Change(f"{minimum} GPUs instead of {sized.gpus}", {"gpus": minimum}, 9)
+    most, enough = sized.resolved.given.values.limits.max_gpus, sized.fewest.that_fit_unasked
+    if enough is not None and enough > sized.gpus and (most is None or enough <= most):
+        yield Change(f"{enough} GPUs instead of {sized.gpus}", {"gpus": enough}, 9)
 
 
 def other_counts(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

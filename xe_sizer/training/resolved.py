@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.space import Rules
+from xe_sizer.training.space import Rules, gpu_counts
+from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -40,6 +41,23 @@ class ResolvedTraining:
     warnings: tuple[str, ...]
     data_source: str | None
     known_samples: float | None
+
+    @property
+    def whole_servers(self) -> bool:
+        """Whether servers are bought whole: one is named, and nobody asks for less than all of its accelerators.
+
+        Less is asked for by `partial_servers`, by a number of GPUs that is part of a server, and by a limit below one.
+        """
+        values, node = self.given.values, self.job.server.accelerators
+        part = (self.gpus or 0) % node > 0 or (values.limits.max_gpus or node) < node
+        return not (self.job.server.name.startswith(BARE_SERVER) or values.partial_servers or part)
+
+    def gpu_numbers(self, largest: int) -> tuple[int, ...]:
+        """The numbers of GPUs among which a search chooses, ascending, at most `largest` unless the user says more."""
+        if not self.job.stack.supports.several_gpus:
+            return (1,)
+        most = self.given.values.limits.max_gpus or largest
+        return gpu_counts(self.job.server.accelerators, most, parts=not self.whole_servers)
 
     def without_layout(self) -> ResolvedTraining:
         """The same job with the whole layout open."""

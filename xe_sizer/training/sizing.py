@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.training.choose import choose, choose_each, counts_that_keep, smallest_count
+from xe_sizer.training.choose import choose, choose_each, counts_that_keep
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
-from xe_sizer.training.space import LARGEST_SEARCH, gpu_counts, layout_chunks, legal_layouts
+from xe_sizer.training.fewest import GROWTH, Fewest
+from xe_sizer.training.space import layout_chunks, legal_layouts
 
 if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
-# Combinations that a search over ascending numbers of GPUs looks at first, and how much further it goes each time:
-# most jobs fit on few, and what is looked at in vain takes time.
-FIRST_TO_FIT, FIRST_TO_MEET, GROWTH = 64, 512, 4
+FIRST_TO_MEET = 512  # combinations that a search over ascending numbers of GPUs looks at first for a limit
 
 
 def size(resolved: ResolvedTraining) -> TrainingEstimate:
@@ -26,33 +25,17 @@ def size(resolved: ResolvedTraining) -> TrainingEstimate:
     ------
     InputError : no legal layout on the GPUs asked for
     """
-    counts = _counts(resolved)
-    if resolved.gpus is None:
-        return _smallest_that_meets(resolved, counts)
-    return _sized(resolved, resolved.gpus, partial(_fewest, resolved, counts))
+    fewest = Fewest(resolved)
+    return _smallest_that_meets(fewest) if resolved.gpus is None else _sized(fewest, resolved.gpus)
 
 
-def _counts(resolved: ResolvedTraining) -> tuple[int, ...]:
-    """The numbers of GPUs among which the fewest are looked for."""
-    if not resolved.job.stack.supports.several_gpus:
-        return (1,)
-    most = resolved.given.values.limits.max_gpus or max(LARGEST_SEARCH, resolved.gpus or 0)
-    return gpu_counts(resolved.job.server.accelerators, most)
-
-
-def _fewest(resolved: ResolvedTraining, counts: Collection[int]) -> int | None:
-    """The first of the ascending counts at which some layout fits."""
-    chunks = layout_chunks(resolved.rules, counts, FIRST_TO_FIT, least_memory=True, growth=GROWTH)
-    return smallest_count(resolved.job, chunks, resolved.min_headroom_bytes)
-
-
-def _sized(resolved: ResolvedTraining, gpus: int, find_minimum: Callable[[], int | None]) -> TrainingEstimate:
+def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
     """The scenario on so many GPUs. Raises InputError where no layout is legal."""
+    resolved = fewest.resolved
     layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
-    choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
-    return TrainingEstimate(resolved, gpus, choice, find_minimum)
+    return TrainingEstimate(resolved, gpus, choose(resolved.job, layouts, resolved.min_headroom_bytes), fewest)
 
 
 def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:
@@ -65,25 +48,22 @@ def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | N
         choices = choose_each(job, [sets[place] for place in legal], headroom_bytes)
         for place, choice in zip(legal, choices, strict=True):
             one = resolved[place]
-            find_minimum = partial(_fewest, one, _counts(one))
-            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, find_minimum)
+            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, Fewest(one))
     return estimates
 
 
-def _smallest_that_meets(resolved: ResolvedTraining, counts: tuple[int, ...]) -> TrainingEstimate:
+def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
     """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
-    find_minimum = cache(partial(_fewest, resolved, counts))
-    minimum = find_minimum()
-    node = resolved.job.server.accelerators
-    few = minimum or max((count for count in counts if count <= node), default=1)
-    first = _sized(resolved, few, find_minimum)
-    if minimum is None or first.ok:
+    resolved, enough, node = fewest.resolved, fewest.that_fit_unasked, fewest.resolved.job.server.accelerators
+    few = enough or max((count for count in fewest.counts if count <= node), default=1)
+    first = _sized(fewest, few)
+    if enough is None or first.ok:
         return first
-    more = [count for count in counts if count > minimum]
+    more = [count for count in fewest.counts if count > enough]
     chunks = layout_chunks(resolved.rules, more, FIRST_TO_MEET, growth=GROWTH)
     in_limits = partial(keeps_limits, resolved)
     for count in counts_that_keep(resolved.job, chunks, resolved.min_headroom_bytes, in_limits):
-        estimate = _sized(resolved, count, find_minimum)
+        estimate = _sized(fewest, count)
         if estimate.ok:
             return estimate
     return first

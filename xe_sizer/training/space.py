@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.stack import Stack
 
 LARGEST_LIST = 1 << 24
+LARGEST_PLAN = 1024  # GPUs up to which every whole node is tried
 LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 FIELDS = tuple(field.name for field in fields(Layouts))
 
@@ -151,14 +152,15 @@ def layout_chunks(
     """Every legal layout on each of the GPU counts, ascending, in chunks of at least `size` but the last.
 
     growth : how many times as large as the one before each chunk is
-    least_memory : only those that could need the least memory (smallest micro-batch, no interleaving), which decide
-    whether anything fits at all
+    least_memory : only those that could need the least memory (smallest micro-batch, no interleaving, states shared by
+    all ranks, norms split over tp), which decide whether anything fits at all
     """
     blocks = _Blocks(rules)
     for _, *degrees in _groups(rules, counts):
         block = _block(rules, *degrees)
         if least_memory:
-            block = {**block, "micro_batch": block["micro_batch"][:1], "vpp": block["vpp"][:1]}
+            firsts = {name: block[name][:1] for name in ("micro_batch", "vpp", "zero_group")}
+            block = {**block, **firsts, "sequence_parallel": block["sequence_parallel"][-1:]}
         blocks.add(block)
         if blocks.held >= size:
             yield from blocks.legal()
@@ -256,8 +258,13 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     return np.asarray(ordered & shared & whole & interleaved & grouped & staged & sharded & offloads)
 
 
-def gpu_counts(node_ranks: int, limit: int) -> tuple[int, ...]:
-    """Counts worth trying: powers of two inside a node, then whole nodes in steps of at most a half."""
-    inside = [2**i for i in range(20) if 2**i < node_ranks]
-    nodes = sorted({base * 2**i for base in (1, 3) for i in range(14)})
-    return tuple(count for count in (*inside, *(node_ranks * n for n in nodes)) if count <= limit)
+def gpu_counts(node_ranks: int, limit: int, parts: bool) -> tuple[int, ...]:
+    """Counts worth trying: all whole nodes, beyond LARGEST_PLAN in steps of at most a half.
+
+    parts : also powers of two inside a node
+    """
+    inside = [2**i for i in range(20) if 2**i < node_ranks] if parts else []
+    nodes = max(LARGEST_PLAN // node_ranks, 1)
+    more = sorted({base * 2**i for base in (1, 3) for i in range(14)})
+    every = (*range(1, nodes + 1), *(n for n in more if n > nodes))
+    return tuple(count for count in (*inside, *(node_ranks * n for n in every)) if count <= limit)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 CLIP_BYTES = 12.0
 MULTI_TENSOR_FACTOR = 2.0
 
-TIE = 0.02  # chosen: step times nearer than the model can tell apart; the layout with more headroom wins
 KeepsLimits = Callable[[IntArray, Array], NDArray[np.bool_]]  # of numbers of GPUs and times of a step [s]
 
 

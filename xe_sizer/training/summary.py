@@ -66,6 +66,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
             nodes=math.ceil(sized.gpus / node),
             gpus_per_node=min(sized.gpus, node),
             minimum_that_fits=sized.minimum if details else None,
+            minimum_offloads=details and sized.minimum_offloads,
         ),
         layout=layout_of(sized.layouts),
         memory=memory,

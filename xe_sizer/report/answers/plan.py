@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 ANSWER = PlanResult
 SHOWN = 12  # candidates of the table; JSON and CSV have all
-WORDS = {"cost": "cheapest", "time": "fastest", "gpus": "smallest", "energy": "least energy"}
+WORDS = {
+    "servers": "the fewest servers",
+    "gpus": "the fewest GPUs",
+    "cost": "the cheapest",
+    "time": "the fastest",
+    "energy": "the least energy",
+}
+FEWEST_GPU_HOURS = "the fewest GPU-hours"
 # Limits that no candidate can miss: the search keeps within them.
 SEARCHED_WITHIN = ("max_gpus", "min_headroom_gib")
 
@@ -84,10 +91,13 @@ def _headline(result: PlanResult) -> str:
     if result.answers.chosen is None:
         return f"{job}: {'; '.join((*_reasons(result), searched))}"
     chosen = result.candidates[result.answers.chosen]
-    word = WORDS[result.objective]
-    limits = " that meets the limits" if result.verdict.limits and result.verdict.meets_limits else ""
-    what = "the nearest to the limits" if not result.verdict.meets_limits else f"the {word}{limits}"
-    return f"{job}: {what} is {hardware_words(chosen)}, {duration(chosen.total_s.expected)}; {searched}"
+    plan = f"{hardware_words(chosen)}, {duration(chosen.total_s.expected)}"
+    if not result.verdict.meets_limits:
+        return f"{job}: the nearest to the limits is {plan}; {searched}"
+    unpriced = result.objective == "cost" and chosen.price is None
+    word = FEWEST_GPU_HOURS if unpriced else WORDS[result.objective]
+    limits = " within the limits" if result.verdict.limits else ""
+    return f"{job}: {word}{limits}: {plan}; {searched}"
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
@@ -130,6 +140,7 @@ def _answers(result: PlanResult) -> Table:
         "chosen": result.answers.chosen,
         "fewest": result.answers.smallest,
         "cheapest": result.answers.cheapest,
+        **({"fewest GPU-hours": result.answers.fewest_gpu_hours} if result.answers.cheapest is None else {}),
         "fastest": result.answers.fastest,
     }
     rows = tuple(
@@ -154,7 +165,7 @@ def _premises(scenario: Mapping[str, Any]) -> str:
 
 
 def _candidates(result: PlanResult) -> Table:
-    """Those that nothing beats, by their time; marked where they miss a limit."""
+    """Those that are Pareto-optimal, by their time; marked where they miss a limit."""
     best = _best(result)
     shown = [best[round(index)] for index in _spread(len(best), SHOWN)]
     columns = _columns(result)
@@ -168,7 +179,7 @@ def _candidates(result: PlanResult) -> Table:
     more = f"{len(shown)} of {len(best)}; " if len(best) > len(shown) else ""
     note = f"{more}no other plan needs as few GPUs and as little time, price and energy"
     last = (Column("limits"),) if limited else ()
-    return Table("What nothing beats", (*columns, *last), rows, shares, note=note, bars="time")
+    return Table("Pareto-optimal plans", (*columns, *last), rows, shares, note=note, bars="time")
 
 
 def _best(result: PlanResult) -> list[Candidate]:
@@ -208,7 +219,7 @@ def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
 
 
 def findings(result: PlanResult, options: Options) -> Iterator[Finding]:
-    """The plan, then each candidate that nothing beats; one that misses a limit is no failure of the plan."""
+    """The plan, then each Pareto-optimal candidate; one that misses a limit is no failure of the plan."""
     job, best = job_words(result.scenario), _best(result)
     cases = (*_plan_cases(result), *map(_candidate_case, best))
     remarks = [_plan_remark(result, options.file)]

@@ -1,0 +1,78 @@
+"""The fewest GPUs that do, looked for when somebody asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from xe_sizer.frozen import frozen
+from xe_sizer.training.layout import OFFLOAD
+from xe_sizer.training.memory import fitting, spare_bytes
+from xe_sizer.training.space import LARGEST_SEARCH, layout_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.space import Rules
+
+# Combinations that a search over ascending numbers of GPUs looks at first, and how much further it goes each time:
+# most jobs fit on few, and what is looked at in vain takes time.
+FIRST_TO_FIT, GROWTH = 64, 4
+GROWS_WITH_GPUS = ("dp", "zero_group")
+
+
+@frozen
+class Fewest:
+    """Fewest GPUs on which a job fits, among the numbers that a plan tries too."""
+
+    resolved: ResolvedTraining
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of GPUs that are tried."""
+        return self.resolved.gpu_numbers(max(LARGEST_SEARCH, self.resolved.gpus or 0))
+
+    @cached_property
+    def that_fit(self) -> int | None:
+        """Under any layout that the stack supports, with the headroom asked for: what `plan` calls the fewest.
+
+        A number of replicas that was chosen for the GPUs at hand says nothing about fewer, so it is left open.
+        """
+        return self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
+
+    @cached_property
+    def offloads(self) -> bool:
+        """Whether only layouts that offload fit on so few."""
+        if self.that_fit is None or "offload" in self._every_way.fixed:
+            return False
+        rules = replace(self._every_way, fixed={**self._every_way.fixed, "offload": OFFLOAD.index("none")})
+        return self._smallest(rules, (self.that_fit,), self.resolved.min_headroom_bytes) is None
+
+    @property
+    def _every_way(self) -> Rules:
+        rules = self.resolved.rules
+        fixed = {name: value for name, value in rules.fixed.items() if name not in GROWS_WITH_GPUS}
+        return replace(rules, every_way=True, fixed=fixed)
+
+    @cached_property
+    def that_fit_unasked(self) -> int | None:
+        """Under what the stack does unasked, with something to spare: what an estimate takes where nobody says."""
+        job, headroom_bytes = self.resolved.job, self.resolved.min_headroom_bytes
+        return self._smallest(self.resolved.rules, self.counts, spare_bytes(job, headroom_bytes))
+
+    def _smallest(self, rules: Rules, counts: Collection[int], headroom_bytes: float) -> int | None:
+        chunks = layout_chunks(rules, counts, FIRST_TO_FIT, least_memory=True, growth=GROWTH)
+        return smallest_count(self.resolved.job, chunks, headroom_bytes)
+
+
+def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
+    """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with such a headroom."""
+    for chunk in chunks:
+        ok = fitting(job, chunk, min_headroom_bytes)
+        if ok.size:
+            return int(chunk.gpus[ok].min())
+    return None
