@@ -9,6 +9,7 @@ import pytest
 FOLDER = Path(__file__).parent
 # Folders and files that take seconds each; every package has tests besides. CONTRIBUTING.md says when to run them.
 SLOW = frozenset({
+    "browser",
     "property",
     "trace",
     "cli/test_advice.py",

@@ -40,21 +40,23 @@ tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent)
 .chart b { position: absolute; top: 0; bottom: 0; border-left: 2px solid var(--ink); }
 pre { background: color-mix(in srgb, var(--line) 40%, transparent); padding: .5rem .8rem; margin: .4rem 0;
   white-space: pre-wrap; overflow-wrap: anywhere; }
+pre span { display: inline-block; max-width: 100%; }
 footer { border-top: 1px solid var(--line); margin-top: 2.5rem; padding-bottom: 1rem; }
 footer h2 { color: var(--ink); font-size: .95rem; margin: 1rem 0 .2rem; } footer p { margin: .2rem 0; }
 footer dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: .1rem 2rem;
   margin: .2rem 0; }
 footer dl div { break-inside: avoid; } footer dt { display: inline; } footer dt::after { content: ": "; }
 footer dd { display: inline; margin: 0; color: var(--ink); }
-@media (max-width: 640px) { body { margin: 1rem auto; } th, td { padding-right: .6rem; } .bar { min-width: 4rem; } }
+@media (max-width: 640px) { body { margin: 1rem auto; } th, td { padding-right: .6rem; } .bar { min-width: 4rem; }
+  .prose { min-width: 9.5rem; } }
 @page { margin: 16mm; }
 @media print {
-  :root { color-scheme: light; }
-  body { margin: 0; padding: 0; max-width: none; font-size: 9.5pt; }
+  :root { color-scheme: light; font-size: 10pt; }
+  body { margin: 0; padding: 0; max-width: none; font-size: .94rem; }
   .pictures { column-width: 7.5cm; column-gap: 1cm; } .pictures.one { max-width: 13cm; }
   .wide { overflow: visible; }
   table { font-size: calc(8.25pt * var(--fit, 1)); } th, td { padding: .12rem .5rem .12rem 0; }
-  .whole { white-space: normal; }
+  .broken .whole { white-space: normal; }
   .bar { width: 4rem; min-width: 2.5rem; }
   h2, figcaption, thead { break-after: avoid; } tr, figure, li, footer section { break-inside: avoid; }
   thead { display: table-header-group; }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHOWS = "document"
 ENDINGS = (".html", ".htm")
 _WHOLE = 24  # characters of a figure at most; more are prose
+_LEAST_FIT = 0.8  # of the usual size: rather than smaller, figures are broken between words
 _LONG = 16  # letters of a word that is not broken
 _NARROW = 56  # characters across of a table that takes half the page
 _WIDE = 240  # characters across from which on figures may be broken between words
@@ -129,29 +130,38 @@ def _facts(facts: Facts) -> str:
 def _table(table: Table) -> str:
     sides = _sides_of(table)
     heads = "".join(
-        f"<th{_class(side[:1])}>{_name(column.name)}</th>" for column, side in zip(table.columns, sides, strict=True)
+        f"<th{_class(side.removesuffix(' whole'))}>{_name(column.name)}</th>"
+        for column, side in zip(table.columns, sides, strict=True)
     )
     heads += f"<th>{escape(table.bars)}</th>" if table.shares else ""
     rows = "\n".join(_row(table, place, sides) for place in range(len(table.rows)))
     note = f'\n<p class="note">{escape(table.note)}</p>' if table.note else ""
-    fit = _paper_fit(table)
+    whole, broken = _paper_fit(table, True), _paper_fit(table, False)
+    fit, kind = (whole, "") if whole >= _LEAST_FIT else (broken, ' class="broken"')
     style = f' style="--fit: {fit:.2f}"' if fit < 1 else ""
     return (
-        f'<section><h2>{escape(table.title)}</h2>\n<div class="wide"><table{style}><thead><tr>{heads}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>{note}</section>"
+        f'<section><h2>{escape(table.title)}</h2>\n<div class="wide"><table{kind}{style}>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>{note}</section>"
     )
 
 
-def _paper_fit(table: Table) -> float:
-    """The share of the usual size at which the longest words of all columns stand beside each other on paper."""
-    letters = sum(max(map(len, _words(table, place)), default=1) for place in range(len(table.columns)))
+def _paper_fit(table: Table, whole: bool) -> float:
+    """The share of the usual size at which the longest words of all columns stand beside each other on paper.
+
+    whole : figures are words, with their units
+    """
+    letters = sum(max(map(len, _words(table, place, whole)), default=1) for place in range(len(table.columns)))
     letters += _BARS if table.shares else 0
     return PAPER_PX / (letters * _LETTER * PAPER_FONT_PX + len(table.columns) * _PAPER_GAP_PX)
 
 
-def _words(table: Table, place: int) -> Iterator[str]:
+def _words(table: Table, place: int, whole: bool) -> Iterator[str]:
     """What is not broken between lines in a column."""
-    for text in (table.columns[place].name, *(row[place] for row in table.rows)):
+    cells = [row[place] for row in table.rows]
+    if whole and table.columns[place].numeric and all(len(cell) <= _WHOLE for cell in cells):
+        yield from cells
+        cells = []
+    for text in (table.columns[place].name, *cells):
         yield from (piece for word in text.split() for piece in _pieces(word))
 
 
@@ -162,9 +172,12 @@ def _pieces(word: str) -> list[str]:
 
 def _sides_of(table: Table) -> list[str]:
     """The class of each column: figures stand right, and in one line where the table has room; prose stands left."""
-    whole = " whole" if _natural(table) <= _WIDE else ""
+    figure = "n whole" if _natural(table) <= _WIDE else "n"
     short = [all(len(row[place]) <= _WHOLE for row in table.rows) for place in range(len(table.columns))]
-    return [f"n{whole}" if column.numeric and one else "" for column, one in zip(table.columns, short, strict=True)]
+    return [
+        "prose" if not one else figure if column.numeric else ""
+        for column, one in zip(table.columns, short, strict=True)
+    ]
 
 
 def _class(name: str) -> str:
@@ -200,17 +213,22 @@ def _steps(block: Steps) -> str:
     items = ""
     for step in block.steps:
         effect = f": {escape(step.effect)}" if step.effect else ""
-        command = f"<pre><code>{escape(step.command)}</code></pre>" if step.command else ""
+        command = _command(step.command) if step.command else ""
         items += f"<li>{escape(step.change)}{effect}{command}</li>\n"
     return f"<h2>{escape(block.title)}</h2>\n<ol>\n{items}</ol>"
 
 
+def _command(text: str) -> str:
+    """A command, broken between its words alone."""
+    words = " ".join(f"<span>{escape(word)}</span>" for word in text.split(" "))
+    return f"<pre><code>{words}</code></pre>"
+
+
 def _foot(foot: Foot) -> str:
     """What was assumed, the prices, the command, the version and the date."""
-    parts = [_sides("Assumed, as nobody gave it", foot.assumptions), _sides("Prices", foot.prices)]
+    parts = [_sides("Assumptions: what the stack or a default says", foot.assumptions), _sides("Prices", foot.prices)]
     if foot.command:
-        command = f"<pre><code>{escape(foot.command)}</code></pre>"
-        parts.append(f"<section><h2>The command that repeats this report</h2>{command}</section>")
+        parts.append(f"<section><h2>The command that repeats this report</h2>{_command(foot.command)}</section>")
     parts.append(f"<p>{escape(', '.join(text for text in (foot.version, foot.date) if text))}</p>")
     return f"<footer>\n{''.join(parts)}\n</footer>"
 

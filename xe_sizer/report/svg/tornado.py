@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.svg.bars import EDGE, HEIGHT
@@ -45,19 +46,19 @@ def _row(swing: Swing, scale: Scale, middle: float, top: float) -> Iterator[Shap
         yield Rect(middle, bar_top, right - middle, HEIGHT, "more", swing.high_text)
     if right - left <= 1.0:
         yield Stroke((((middle, bar_top), (middle, bar_top + HEIGHT)),), "whisker")
-    yield from _ends(swing, left, right, bar_top + HEIGHT + ROW - 5)
+    yield from _ends(swing, scale, bar_top + HEIGHT + ROW - 5)
 
 
-def _ends(swing: Swing, left: float, right: float, y: float) -> Iterator[Text]:
-    """What the ends are, below them; moved outwards where they would meet."""
+def _ends(swing: Swing, scale: Scale, y: float) -> Iterator[Text]:
+    """What the ends are, below them and each on its side of the middle; farther out where the picture ends."""
+    middle = scale.at(1.0)
     both = bool(swing.low_text and swing.high_text)
     room = (WIDTH - 2 * EDGE - GAP) / 2 if both else WIDTH - 2 * EDGE
     low, high = (fitted(text, room, _SMALL) for text in (swing.low_text, swing.high_text))
+    left = min(scale.at(swing.low), middle - GAP / 2 - text_width(low, _SMALL))
+    right = max(scale.at(swing.high), middle + GAP / 2 + text_width(high, _SMALL))
     first = within(Text(left, y, low, "start", "s", _SMALL), EDGE, WIDTH - EDGE)
     last = within(Text(right, y, high, "end", "s", _SMALL), EDGE, WIDTH - EDGE)
     if both and first.box.right + GAP > last.box.left:
-        meet = min(max((left + right) / 2, EDGE + text_width(low, _SMALL) + GAP / 2), WIDTH - EDGE - GAP / 2)
-        meet = min(meet, WIDTH - EDGE - GAP / 2 - text_width(high, _SMALL))
-        first = Text(meet - GAP / 2, y, low, "end", "s", _SMALL)
-        last = Text(meet + GAP / 2, y, high, "start", "s", _SMALL)
+        first, last = replace(first, x=EDGE), replace(last, x=WIDTH - EDGE)
     yield from (text for text in (first, last) if text.text)
