@@ -56,3 +56,10 @@ def test_mistakes_are_said(runs: Path, arguments: list[str], message: str, capsy
     shown = capsys.readouterr()
     assert message in shown.err
     assert shown.out == ""
+
+
+def test_a_stack_is_written_to_yaml_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "none.yaml", "-o", str(tmp_path / "stack.pdf")]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("--output: a stack cannot have the ending '.pdf'\n  hint: a stack is YAML; known are ")
+    assert list(tmp_path.iterdir()) == []

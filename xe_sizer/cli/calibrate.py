@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from xe_sizer.cli.streams import print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
+from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.report.calibration import calibration_yaml
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.units import whole_percent
@@ -50,7 +52,7 @@ def calibrate_command(
         raise InputError(
             Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
         )
-    file = one_file(output)
+    file = _stack_file(output)
     load_stack(stack, Location("--stack"))
     read = read_all([Path(file) for file in files])
     print_problems(read.notes)
@@ -63,6 +65,15 @@ def calibrate_command(
     for remark in remarks:
         write_stderr(remark)
     return EXIT_OK
+
+
+def _stack_file(output: Sequence[str] | None) -> Path | None:
+    """Where the stack goes; None for stdout. Raises InputError: several files, or one that is not called YAML."""
+    file = one_file(output)
+    if file is not None and file.suffix.lower() not in ("", *YAML_ENDINGS):
+        hint = f"a stack is YAML; known are {', '.join(YAML_ENDINGS)}"
+        raise InputError(Problem(f"a stack cannot have the ending '{file.suffix}'", Location("--output"), hint))
+    return file
 
 
 def _remarks(found: Calibration) -> list[str]:

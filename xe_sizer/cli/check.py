@@ -9,10 +9,11 @@ import typer
 from msgspec.structs import replace
 
 from xe_sizer.cli.invocation import Invocation, answering
-from xe_sizer.cli.scenario_files import ENDINGS, NOT_A_SCENARIO, may_be_scenario, named_or_below
+from xe_sizer.cli.scenario_files import NOT_A_SCENARIO, may_be_scenario, named_or_below
 from xe_sizer.cli.streams import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.result.changes import changes
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, check_result, refused
 from xe_sizer.result.common import Sized
@@ -73,7 +74,7 @@ def _checked(path: Path, named: bool, how: Invocation) -> Checked | Skipped:
 
 def _nothing(folder: str) -> Checked:
     """A gate that finds nothing to check must not pass."""
-    hint = f"scenarios end in {' or '.join(ENDINGS)} and name a model"
+    hint = f"scenarios end in {' or '.join(YAML_ENDINGS)} and name a model"
     return _refused(folder, (Problem("no scenario below this folder", Location(folder), hint),))
 
 

@@ -13,12 +13,12 @@ from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.saved import from_outside, read_answer
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.options import OPTIONS
 
 app = typer.Typer(add_completion=False)
-SCENARIO_ENDINGS = (".yaml", ".yml")
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
@@ -79,7 +79,7 @@ def _is_saved(text: str) -> bool:
 
 
 def _is_scenario(text: str) -> bool:
-    return Path(text).suffix.lower() in SCENARIO_ENDINGS
+    return Path(text) == STDIN or Path(text).suffix.lower() in YAML_ENDINGS
 
 
 def _changes(text: str) -> Iterator[tuple[str, str]]:

@@ -39,7 +39,7 @@ TEXT, FLAG = str | None, bool | None
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "partial_servers"})
 _LONGEST_METAVAR = 24
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
-ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file.")]
+ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", rich_help_panel="Output")]
 FileOption = Annotated[
     list[str] | None,

@@ -19,7 +19,7 @@ from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Probl
 from xe_sizer.profiles.finder import KINDS
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
 from xe_sizer.report.format import plural
 from xe_sizer.report.formats import json
 from xe_sizer.report.options import Options
@@ -46,7 +46,6 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 SOURCE = "yaml"  # the format of `profiles show` that is the file as it stands
-SOURCE_ENDINGS = (".yaml", ".yml")
 ShowFormatOption = Annotated[
     str | None,
     typer.Option("--format", "-f", metavar="FORMAT", help="table, markdown, html, json, or yaml: the file itself."),
@@ -94,7 +93,7 @@ def show_command(
     kind, path = catalogue.locate(Registry(profile_folders(profiles, os.environ)), name)
     file = one_file(output)
     _check_showable(format_, file)
-    if format_ == SOURCE or (format_ is None and file is not None and file.suffix.lower() in SOURCE_ENDINGS):
+    if format_ == SOURCE or (format_ is None and file is not None and file.suffix.lower() in YAML_ENDINGS):
         write_texts([(file, read_text(path))])
         return EXIT_OK
     write_texts(
@@ -118,7 +117,7 @@ def _check_showable(format_: str | None, file: Path | None) -> None:
             hint = did_you_mean(format_, names) or f"one of {', '.join(names)}"
             raise InputError(Problem(f"'{format_}' cannot show a profile", Location("--format"), hint))
     elif file is not None and file.suffix:
-        endings = sorted((*(ending for each in showing for ending in each.endings), *SOURCE_ENDINGS))
+        endings = sorted((*(ending for each in showing for ending in each.endings), *YAML_ENDINGS))
         if file.suffix.lower() not in endings:
             hint = f"known are {', '.join(endings)}; or name a format with --format"
             message = f"a profile cannot be shown in a file with the ending '{file.suffix}'"

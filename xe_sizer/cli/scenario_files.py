@@ -10,10 +10,9 @@ from pathlib import Path
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.convert import fields_of
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
 from xe_sizer.scenario.schema import ScenarioFile
 
-ENDINGS = (".yaml", ".yml")
 MOST_FILES = 10_000
 MOST_FOLDERS = 20_000
 NOT_A_SCENARIO = "not a scenario (no 'model')"
@@ -46,7 +45,7 @@ def scenario_files(folder: Path) -> list[Path]:
     """
     found: list[Path] = []
     for count, (inside, names) in enumerate(_folders(folder)):
-        found += [inside / name for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
+        found += [inside / name for name in names if name.lower().endswith(YAML_ENDINGS) and not name.startswith(".")]
         if len(found) > MOST_FILES or count >= MOST_FOLDERS:
             what = f"more than {MOST_FILES:,} YAML files or {MOST_FOLDERS:,} folders below"
             raise InputError(Problem(what, Location(str(folder)), "name the folders that hold scenarios"))

@@ -19,7 +19,7 @@ import yaml
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import KeyPath, Locate, convert, shorten, show
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text_file import name_of, read_text
 
 __all__ = [
     "MAX_DEPTH",
@@ -98,7 +98,7 @@ class Document:
             found = (places.key_locations.get(path) if key else None) or places.locations.get(path)
             if found:
                 return found
-        return Location(str(self.path))
+        return Location(name_of(self.path))
 
 
 def load_yaml(path: Path, root: type = dict) -> Document:
@@ -126,7 +126,7 @@ def load_yaml(path: Path, root: type = dict) -> Document:
 
 def _built(path: Path, text: str) -> _Builder:
     """Data, places and problems of a document, event by event."""
-    builder = _Builder(str(path))
+    builder = _Builder(name_of(path))
     try:
         for event in _events(text):
             builder.feed(event)

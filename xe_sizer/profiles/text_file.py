@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from xe_sizer.errors import InputError, Location, Problem
 
 MAX_FILE_BYTES = 10_000_000
+STDIN = Path("-")
+YAML_ENDINGS = (".yaml", ".yml")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file of at most MAX_FILE_BYTES.
+    """The text of a UTF-8 file, or of stdin for `-`, of at most MAX_FILE_BYTES.
 
     Raises
     ------
     InputError    missing, a folder, not readable, too large, binary, another encoding
     """
-    where = Location(str(path))
+    where = Location(name_of(path))
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
+        data = _start_of(path)
     except FileNotFoundError:
         raise InputError(Problem("no such file", where)) from None
     except IsADirectoryError:
@@ -35,6 +40,27 @@ def read_text(path: Path) -> str:
     if len(data) > MAX_FILE_BYTES:
         raise InputError(Problem(f"the file is larger than {MAX_FILE_BYTES // 1_000_000} MB", where))
     return _decode(data, where.name)
+
+
+def name_of(path: Path) -> str:
+    """What messages call a file: its path, or stdin."""
+    return "stdin" if path == STDIN else str(path)
+
+
+def _start_of(path: Path) -> bytes:
+    """All of a file, or enough of it to see that it is too large."""
+    if path == STDIN:
+        return _start_of_stdin(sys.stdin.buffer)
+    with path.open("rb") as stream:
+        # A pipe does not know its size; a buffer that is larger than the file takes longer than the reading.
+        size = os.fstat(stream.fileno()).st_size or MAX_FILE_BYTES
+        return stream.read(min(size, MAX_FILE_BYTES) + 1)
+
+
+@cache
+def _start_of_stdin(stream: BinaryIO) -> bytes:
+    """As `_start_of`; a question may read its scenario twice."""
+    return stream.read(MAX_FILE_BYTES + 1)
 
 
 def _decode(data: bytes, name: str) -> str:

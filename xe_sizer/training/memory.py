@@ -57,7 +57,7 @@ class Ledger:
     components: dict[str, Array]
     host_bytes: Array
 
-    @property
+    @cached_property
     def total_bytes(self) -> Array:
         return _sum(self.components.values())
 
