@@ -16,7 +16,7 @@ import typer
 
 from xe_sizer.cli.failures import CommandLine, exit_code_of
 from xe_sizer.cli.streams import open_what_is_closed, write_stdout
-from xe_sizer.cli.text import TextGroup
+from xe_sizer.cli.text import TextGroup, as_text
 from xe_sizer.cli.written import written_as
 from xe_sizer.errors import InputError, Problem, did_you_mean
 
@@ -51,7 +51,7 @@ class LazyGroup(TextGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             hint = did_you_mean(args[0], COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
             raise InputError(Problem(f"there is no command '{args[0]}'", hint=hint))
         return super().resolve_command(ctx, args)
@@ -62,7 +62,6 @@ app = typer.Typer(
     help=_HELP,
     epilog=_EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -91,6 +90,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code (docs/exit-codes.md); never raises."""
     line = CommandLine()
     command = typer.main.get_command(app)
+    for parameter in command.params:  # those that install completion come after the group is built
+        as_text(parameter)
     with written_as(arguments):
         return exit_code_of(
             lambda: command.main(list(arguments), prog_name="xe-sizer", standalone_mode=False, obj=line),

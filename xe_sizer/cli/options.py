@@ -108,7 +108,7 @@ SERVING = CommandKind(
 
 @frozen
 class ScenarioOption:
-    """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple."""
+    """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple; `choices` are words."""
 
     name: str
     key: str
@@ -116,6 +116,7 @@ class ScenarioOption:
     metavar: str
     help: str
     panel: str
+    choices: tuple[str, ...] = ()
 
     @property
     def parameter(self) -> str:
@@ -157,7 +158,7 @@ def described(name: str, key: str) -> ScenarioOption:
         metavar = "|".join(str(choice) for choice in choices)
     if len(metavar) > _LONGEST_METAVAR:
         metavar, help_ = "CHOICE", f"{help_} One of {', '.join(choices)}."
-    return ScenarioOption(name, key, kind, metavar, help_, panel)
+    return ScenarioOption(name, key, kind, metavar, help_, panel, tuple(map(str, choices)))
 
 
 def _schema_of(key: str) -> tuple[type, tuple[Any, ...], str]:

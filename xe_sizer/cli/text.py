@@ -11,6 +11,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from xe_sizer.frozen import frozen
+
 
 def as_text(parameter: Any) -> Any:
     """Make `parameter` (an option or argument of typer) pass on text, flags and lists without conversion."""
@@ -22,8 +24,26 @@ def as_text(parameter: Any) -> Any:
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
     vars(parameter)["process_value"] = process_value
+    vars(parameter)["shell_complete"] = lambda ctx, begun: _completed(parameter, begun)
     vars(parameter)["display_type_rich"] = lambda ctx: _value_word(parameter)
     return parameter
+
+
+@frozen
+class Completion:
+    """A word for a shell. Typer looks at these attributes; its own class is not where older releases have it."""
+
+    value: str
+    type: str = "plain"
+    help: str | None = None
+
+
+def _completed(parameter: Any, begun: str) -> list[Completion]:
+    """What a shell is told that asks for words; a file where there are none."""
+    from xe_sizer.cli.completion import completions
+
+    found = completions(parameter, begun)
+    return [Completion(begun, "file")] if found is None else list(map(Completion, found))
 
 
 def _value_word(parameter: Any) -> str | None:
