@@ -12,6 +12,7 @@ TABLES = Path(__file__).parent / "names"
 KIND = {"models": "model", "gpus": "gpu", "servers": "server"}
 SEVERAL, UNKNOWN = "several", "unknown"
 NEEDED = 0.95  # of the names of a table, read right
+NEEDED_UNSEEN = 0.9  # of those that no rule was written for
 
 
 def rows(table: str) -> list[tuple[str, str]]:
@@ -36,7 +37,8 @@ def test_names_of_a_table_are_read_right_and_none_is_read_wrong(table: str) -> N
     found = {name: read(kind, name) for name, _ in given}
     wrong = {name: found[name] for name, expected in given if found[name] not in (expected, SEVERAL, UNKNOWN)}
     assert wrong == {}
-    assert sum(found[name] == expected for name, expected in given) >= NEEDED * len(given)
+    needed = NEEDED_UNSEEN if "_" in table else NEEDED
+    assert sum(found[name] == expected for name, expected in given) >= needed * len(given)
 
 
 @pytest.mark.parametrize("table", KIND)
