@@ -23,7 +23,7 @@ class Estimator:
     given: list[Any] = field(default_factory=list)
     raises: BaseException | None = None
 
-    def __call__(self, given: Any, registry: Any, details: bool = True) -> Result:
+    def __call__(self, given: Any, registry: Any, details: bool = True, operators: bool = False) -> Result:
         self.given.append(given)
         if self.raises:
             raise self.raises

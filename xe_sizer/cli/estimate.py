@@ -9,6 +9,7 @@ import typer
 from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import TRAINING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
+from xe_sizer.report.options import OPERATORS
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, what is it made of?
@@ -25,4 +26,4 @@ def estimate_command(*, scenario: ScenarioArgument = None, flags: Mapping[str, o
 
     from xe_sizer.studies.estimate import estimate
 
-    return how.write(estimate(given, how.registry), about=scenario)
+    return how.write(estimate(given, how.registry, operators=OPERATORS in how.topics), about=scenario)

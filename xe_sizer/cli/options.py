@@ -59,7 +59,7 @@ ExplainOption = Annotated[
     list[str] | None,
     typer.Option(
         "--explain",
-        metavar="memory|time|data|sources|all",
+        metavar="memory|time|operators|data|sources|all",
         help="Show formulas, inputs and sources of one part; may be repeated.",
         rich_help_panel="Output",
     ),

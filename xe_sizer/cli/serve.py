@@ -11,6 +11,7 @@ from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption
 from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import SERVING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
+from xe_sizer.report.options import OPERATORS
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size inference: does the model fit, how many replicas take the load, how fast, at what cost?
@@ -46,4 +47,4 @@ def serve_command(
     from xe_sizer.studies.hardware import all_hardware
 
     hardware = all_hardware(given, among or (), any_gpu, how.registry)
-    return how.write(serve_on(given, how.registry, hardware, pareto), about=scenario)
+    return how.write(serve_on(given, how.registry, hardware, pareto, OPERATORS in how.topics), about=scenario)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Column, Table
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, number, percent
+from xe_sizer.report.document import Column, Notes, Table
+from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, count, duration, flops, gib, number, percent
 from xe_sizer.report.names import component_name, monitor_name
+from xe_sizer.report.options import OPERATORS
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
-    from xe_sizer.result.common import Sized, TimeComponent
+    from xe_sizer.result.common import OperatorCost, Sized, TimeComponent
     from xe_sizer.result.training import Data, Result
 
 
@@ -132,9 +133,52 @@ def sources(result: Sized) -> Iterator[Table]:
     yield Table("Sources", (Column("figure"), Column("source")), rows)
 
 
-_SECTIONS: dict[str, Callable[[Result], Iterator[Table]]] = {
+def _operators(result: Result) -> Iterator[Block]:
+    of_the_step = "all layers, micro-batches and passes of the step, on the pipeline stage that decides"
+    yield operator_table("Operators of a step", result.time.operators, of_the_step)
+
+
+def operator_table(title: str, operators: tuple[OperatorCost, ...], counted: str) -> Block:
+    """A step operator by operator, in the order in which they run, without those that take no time."""
+    if not operators:
+        return Notes(title, ("This result was saved without them: ask the command itself with --explain operators.",))
+    rows = [
+        (
+            _operator_name(one), ", ".join(_sizes(one.sizes)), count(one.times), flops(one.flops), byte_size(one.bytes),
+            duration(one.seconds), percent(one.share), clean(one.bound),
+        )
+        for one in operators
+        if one.seconds
+    ]  # fmt: skip
+    seconds, share = sum(one.seconds for one in operators), sum(one.share for one in operators)
+    work = (flops(sum(one.flops for one in operators)), byte_size(sum(one.bytes for one in operators)))
+    rows.append(("all operators", "", "", *work, duration(seconds), percent(share), ""))
+    columns = (
+        Column("operator"), Column("shape", least=16), Column("times", True, spare=2), Column("FLOPs", True, spare=1),
+        Column("bytes", True, spare=1), Column("time", True), Column("share", True), Column("bound by", spare=3),
+    )  # fmt: skip
+    note = f"Times, FLOPs, bytes and time count {counted}. A shape is that of one; the network's bytes are those sent."
+    return Table(title, columns, tuple(rows), totals=1, note=note)
+
+
+def _operator_name(one: OperatorCost) -> str:
+    name, module = clean(one.name), clean(one.module).replace("_", " ")
+    return name if module in name else f"{module}: {name}"
+
+
+def _sizes(sizes: Mapping[str, float]) -> Iterator[str]:
+    """`m 4,096`, `message 64.0 MiB`."""
+    for name, size in sizes.items():
+        if name.endswith("_bytes"):
+            yield f"{clean(name).removesuffix('_bytes')} {byte_size(size)}"
+        else:
+            yield f"{clean(name).replace('_', ' ')} {number(size)}"
+
+
+_SECTIONS: dict[str, Callable[[Result], Iterator[Block]]] = {
     "memory": _memory,
     "time": _time,
+    OPERATORS: _operators,
     "data": _data,
     "sources": sources,
 }

@@ -15,6 +15,7 @@ NOT_A_NUMBER = "-"
 BEYOND_WORDS = 1e15  # from here on digits in full tell nobody anything
 _COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTE_UNITS = ((0.1 * GIB, GIB, "GiB"), (0.1 * MIB, MIB, "MiB"), (0.1 * KIB, KIB, "KiB"))
+_FLOP_UNITS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"))
 _LIMIT_UNITS = {"hours": "h", "gib": "GiB"}
 _TIME_UNITS = (
     (3 * DAY_S, DAY_S, "d"),
@@ -67,6 +68,14 @@ def _size(value: float) -> str:
 def gib(value_bytes: float) -> str:
     """GiB without the unit, three significant digits."""
     return _size(value_bytes / GIB)
+
+
+def flops(value: float) -> str:
+    """Floating-point operations in the unit that fits them: 1.23 TFLOP, 45.6 GFLOP; a dash for none."""
+    for size, name in _FLOP_UNITS:
+        if value >= size:
+            return f"{_size(value / size)} {name}"
+    return f"{whole(value)} FLOP" if value else NOT_A_NUMBER
 
 
 def byte_size(value_bytes: float) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from xe_sizer.frozen import frozen
 
 BRIEF_LINES = 12
-EXPLAINABLE = ("memory", "time", "data", "sources")
+OPERATORS = "operators"
+EXPLAINABLE = ("memory", "time", OPERATORS, "data", "sources")
 
 
 @frozen

@@ -199,6 +199,26 @@ class TimeComponent(Struct, frozen=True):
     source: str = ""
 
 
+class OperatorCost(Struct, frozen=True):
+    """What one operator takes of a step, all passes and layers together.
+
+    module : part of the model; sizes : its shape by name, m, n and k of a matrix product
+    times : how often its forward runs in a step; flops, bytes : moved or sent
+    bound : compute, memory, launch or network; parts : name of a part of the step -> seconds of it
+    """
+
+    name: str
+    module: str
+    sizes: dict[str, float]
+    times: float
+    flops: float
+    bytes: float
+    seconds: float
+    share: float
+    bound: str
+    parts: dict[str, float]
+
+
 class Advice(Struct, frozen=True):
     """One change, its effect, and the command that makes it."""
 

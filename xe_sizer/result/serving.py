@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from xe_sizer.result.common import Advice, Answer, Basis, Gpus, Ledger, LeftOut, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.common import (
+    Advice,
+    Answer,
+    Basis,
+    Gpus,
+    Ledger,
+    LeftOut,
+    OperatorCost,
+    Source,
+    Struct,
+    TimeComponent,
+    Verdict,
+)
 
 OVERLOADED = "overloaded"
 """Code of the reason that more requests come than are taken."""
@@ -146,11 +158,15 @@ class PhaseModule(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """One step of a replica; `modules` are its kernels once more, by part of the model."""
+    """One step of a replica; `modules` are its kernels once more, by part of the model.
+
+    operators : the step operator by operator; empty where nobody asked for it
+    """
 
     seconds: float
     components: tuple[TimeComponent, ...]
     modules: tuple[PhaseModule, ...]
+    operators: tuple[OperatorCost, ...] = ()
 
 
 class Phases(Struct, frozen=True):

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from xe_sizer.result.common import Advice, Answer, Basis, Gpus, Ledger, Range, Source, Struct, TimeComponent, Verdict
+from xe_sizer.result.common import (
+    Advice,
+    Answer,
+    Basis,
+    Gpus,
+    Ledger,
+    OperatorCost,
+    Range,
+    Source,
+    Struct,
+    TimeComponent,
+    Verdict,
+)
 
 
 class Layout(Struct, frozen=True):
@@ -75,7 +87,8 @@ class Time(Struct, frozen=True):
     also those of recomputation.
     `evidence` says what the ranges rest on, `basis` the same in figures, `calibrated` whether that is measurements.
     `ideal_step_s` is the step of the same layout at the speed of light (peaks reached, exchanges hidden), `losses`
-    where the rest goes, largest first; None and empty where fixed efficiencies were asked for.
+    where the rest goes, largest first; None and empty where fixed efficiencies were asked for. `operators` is the step
+    of the stage that decides, operator by operator; empty where nobody asked for it.
     """
 
     step_s: Range
@@ -93,6 +106,7 @@ class Time(Struct, frozen=True):
     ideal_step_s: float | None = None
     losses: tuple[Loss, ...] = ()
     basis: Basis | None = None
+    operators: tuple[OperatorCost, ...] = ()
 
 
 class Data(Struct, frozen=True):

@@ -15,7 +15,6 @@ from xe_sizer.serving.queueing import capacity, curve
 from xe_sizer.serving.space import worthwhile
 from xe_sizer.serving.static import static_batch
 from xe_sizer.serving.steady import steady
-from xe_sizer.serving.step import StepTime
 from xe_sizer.serving.traffic import FULL, TARGET_LOAD
 from xe_sizer.serving.uncertainty import allowed_latencies
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.static import StaticBatch
+    from xe_sizer.serving.step import StepTime
 
 ALIKE = 1.1  # what is closer than this is as good as equal: placements are not told apart more finely
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -198,10 +198,7 @@ def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
 
 def _step(found: StaticBatch, index: int, name: str) -> StepTime:
     step: StepTime = getattr(found, name)
-    return StepTime(
-        {part: np.array([_pick(value, index)]) for part, value in step.parts.items()},
-        {part: np.array([_pick(value, index)]) for part, value in step.modules.items()},
-    )
+    return step.at(lambda values: np.array([_pick(values, index)]))
 
 
 def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:

@@ -9,12 +9,13 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.step import StepTime, Work, step_time
+from xe_sizer.serving.step import Work, step_time
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.step import StepTime
     from xe_sizer.serving.traffic import Traffic
 
 # Decode steps are timed at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
@@ -103,7 +104,7 @@ def decode_time(
         decode_tokens=tokens_per_step,
     )
     found = step_time(job, placements[rows], work)
-    return StepTime(*({name: _mean(value) for name, value in one.items()} for one in (found.parts, found.modules)))
+    return found.at(_mean)
 
 
 def _mean(values: Array) -> Array:

@@ -9,12 +9,13 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.step import StepTime, Work, step_time
+from xe_sizer.serving.step import Work, step_time
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.step import StepTime
     from xe_sizer.serving.traffic import Traffic
 
 LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
@@ -159,8 +160,4 @@ def _both_steps(
             prefill_past=np.tile(both[2], 2),
         ),
     )
-    first, second = (
-        StepTime(*({name: value[half] for name, value in one.items()} for one in (found.parts, found.modules)))
-        for half in (slice(None, points), slice(points, None))
-    )
-    return first, second
+    return found.at(lambda values: values[:points]), found.at(lambda values: values[points:])

@@ -54,16 +54,30 @@ class Work:
     decode_tokens: ArrayLike = 1.0
 
 
+Points = Callable[["Array"], "Array"]
+"""Picks or averages points of a step: from an array of shape (all points,) to one of shape (points,)."""
+
+
 @frozen
 class StepTime:
-    """Seconds of a step, arrays of shape (points,): by part (they sum to the step) and by module of the model."""
+    """Seconds of a step, arrays of shape (points,): by part (they sum to the step) and by module of the model.
+
+    step : what they were computed from, at more points perhaps; points : which of those they are, one after the other
+    """
 
     parts: dict[str, Array]
     modules: dict[str, Array]
+    step: EngineStep
+    points: tuple[Points, ...] = ()
 
     @property
     def total_s(self) -> Array:
         return np.asarray(sum(self.parts.values()))
+
+    def at(self, points: Points) -> StepTime:
+        """The step at some of its points, or in their mean."""
+        parts, modules = ({name: points(value) for name, value in each.items()} for each in (self.parts, self.modules))
+        return StepTime(parts, modules, self.step, (*self.points, points))
 
 
 @frozen
@@ -87,20 +101,25 @@ class EngineStep:
         return np.zeros(self.rank.tp.shape)
 
     @cached_property
+    def imbalance(self) -> Array:
+        """How much longer the layers take where stages differ: all groups go at the pace of ceil(layers / pp) [-]."""
+        stages = as_array(self.placements.pp if self.job.engine.pipelined else np.ones_like(self.placements.pp))
+        return np.asarray(layers_per_stage(self.job.model.layers, stages) * stages / self.job.model.layers)
+
+    @cached_property
     def times(self) -> tuple[tuple[Operator, Array], ...]:
         """Operators with the seconds that they take in all layers of the fullest stage."""
-        imbalance = _stage_imbalance(self.job, self.placements)
         layers = operator_times(self.layers, self.job.device, backward=False)
         ends = operator_times(self.ends, self.job.device, backward=False)
         return (
-            *((time.operator, imbalance * time.forward_s) for time in layers),
+            *((time.operator, self.imbalance * time.forward_s) for time in layers),
             *((time.operator, np.ones(1) * time.forward_s) for time in ends),
         )
 
     @cached_property
     def kernels_s(self) -> dict[str, Array]:
         """Seconds by what the kernels do: head, products, mixing or moving."""
-        return self._summed_by(_kind)
+        return self._summed_by(kind_of)
 
     @property
     def modules_s(self) -> dict[str, Array]:
@@ -126,7 +145,8 @@ class EngineStep:
         return self.exchanges_s[group][0] if group in self.exchanges_s else self.zeros
 
 
-def _kind(operator: Operator) -> str:
+def kind_of(operator: Operator) -> str:
+    """What its kernels do: head, products, mixing or moving."""
     if operator.module == "head":
         return HEAD
     if isinstance(operator, Matmul):
@@ -206,15 +226,9 @@ def host(waiting: Waiting) -> Array:
     return np.asarray(waits * (1.0 - replayed) + between)
 
 
-DEVICE_PARTS = (
-    linear_layers,
-    attention,
-    memory_bound_operators,
-    head_and_sampling,
-    tensor_parallel,
-    expert_parallel,
-    pipeline,
-)
+KERNEL_PARTS = {PRODUCTS: linear_layers, MIXING: attention, MOVING: memory_bound_operators, HEAD: head_and_sampling}
+EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel}
+DEVICE_PARTS = (*KERNEL_PARTS.values(), *EXCHANGE_PARTS.values(), pipeline)
 STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
 
 
@@ -241,13 +255,7 @@ def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTi
     parts = computed(DEVICE_PARTS, step)
     parts |= computed((host,), Waiting(step, np.asarray(sum(parts.values()))))
     busy = step.rank.batch > 0
-    return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step.modules_s)
-
-
-def _stage_imbalance(job: ServingJob, placements: ReplicaLayouts) -> Array:
-    """How much longer the layers take where stages differ: all groups go at the pace of ceil(layers / pp) [-]."""
-    stages = as_array(placements.pp if job.engine.pipelined else np.ones_like(placements.pp))
-    return np.asarray(layers_per_stage(job.model.layers, stages) * stages / job.model.layers)
+    return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step.modules_s, step)
 
 
 def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
-from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
+from xe_sizer.result.common import SCHEMA_VERSION, Gpus, OperatorCost, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     OVERLOADED,
     QUEUES,
@@ -230,6 +232,34 @@ def _phase(step: StepTime) -> Phase:
         ),
         modules=tuple(PhaseModule(name=name, seconds=float(value[0])) for name, value in step.modules.items()),
     )
+
+
+def with_operators(result: ServeResult, sized: ServingEstimate) -> ServeResult:
+    """The result with both kinds of step operator by operator."""
+    phases, point = result.phases, sized.point
+    decode, prefill = _in_full(phases.decode, point.decode), _in_full(phases.prefill, point.prefill)
+    return replace(result, phases=Phases(prefill=prefill, decode=decode))
+
+
+def _in_full(phase: Phase, step: StepTime) -> Phase:
+    from xe_sizer.serving.operator_costs import operator_costs  # most runs do not ask
+
+    operators = tuple(
+        OperatorCost(
+            name=cost.operator.name,
+            module=cost.operator.module,
+            sizes=cost.sizes,
+            times=cost.times,
+            flops=cost.flops,
+            bytes=cost.moved_bytes,
+            seconds=cost.seconds,
+            share=cost.seconds / phase.seconds if phase.seconds else 0.0,
+            bound=cost.bound,
+            parts={cost.part: cost.seconds} if cost.seconds else {},
+        )
+        for cost in operator_costs(step)
+    )
+    return replace(phase, operators=operators)
 
 
 def _sources(sized: ServingEstimate) -> Iterator[Source]:

@@ -9,7 +9,7 @@ from xe_sizer.scenario.trials import wanted
 from xe_sizer.training.advice import advise
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
-from xe_sizer.training.summary import summarise
+from xe_sizer.training.summary import summarise, with_operators
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
 
 
-def estimate(given: Given, registry: Registry, details: bool = True) -> Result:
+def estimate(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
     """Size one job.
 
     details : False for its verdict alone, with the one change that mends a no
+    operators : with its step operator by operator
 
     Raises
     ------
@@ -28,4 +29,6 @@ def estimate(given: Given, registry: Registry, details: bool = True) -> Result:
     """
     sized = size(resolve(given, registry))
     result = summarise(sized, details)
+    if operators:
+        result = with_operators(result, sized)
     return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))

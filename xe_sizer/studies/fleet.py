@@ -48,19 +48,24 @@ class Fleet:
 
 
 def serve_on(
-    given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]] = ({},), front: bool = False
+    given: Given,
+    registry: Registry,
+    hardware: Sequence[Mapping[str, object]] = ({},),
+    front: bool = False,
+    operators: bool = False,
 ) -> ServeResult:
     """Size one service, on the best of the kinds of hardware.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
     front : with the ways to run a replica that nothing beats
+    operators : with its steps operator by operator
 
     Raises
     ------
     InputError : as `fleet`
     """
     found = fleet(given, registry, hardware)
-    result = concluded(found.chosen, registry)
+    result = concluded(found.chosen, registry, operators=operators)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
         warnings = (*result.warnings, *one_price(given), *_unpriced(found))

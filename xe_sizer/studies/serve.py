@@ -9,7 +9,7 @@ from xe_sizer.scenario.trials import wanted
 from xe_sizer.serving.advice import advise
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
-from xe_sizer.serving.summary import summarise
+from xe_sizer.serving.summary import summarise, with_operators
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -30,7 +30,9 @@ def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult
     return concluded(size(resolve(given, registry)), registry, details)
 
 
-def concluded(sized: ServingEstimate, registry: Registry, details: bool = True) -> ServeResult:
-    """The result of an estimate, with advice."""
+def concluded(sized: ServingEstimate, registry: Registry, details: bool = True, operators: bool = False) -> ServeResult:
+    """The result of an estimate, with advice; `operators` as well with its steps operator by operator."""
     result = summarise(sized, details)
+    if operators:
+        result = with_operators(result, sized)
     return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))

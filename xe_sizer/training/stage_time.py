@@ -126,19 +126,24 @@ class MicroBatch:
     def recompute_s(self) -> Array:
         return self.stages.layers * _recomputed(self.times[0], self.layouts, self.shapes)
 
+    @property
+    def hidden(self) -> dict[str, float]:
+        """Share of each parallel group's exchanges that the stack hides [-]."""
+        overlap = self.job.stack.overlap
+        return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}
+
     @cached_property
     def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
         """Exchanges that the stack does not hide by parallel group, forward and backward [s].
 
         Layers exchange once more when they are recomputed, embedding and head do not.
         """
-        job, stages, overlap = self.job, self.stages, self.job.stack.overlap
-        hidden = {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}
+        job, stages = self.job, self.stages
         again = (self.layouts.recompute == FULL).astype(float)
         rank, factor = self.shapes.inputs.rank, job.stack.efficiency.collectives
         times = [exchange_times(operators, rank, job.network, factor) for operators in self.operators]
         exposed = {}
-        for group, share in hidden.items():
+        for group, share in self.hidden.items():
             layers, embedding, head = ([self.shapes.spread(side) for side in exchanges[group]] for exchanges in times)
             ends = [stages.embedding * embedding[side] + stages.head * head[side] for side in (0, 1)]
             there, back = layers
@@ -234,7 +239,8 @@ def expert_parallel(micro_batch: MicroBatch) -> Array:
 
 
 COMPUTE_PARTS = (forward, backward, frozen_forward, recompute)
-MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, tensor_parallel, context_parallel, expert_parallel)
+EXCHANGE_PARTS = {"tp": tensor_parallel, "cp": context_parallel, "ep": expert_parallel}
+MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, *EXCHANGE_PARTS.values())
 
 
 def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import (
     SCHEMA_VERSION,
     Gpus,
     MemoryComponent,
+    OperatorCost,
     Range,
     Reason,
     Source,
@@ -76,6 +79,29 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         warnings=(*resolved.warnings, *_warnings(sized)),
         sources=_sources(resolved) if details else (),
     )
+
+
+def with_operators(result: Result, sized: TrainingEstimate) -> Result:
+    """The result with its step operator by operator."""
+    from xe_sizer.training.operator_costs import operator_costs  # most runs do not ask
+
+    step_s = result.time.step_s.expected
+    operators = tuple(
+        OperatorCost(
+            name=cost.operator.name,
+            module=cost.operator.module,
+            sizes=cost.sizes,
+            times=cost.times,
+            flops=cost.flops,
+            bytes=cost.moved_bytes,
+            seconds=cost.seconds,
+            share=cost.seconds / step_s,
+            bound=cost.bound,
+            parts=cost.parts,
+        )
+        for cost in operator_costs(sized.timeline)
+    )
+    return replace(result, time=replace(result.time, operators=operators))
 
 
 def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from xe_sizer.report.blocks import (
 )
 from xe_sizer.report.certainty import bias_words, range_words
 from xe_sizer.report.document import Column, Summary, Table
-from xe_sizer.report.explain import formulas, ledger, sources
+from xe_sizer.report.explain import formulas, ledger, operator_table, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, number, percent, plural
+from xe_sizer.report.options import OPERATORS
 from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 ANSWER = ServeResult
 WORDS = serve_words
+ALL_LAYERS = "all layers of the fullest pipeline stage"
 Row = tuple[str, str, str]
 NAMES = ("model", "gpu", "server")
 ASKED = (
@@ -194,6 +196,10 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
         phases = result.phases
         yield formulas("How a decode step adds up", phases.decode.components, phases.decode.seconds)
         yield formulas("How a step with prompts adds up", phases.prefill.components, phases.prefill.seconds)
+    if OPERATORS in topics:
+        decode, prefill = result.phases.decode, result.phases.prefill
+        yield operator_table("Operators of a decode step", decode.operators, ALL_LAYERS)
+        yield operator_table("Operators of a step with prompts", prefill.operators, ALL_LAYERS)
     if "data" in topics:
         yield _load(result)
     if "sources" in topics:
