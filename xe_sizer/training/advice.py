@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time 
 LAYOUT_EFFORT = 3  # a layout of several new degrees, as many as a user may know how to set
 SAME_JOB_KEYS = ("gpus", "train.micro_batch")  # beside those of the layout
 DATA_KEYS = frozenset({"train.padding", "train.global_batch", "train.seq_len"})  # that change what a step reads
-WHOLE_STEP = 1e-6  # of a step: rounding
+MUCH_MORE = 1.5  # times the data: what whole steps may add where there are few
 ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
 
 Options = list[Option[TrainingEstimate]]
@@ -68,6 +67,8 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
 
 def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
+    if not _reads_no_more(before, after):
+        return False
     if not after.choice.fits_with_headroom or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
         return False
     asked_bytes = before.resolved.job.server.host_memory_bytes
@@ -109,7 +110,7 @@ def with_the_same_data(before: TrainingEstimate, change: Change, registry: Regis
         after = resolve(changed(resolved.given, change.values), registry).job
     except InputError:
         return change  # which its estimate will find
-    steps = max(math.ceil(job.read_tokens / (after.read_tokens / after.steps) - WHOLE_STEP), 1)
+    steps = max(round(job.read_tokens / (after.read_tokens / after.steps)), 1)
     if steps == job.steps:
         return change
     words = f"{change.words}, in {steps:,} instead of {job.steps:,} steps for the same data"
@@ -221,7 +222,14 @@ def _faster(trials: Training) -> Options:
 
 
 def _is_faster(before: TrainingEstimate, after: TrainingEstimate) -> bool:
-    return after.fits and (after.ok or not before.ok) and after.total_s < before.total_s * (1.0 - WORTH_SAYING)
+    holds = after.fits and (after.ok or not before.ok) and _reads_no_more(before, after)
+    return holds and after.total_s < before.total_s * (1.0 - WORTH_SAYING)
+
+
+def _reads_no_more(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+    """Whether it is the same job: a batch that has grown beyond the data of all fixed steps makes it another."""
+    more = after.resolved.job.read_tokens / before.resolved.job.read_tokens
+    return not before.resolved.fixed_steps or more < MUCH_MORE
 
 
 def _another_layout(trials: Training) -> Options:

@@ -262,11 +262,15 @@ def _padding(sized: TrainingEstimate) -> Iterator[str]:
         yield f"{told}: a stack that packs samples would save most of it, {job.stack.name} does not"
         return
     seq_len = min(job.seq_len, int(sized.choice.sequences.longest_tokens[0]))
+    steps = round(job.read_tokens / seq_len / job.global_batch)
+    if not steps:
+        yield f"{told}: packed, the samples fill less than one batch of {job.global_batch:,}"
+        return
     settings: dict[str, object] = {"train.padding": PACKED}
     if seq_len < job.seq_len:
         settings["train.seq_len"] = seq_len
     if sized.resolved.fixed_steps:
-        settings["train.steps"] = max(math.ceil(job.read_tokens / seq_len / job.global_batch), 1)
+        settings["train.steps"] = steps
     flags = " ".join(sized.resolved.given.caller.setting(key, value) for key, value in settings.items())
     yield f"{told}: packing the same samples ({flags}) saves most of it"
 
