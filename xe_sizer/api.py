@@ -149,6 +149,8 @@ def compare(
 ) -> Comparison:
     """Training jobs side by side, and the parts of a step in which they differ most.
 
+    Those that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
+
     alternatives : scenarios, results of `estimate`, or keys to change in the job that the first scenario and the
     keywords describe
 
@@ -157,19 +159,20 @@ def compare(
     InputError : every problem of every alternative; fewer than two alternatives
     """
     from xe_sizer.studies.compare import compare as answer
+    from xe_sizer.studies.compare import on_equal_gpus
 
     asked = _Asked.by("compare", profiles)
     base = next((one for one in alternatives if isinstance(one, Scenario)), None)
-    results: list[tuple[str, Result]] = []
+    read: list[tuple[str, Given | Result]] = []
     problems = [*asked.problems, *_wrong_alternatives(alternatives, keys)]
     for alternative in alternatives if not problems else ():
         try:
-            results.append(asked.alternative(alternative, base, keys))
+            read.append(asked.alternative(alternative, base, keys))
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    return answer(results)
+    return answer(on_equal_gpus(read, asked.registry))
 
 
 def _wrong_alternatives(alternatives: Sequence[object], keys: Mapping[str, object]) -> Iterator[Problem]:
@@ -292,15 +295,14 @@ class _Asked:
 
     def alternative(
         self, one: Scenario | Result | Mapping[str, object], base: Scenario | None, keys: Mapping[str, object]
-    ) -> tuple[str, Result]:
-        """The name and the result of an alternative. Raises InputError."""
+    ) -> tuple[str, Given | Result]:
+        """The name of an alternative with what it asks, or its result. Raises InputError."""
         from xe_sizer.report.verdict import subject
-        from xe_sizer.studies.estimate import estimate as answer
 
         if isinstance(one, Mapping):
             changes = flat(one)
             name = ",".join(f"{key}={value}" for key, value in changes.items())
-            return name, answer(self.given(base, flags_with(flat(keys), changes)), self.registry)
+            return name, self.given(base, flags_with(flat(keys), changes))
         if isinstance(one, Scenario):
-            return one.path.stem, answer(self.given(one, keys), self.registry)
+            return one.path.stem, self.given(one, keys)
         return subject(one), one

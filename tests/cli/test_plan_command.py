@@ -170,6 +170,33 @@ def test_compare_shows_what_differs(cli: Cli, tmp_path: Path) -> None:
     assert spreads == sorted(spreads, reverse=True)
 
 
+def test_compare_holds_the_gpus_equal(cli: Cli) -> None:
+    """Severity A: SFT on 32 GPUs was called faster than QLoRA on one."""
+    job = "compare --model llama-3.1-70b --server dell-xe9680-h100 --stack nemo --seq-len 4096 --steps 100"
+    alone = [
+        ask(cli, f"estimate {job.removeprefix('compare ')} --job {name}")["gpus"]["count"] for name in ("sft", "lora")
+    ]
+    assert alone[0] > alone[1]
+    answer = ask(cli, f"{job} job=sft job=lora")
+    assert {one["result"]["gpus"]["count"] for one in answer["alternatives"]} == {max(alone)}
+    named = ask(cli, f"{job} job=sft,gpus=64 job=lora")
+    assert {one["result"]["gpus"]["count"] for one in named["alternatives"]} == {64}
+    assert f"on {max(alone)} GPUs each; " in cli(*shlex.split(f"{job} job=sft job=lora")).out
+
+
+def test_compare_says_that_the_gpus_are_unequal(cli: Cli) -> None:
+    out = cli(*shlex.split(f"compare {JOB} gpus=8 gpus=32")).out.splitlines()[0]
+    assert "on unequal GPUs; gpus=8 takes the fewest GPU-hours, " in out
+    assert "; gpus=32 is the fastest, " in out
+    assert out.count("GPU-hours") == 3  # the words, and those of both
+
+
+def test_compare_of_a_missing_file_says_so(cli: Cli) -> None:
+    ran = cli("compare", "nosuch.yaml")
+    assert (ran.code, ran.out) == (2, "")
+    assert "nosuch.yaml: no such file" in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -197,6 +224,29 @@ def test_sensitivity_ranks_seven_factors(cli: Cli) -> None:
     deadline = {effect["step"]: effect["gpus_ratio"] for effect in factors["deadline"]}
     assert deadline["half the time"] > 1 >= deadline["twice the time"]
     assert any("network between nodes" in effect["step"] for effect in factors["GPUs and links"])
+
+
+def test_steps_that_come_to_one_layout_appear_once(cli: Cli) -> None:
+    """tp 4 of 8 GPUs leaves pp 2 as the plainest, and the other way round."""
+    answer = ask(cli, "sensitivity --model llama-2-70b --server dell-xe9680-h100 --gpus 16 --job lora --stack nemo"
+                 " --dataset alpaca --steps 100")  # fmt: skip
+    steps = next(factor["effects"] for factor in answer["factors"] if factor["name"] == "parallelism")
+    outcomes = [(step["outcome"]["total_s"], step["outcome"]["peak_bytes"]) for step in steps]
+    assert len(set(outcomes)) == len(outcomes)
+
+
+def test_the_tornado_marks_what_does_not_fit_and_leaves_the_deadline_out(cli: Cli) -> None:
+    out = cli("sensitivity", "examples/plan/sft-70b.yaml", "--gpus", "32").out
+    tornado = out[out.index("What each factor is worth") : out.index("Every step")]
+    assert "model size *" in tornado
+    assert "* does not fit: llama-3.1-405b" in tornado
+    assert "deadline" not in tornado
+    assert "deadline" in out[out.index("Every step") :]
+
+
+def test_efficiency_above_one_is_explained(cli: Cli) -> None:
+    out = cli("plan", "examples/plan/sft-70b.yaml", "--scaling", "strong", "--max-gpus", "64").out
+    assert "above 100 %: 8 GPUs must keep the optimizer in host memory, 32 need not" in out
 
 
 @pytest.mark.parametrize(

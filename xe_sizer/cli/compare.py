@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,11 +18,15 @@ from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.options import OPTIONS
 
+if TYPE_CHECKING:
+    from xe_sizer.scenario.read import Given
+
 app = typer.Typer(add_completion=False)
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
 and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
+Alternatives that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
 """
 AlternativesArgument = Annotated[
     list[str] | None,
@@ -35,43 +39,50 @@ AlternativesArgument = Annotated[
 def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
     if not alternatives or len(alternatives) < 2:
         hint = "xe-sizer compare --model llama-2-7b --gpus 8 gpu=h100-sxm-80gb gpu=a100-sxm-80gb"
-        raise InputError(Problem("name at least two alternatives", hint=hint))
-    results = _results(alternatives, flags, how)
+        missing = [Problem("no such file", Location(text)) for text in alternatives or () if _is_missing(text)]
+        raise InputError([*missing, Problem("name at least two alternatives", hint=hint)])
+    asked = _asked(alternatives, flags, how)
 
-    from xe_sizer.studies.compare import compare
+    from xe_sizer.studies.compare import compare, on_equal_gpus
 
     with from_outside(list(filter(_is_saved, alternatives))):
-        return how.write(compare(results))
+        return how.write(compare(on_equal_gpus(asked, how.registry)))
 
 
-def _results(alternatives: Sequence[str], flags: Mapping[str, object], how: Invocation) -> list[tuple[str, Result]]:
-    """Every alternative estimated, or read back. Raises InputError with the problems of all of them."""
-    found: list[tuple[str, Result]] = []
+def _asked(
+    alternatives: Sequence[str], flags: Mapping[str, object], how: Invocation
+) -> list[tuple[str, Given | Result]]:
+    """Every alternative read. Raises InputError with the problems of all of them."""
+    found: list[tuple[str, Given | Result]] = []
     problems: list[Problem] = []
     base = next((text for text in alternatives if _is_scenario(text)), None)
     for text in alternatives:
         try:
-            found.append(_result(text, base, flags, how))
+            found.append(_alternative(text, base, flags, how))
         except InputError as error:
             problems += error.problems
     if problems:
-        raise InputError(problems)
+        raise InputError(list(dict.fromkeys(problems)))
     return found
 
 
-def _result(text: str, base: str | None, flags: Mapping[str, object], how: Invocation) -> tuple[str, Result]:
-    """Name and result of one alternative; changes are made to the scenario file `base`."""
-    from xe_sizer.studies.estimate import estimate
-
+def _alternative(
+    text: str, base: str | None, flags: Mapping[str, object], how: Invocation
+) -> tuple[str, Given | Result]:
+    """Name of one alternative with what it asks, or its result; changes are made to the scenario file `base`."""
     if _is_saved(text):
         answer = read_answer(text)
         if not isinstance(answer, Result):
             raise InputError(Problem(f"this is a result of {answer.question}, not of estimate", Location(text)))
         return Path(text).stem, answer
     if _is_scenario(text):
-        return Path(text).stem, estimate(how.given(TRAINING, text, flags), how.registry)
-    given = how.given(TRAINING, base, flags_with(flags, dict(_changes(text))))
-    return text, estimate(given, how.registry)
+        return Path(text).stem, how.given(TRAINING, text, flags)
+    return text, how.given(TRAINING, base, flags_with(flags, dict(_changes(text))))
+
+
+def _is_missing(text: str) -> bool:
+    """Whether an alternative looks like a file and there is none."""
+    return (_is_saved(text) or _is_scenario(text)) and not Path(text).exists()
 
 
 def _is_saved(text: str) -> bool:

@@ -14,6 +14,7 @@ from xe_sizer.result.common import Range
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome, Sensitivity
 
+DEADLINE = "deadline"
 MOST_SHOWN = 8  # alternatives, factors or files on the first screen
 
 
@@ -65,6 +66,9 @@ def _ends(factor: Factor) -> Iterator[str]:
     possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=lambda each: each.time_ratio)
     ends: Sequence[Effect] = possible if len(possible) < 2 else (possible[0], possible[-1])
     for effect in ends:
-        yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)})"
+        if factor.name == DEADLINE:
+            yield f"{clean(effect.step)}: {plural(effect.outcome.gpus, 'GPU')} ({ratio(effect.gpus_ratio)})"
+        else:
+            yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)})"
     if not possible:
         yield "no step fits"

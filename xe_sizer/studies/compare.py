@@ -5,17 +5,70 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Alternative,
     Comparison,
     Difference,
 )
+from xe_sizer.result.training import Result
+from xe_sizer.scenario.change import changed
+from xe_sizer.scenario.provenance import collect
+from xe_sizer.studies.estimate import estimate
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.sizing import size
 
 if TYPE_CHECKING:
-    from xe_sizer.result.training import Result
+    from xe_sizer.errors import Problem
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.read import Given
 
 DIFFERENCES = 6
+
+
+def on_equal_gpus(asked: Sequence[tuple[str, Given | Result]], registry: Registry) -> list[tuple[str, Result]]:
+    """Every alternative estimated, or as it is; those that leave the GPUs open on as many as the others.
+
+    That is the largest number that another alternative names, else the largest that one of them needs.
+
+    Raises
+    ------
+    InputError : every problem of every alternative
+    """
+    problems: list[Problem] = []
+    counts = [collect(problems, _gpus, one, registry) for _, one in asked]
+    named = [count for count, (_, one) in zip(counts, asked, strict=True) if count and not _open(one)]
+    gpus = max(named or [count for count in counts if count], default=None)
+    made = [(name, collect(problems, _estimated, one, gpus, registry)) for name, one in asked if not problems]
+    if problems:
+        raise InputError(list(dict.fromkeys(problems)))
+    return [(name, result) for name, result in made if result is not None]
+
+
+def _open(one: Given | Result) -> bool:
+    """Whether an alternative leaves the number of its GPUs to be found."""
+    return not isinstance(one, Result) and one.values.gpus is None and one.values.nodes is None
+
+
+def _gpus(one: Given | Result, registry: Registry) -> int:
+    """The GPUs that an alternative names, or needs."""
+    if isinstance(one, Result):
+        return one.gpus.count
+    resolved = resolve(one, registry)
+    return resolved.gpus or size(resolved).gpus
+
+
+def _estimated(one: Given | Result, gpus: int | None, registry: Registry) -> Result:
+    """An alternative on so many GPUs where it leaves them open, on its own where it cannot run on those."""
+    if isinstance(one, Result):
+        return one
+    if gpus is None or not _open(one):
+        return estimate(one, registry)
+    try:
+        return estimate(changed(one, {"gpus": gpus}), registry)
+    except InputError:
+        return estimate(one, registry)
 
 
 def compare(alternatives: Sequence[tuple[str, Result]]) -> Comparison:

@@ -26,7 +26,7 @@ from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
-from xe_sizer.training.summary import scenario_of
+from xe_sizer.training.summary import layout_of, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 HALF, DOUBLE = 0.5, 2.0
+DEADLINE = "deadline"
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
@@ -54,7 +55,9 @@ class _Step:
 
 
 def sensitivity(given: Given, registry: Registry) -> Sensitivity:
-    """What each of seven factors is worth, moved by a step each way; the widest effect first.
+    """What each of seven factors is worth, moved by a step each way; the widest effect on the time first.
+
+    The deadline comes last: its steps move the GPUs.
 
     Factors: those of Dell's design guide on sizing for model customization (data, model size, method, batch size, GPUs
     and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
@@ -70,27 +73,32 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
         ("parallelism", _layouts(base)),
     )
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
-    factors.append(Factor(name="deadline", effects=tuple(_deadline(base))))
     ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
+    deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base)))
+    ranked += [deadline] if deadline.effects else []
     scenario = scenario_of(base.resolved)
     return Sensitivity(schema_version=SCHEMA_VERSION, scenario=scenario, base=_outcome(base), factors=tuple(ranked))
 
 
 def _width(factor: Factor) -> float:
-    """Largest change of the time, or of the GPUs, as a logarithm; what does not fit changes nothing."""
-    possible = [effect for effect in factor.effects if effect.outcome.fits]
-    sizes = (max(abs(math.log(effect.time_ratio)), abs(math.log(effect.gpus_ratio))) for effect in possible)
+    """Largest change of the time as a logarithm; what does not fit changes nothing."""
+    sizes = (abs(math.log(effect.time_ratio)) for effect in factor.effects if effect.outcome.fits)
     return max(sizes, default=0.0)
 
 
 def _factor(name: str, steps: Iterable[_Step], base: TrainingEstimate, registry: Registry) -> Factor:
-    effects = []
+    """The steps that are possible; those that come to one layout and one outcome are one, with the words of both."""
+    words: dict[object, str] = {}
+    found: dict[object, TrainingEstimate] = {}
     for step in steps:
         try:
             after = size(_moved(base, step, registry))
         except InputError:
             continue
-        effects.append(_effect(step.words, base, after))
+        same = (layout_of(after.layouts), _outcome(after))
+        words[same] = f"{words[same]}, {step.words}" if same in words else step.words
+        found.setdefault(same, after)
+    effects = (_effect(words[same], base, after) for same, after in found.items())
     return Factor(name=name, effects=tuple(effects))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,18 @@ from msgspec.structs import asdict
 from xe_sizer.report.certainty import RANGE
 from xe_sizer.report.document import Column, Document, Summary, Table
 from xe_sizer.report.estimate_words import hardware
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, percent
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    clean,
+    count,
+    duration,
+    duration_range,
+    gib,
+    money,
+    number,
+    percent,
+    plural,
+)
 from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
@@ -44,11 +55,31 @@ def document(result: Comparison, options: Options) -> Document:
     note = "time of the whole job; the parts that differ most come first"
     blocks.append(Table("Where they differ", (Column("part"), *names), parts, note=note))
     fitting = [one for one in result.alternatives if one.result.verdict.ok]
-    fastest = min(fitting, key=lambda one: one.result.time.total_s.expected, default=None)
-    words = f"{len(fitting)} of {len(results)} fit and meet their limits"
-    if fastest is not None and len(results) > 1:
-        words += f"; {clean(fastest.name)} is the fastest, {duration(fastest.result.time.total_s.expected)}"
-    return Document("COMPARED", len(fitting) == len(results), words, (), tuple(blocks))
+    return Document("COMPARED", len(fitting) == len(results), _headline(result, fitting), (), tuple(blocks))
+
+
+def _headline(result: Comparison, fitting: Sequence[Alternative]) -> str:
+    """How many fit, on which ground they are compared, and the best of them on that ground."""
+    counts = {one.result.gpus.count for one in result.alternatives}
+    equal = len(counts) == 1
+    ground = f"on {plural(counts.pop(), 'GPU')} each" if equal else "on unequal GPUs"
+    words = f"{len(fitting)} of {len(result.alternatives)} fit and meet their limits, {ground}"
+    if not fitting or len(result.alternatives) == 1:
+        return words
+    least = min(fitting, key=lambda one: one.result.cost.gpu_hours.expected)
+    fastest = min(fitting, key=lambda one: one.result.time.total_s.expected)
+    if not equal:
+        words += f"; {clean(least.name)} takes the fewest GPU-hours, {_figures(least)}"
+    if equal or fastest is not least:
+        words += f"; {clean(fastest.name)} is the fastest, {_figures(fastest)}"
+    return words
+
+
+def _figures(one: Alternative) -> str:
+    """`2.1 h on 16 GPUs, 33.5 GPU-hours`."""
+    answer = one.result
+    run = f"{duration(answer.time.total_s.expected)} on {plural(answer.gpus.count, 'GPU')}"
+    return f"{run}, {number(answer.cost.gpu_hours.expected)} GPU-hours"
 
 
 _Cell = Callable[[Result], str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.options import Options
 
 ANSWER = Scaling
+BEYOND = 1.02  # efficiency above which it is no rounding
 NO_LAYOUT = "no layout fits on any of the GPUs that were tried"
 
 
@@ -46,11 +47,28 @@ def document(result: Scaling, options: Options) -> Document:
     most = max((point.efficiency for point in result.points), default=1.0)
     shares = tuple(point.efficiency / most for point in result.points)
     note = "efficiency: samples per second and GPU against the fewest GPUs on which it fits"
+    note += _beyond(result.points)
     words = f"{job_words(result.scenario)}: {result.kind} scaling, {kept}"
     if not result.points:
         return Document("DOES NOT FIT", False, words, (NO_LAYOUT,), ())
     table = Table("Over numbers of GPUs", columns, rows, shares, note=note, bars="efficiency")
     return Document("SCALING", True, words, (), (*pictures(result), table))
+
+
+def _beyond(points: Sequence[ScalingPoint]) -> str:
+    """Why more GPUs are more than as many times as fast, where they are: what the layout on the fewest has to do."""
+    best = max(points, key=lambda point: point.efficiency, default=None)
+    if best is None or best.efficiency <= BEYOND:
+        return ""
+    few, many = points[0].layout, best.layout
+    burdens = [
+        (few.offload != "none" and many.offload == "none", f"keep the {few.offload} in host memory"),
+        (few.recompute == "full" != many.recompute, "recompute every layer"),
+        (few.micro_batch < many.micro_batch, f"run micro-batches of {few.micro_batch} in place of {many.micro_batch}"),
+        (few.tp * few.pp * few.cp > many.tp * many.pp * many.cp, "split every layer over more of them"),
+    ]
+    why = " and ".join(words for holds, words in burdens if holds) or f"run as {layout_words(few)}"
+    return f"; above 100 %: {plural(points[0].gpus, 'GPU')} must {why}, {best.gpus:,} need not"
 
 
 def rows(result: Scaling, options: Options) -> Iterator[tuple[object, ...]]:

@@ -24,7 +24,7 @@ from xe_sizer.report.format import (
     plural,
     ratio,
 )
-from xe_sizer.report.pictures.sensitivity import TITLE, moved, pictures
+from xe_sizer.report.pictures.sensitivity import TITLE, marked, pictures, timed, unfit
 from xe_sizer.report.study_points import sensitivity_points
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.common import Range
@@ -54,7 +54,7 @@ def document(result: Sensitivity, options: Options) -> Document:
     for factor in result.factors:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
     words = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')} takes {duration(base.total_s)}; "
-    words += f"what moves it most: {', '.join(clean(factor.name) for factor in result.factors[:3])}"
+    words += f"what moves it most: {', '.join(clean(factor.name) for factor in timed(result)[:3])}"
     blocks: tuple[Block, ...] = (
         Summary(tuple(sensitivity_points(result))),
         *pictures(result, _tornado(result, options.width)),
@@ -88,13 +88,14 @@ def _span(outcome: Outcome) -> str:
 
 def _tornado(result: Sensitivity, width: int | None) -> Figure:
     """Bars to both sides of the time as asked: shorter to the left, longer to the right, on a logarithmic scale."""
-    lines = list(_bars(result.factors, width))
-    note = "effect of each factor's steps on the time of the job (on the number of GPUs for the deadline), logarithmic"
+    lines = list(_bars(timed(result), width))
+    short = unfit(timed(result))
+    note = "effect of each factor's steps on the time of the job, logarithmic" + (f"; * {short}" if short else "")
     return Figure(TITLE, tuple(lines), note)
 
 
 def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
-    ranges = [(factor.name, *_range(factor)) for factor in factors]
+    ranges = [(marked(factor), *_range(factor)) for factor in factors]
     widest = max((max(-low, high) for _, low, high in ranges), default=0.0) or 1.0
     width = max((len(name) for name, _, _ in ranges), default=0)
     last = max((len(ratio(math.exp(high))) for _, _, high in ranges), default=0)
@@ -102,12 +103,12 @@ def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
     for name, low, high in ranges:
         left, right = (round(cells * size / widest) for size in (-low, high))
         bar = f"{'█' * left:>{cells}}{MIDDLE}{'█' * right:<{cells}}"
-        yield f"{clean(name):<{width}}  {ratio(math.exp(low)):>6} {bar} {ratio(math.exp(high))}"
+        yield f"{name:<{width}}  {ratio(math.exp(low)):>6} {bar} {ratio(math.exp(high))}"
 
 
 def _range(factor: Factor) -> tuple[float, float]:
     """Smallest and largest effect as logarithms, at least none."""
-    logs = [math.log(moved(factor, effect)) for effect in factor.effects if effect.outcome.fits]
+    logs = [math.log(effect.time_ratio) for effect in factor.effects if effect.outcome.fits]
     return min([0.0, *logs]), max([0.0, *logs])
 
 
