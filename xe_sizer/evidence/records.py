@@ -205,7 +205,7 @@ def read_all(paths: Sequence[Path]) -> RecordFile:
 
     Raises
     ------
-    InputError : every malformed record of every file; a folder or files without records
+    InputError : every malformed record of every file; a folder, or files, without records
     """
     records: list[Record] = []
     notes: list[Problem] = []
@@ -218,7 +218,7 @@ def read_all(paths: Sequence[Path]) -> RecordFile:
             continue
         records += found.records
         notes += found.notes
-    if not problems and not records:
+    if paths and not problems and not records:
         problems.append(Problem("no measurement records", Location(", ".join(map(str, paths)))))
     if problems:
         raise InputError(problems)
