@@ -213,6 +213,21 @@ BY_PRICE, BY_POWER = "price", "power"
 """What orders the kinds of hardware that keep the limits: the price of an hour, or the GPUs' design power."""
 
 
+class LoadPoint(Struct, frozen=True):
+    """Latencies [s] of the service at another load, on the same GPUs.
+
+    load : of all replicas, in the unit of the load that was asked for: requests/s, requests in flight, or users
+    judged : at the percentile that limits are compared with; null where requests do not come by chance
+    """
+
+    load: float
+    requests_per_s: float
+    ttft_s: float
+    tpot_s: float
+    request_s: float
+    judged: LatencyAt | None = None
+
+
 class ServeResult(Answer, frozen=True, kw_only=True):
     """The service, with everything of all replicas together but `layout`, `memory`, `kv_cache` and `per_replica`.
 
@@ -238,6 +253,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     fleet_order: str = ""
     left_out: tuple[LeftOut, ...] = ()
     pareto: tuple[ParetoPoint, ...] = ()
+    load_curve: tuple[LoadPoint, ...] = ()
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
-    from xe_sizer.serving.queueing import Curve, Latencies
+    from xe_sizer.serving.queueing import Curve
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.static import StaticBatch
     from xe_sizer.serving.step import StepTime
@@ -67,6 +67,7 @@ class Choice:
     full_rate : requests per second that a replica cannot exceed
     top_rate : the same within the limits on latency, where they can be kept
     places : requests that a replica runs at once
+    curve : the states of the placement, from one request to as many as fit; None for a batch
     """
 
     placement: ReplicaLayouts
@@ -79,6 +80,7 @@ class Choice:
     places: float
     replicas: int
     point: Point
+    curve: Curve | None = None
 
 
 @frozen
@@ -232,6 +234,7 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         places=float(found.most[best]),
         replicas=int(replicas[best]) + resolved.spare_replicas,
         point=_point(resolved, one.placements, found[place], each[place]),
+        curve=found[place],
     )
 
 
@@ -265,21 +268,17 @@ def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, e
     """One replica with its share of the load: latencies in the mean and at percentiles, and the steps that it runs."""
     traffic, load = resolved.traffic, LOADS[resolved.load]
     rates, mean = load.served(resolved, found, each)
-    rate, means = float(rates[0]), _values(mean)
+    rate, means = float(rates[0]), mean.one
     percentiles: dict[float, tuple[float, float, float]] = {}
     if load.by_chance:
         lightest = float(found.rates[0, 0])
         (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
         running = min(float(inside[0]) * min(rate / lightest, 1.0), rate * means[2])
         wanted = sorted({*PERCENTILES, resolved.percentile})
-        percentiles = {one: _values(load.served(resolved, found, each, one)[1]) for one in wanted}
+        percentiles = {one: load.served(resolved, found, each, one)[1].one for one in wanted}
     else:
         running = float(np.minimum(each, np.maximum(found.most, 1.0))[0])
     state = steady(resolved.job, placement, traffic, max(running, 1.0))
     prompt_s = float(state.prompt_s[0])
     answer_s = 1.0 / float(state.requests_per_s[0]) - prompt_s
     return Point(running, rate, *means, percentiles, state.prefill, state.decode, prompt_s, answer_s)
-
-
-def _values(found: Latencies) -> tuple[float, float, float]:
-    return float(found.ttft_s[0]), float(found.tpot_s[0]), float(found.request_s[0])

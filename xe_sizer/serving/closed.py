@@ -112,16 +112,16 @@ def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float)
     ----------
     found : the curve of shape (states, placements)
     traffic : lengths of prompts and answers, and how they spread
-    users : of one replica, shape (placements,) [-]
+    users : of one replica, shape (..., placements) [-]
     think_s : mean time between an answer and the next request [s]
 
     Returns
     -------
-    ndarray of float, shape (placements,) [1/s]
+    ndarray of float, shape of the users [1/s]
 
     Source: the response time law of interactive systems, solved by halving: its right side rises with the rate.
     """
-    users = np.broadcast_to(as_array(users), found.most.shape)
+    users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
     low, high = np.zeros(users.shape), np.asarray(HIGHEST_LOAD * found.top_rate)
     full = users_at(found, traffic, high, think_s) <= users
     low = np.where(full, high, low)
@@ -146,17 +146,17 @@ def users_latencies(
     ----------
     found : the curve of shape (states, placements)
     traffic : lengths of prompts and answers, and how they spread
-    users : of one replica, shape (placements,) [-]
+    users : of one replica, shape (..., placements) [-]
     think_s : mean time between an answer and the next request [s]
     percentile : of requests, 50 to 99.9; None: the mean [-]
 
     Returns
     -------
-    (ndarray, Latencies), shape (placements,): requests per second [1/s], seconds [s]; unbounded where no request fits
+    (ndarray, Latencies), shape of the users: requests per second [1/s], seconds [s]; unbounded where no request fits
 
     Source: the response time law of interactive systems.
     """
-    users = np.broadcast_to(as_array(users), found.most.shape)
+    users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
     rate = users_rate(found, traffic, users, think_s)
     mean, at = latencies(found, traffic, rate), latencies(found, traffic, rate, percentile)
     left_s = np.divide(users, rate, out=np.full(users.shape, np.inf), where=rate > 0) - think_s - mean.request_s

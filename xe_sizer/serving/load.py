@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
 
+# Shares of the most that a replica takes at which its latencies are told, close together where waits grow.
+SHARES = np.array((0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.94, 0.97, 0.99))
+WAITING = np.array((1.0, 1.25, 1.5))  # the same where requests are kept in flight: more wait, but none for ever
+
 
 class Load(Protocol):
     """What is asked of a replica, as arrays over placements.
@@ -41,6 +45,10 @@ class Load(Protocol):
 
     def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
         """What brings a replica so far towards the most, as a share of its rate; all where nothing comes by chance."""
+        ...
+
+    def along(self, resolved: ResolvedService, found: Curve) -> Array:
+        """Loads from next to none to as much as a replica takes, shape (loads, placements)."""
         ...
 
     def served(
@@ -64,6 +72,9 @@ class Arrivals:
     def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
         return most * share
 
+    def along(self, resolved: ResolvedService, found: Curve) -> Array:
+        return SHARES[:, None] * found.top_rate
+
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
     ) -> tuple[Array, Latencies]:
@@ -83,6 +94,9 @@ class InFlight:
 
     def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
         return most
+
+    def along(self, resolved: ResolvedService, found: Curve) -> Array:
+        return np.concatenate((SHARES, WAITING))[:, None] * self.full(resolved, found)
 
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
@@ -105,6 +119,9 @@ class Users:
     def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
         rate = users_rate(found, resolved.traffic, most, resolved.think_s)
         return users_at(found, resolved.traffic, rate * share, resolved.think_s)
+
+    def along(self, resolved: ResolvedService, found: Curve) -> Array:
+        return users_at(found, resolved.traffic, SHARES[:, None] * found.top_rate, resolved.think_s)
 
     def served(
         self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None

@@ -90,6 +90,11 @@ class Latencies:
     tpot_s: Array
     request_s: Array
 
+    @property
+    def one(self) -> tuple[float, float, float]:
+        """Of the one placement that they are of."""
+        return float(self.ttft_s[0]), float(self.tpot_s[0]), float(self.request_s[0])
+
 
 def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Array:
     """Requests that a replica holds at once.

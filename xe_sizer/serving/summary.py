@@ -33,6 +33,7 @@ from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
+from xe_sizer.serving.load_curve import load_curve
 from xe_sizer.serving.step import STEP_PARTS
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import span
@@ -52,7 +53,7 @@ INFERENCE_POWER_SHARE = 0.7
 def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
     """Everything about an estimate but the advice.
 
-    details : with what only a full report shows: the minimum of GPUs and sources
+    details : with what only a full report shows: the minimum of GPUs, the curve over the load, and sources
     """
     resolved = sized.resolved
     placement, node = sized.placement, resolved.job.server.accelerators
@@ -77,6 +78,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         per_replica=_per_replica(sized),
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
+        load_curve=tuple(load_curve(sized)) if details else (),
         warnings=(*resolved.warnings, *warnings_of(sized)),
         sources=tuple(_sources(sized)) if details else (),
     )

@@ -9,6 +9,7 @@ from xe_sizer.report.document import Picture
 from xe_sizer.report.format import clean, duration, duration_range, number
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark, Point
 from xe_sizer.report.pictures.estimate import RANGE_NOTE
+from xe_sizer.report.pictures.load import load_pictures
 from xe_sizer.report.pictures.parts import memory_picture, step_picture, time_axis
 from xe_sizer.result.common import Range
 
@@ -27,6 +28,7 @@ def pictures(result: ServeResult) -> Iterator[Picture]:
     if result.verdict.fits:
         for key, title, limit in LATENCIES:
             yield _latency(result, key, title, limit)
+        yield from load_pictures(result)
     yield memory_picture(result)
     if result.verdict.fits:
         decode, prefill = result.phases.decode, result.phases.prefill
