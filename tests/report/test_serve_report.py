@@ -74,11 +74,18 @@ def test_a_missed_limit_is_said_first(chat: ServeResult) -> None:
 
 
 def test_a_range_beyond_the_limit_is_a_caution(chat: ServeResult) -> None:
-    at = next(at for at in chat.latency.percentiles if at.percentile == 95)
-    widest = chat.latency.tpot_s.high / chat.latency.tpot_s.expected  # type: ignore[operator]
-    for factor, said in ((1.01, True), (0.99, False)):
-        limit = Limit(name="max_tpot_s", limit=at.tpot_s * widest / factor, value=at.tpot_s, ok=True)  # type: ignore[operator]
-        assert ("close" in caution(replaced(chat, "verdict", limits=(limit,)))) is said
+    for certainty, said in (("unsure", "max_tpot_s met, unsure (range to 57.0 ms)"), ("sure", "")):
+        limit = Limit(
+            name="max_tpot_s",
+            limit=0.05,
+            value=0.0456,
+            ok=True,
+            probability=0.7,
+            certainty=certainty,
+            low=0.03,
+            high=0.057,
+        )
+        assert caution(replaced(chat, "verdict", limits=(limit,))) == said
 
 
 def test_little_room_for_the_cache_is_tight(chat: ServeResult) -> None:
@@ -169,7 +176,8 @@ def test_a_batch_of_both_kinds(lora: Result, chat: ServeResult, unservable: Serv
         files = ("chat.yaml", "big.yaml") if name == "github" else ("train.yaml", "chat.yaml", "big.yaml")
         assert all(file in render(batch, name, Options()) for file in files)
     lines = render(batch, "table", Options()).splitlines()
-    assert next(line for line in lines if line.startswith("chat.yaml ")).split()[-10:-6] == ["40.7", "ms", "a", "token"]
+    row = next(line for line in lines if line.startswith("chat.yaml "))
+    assert re.search(r" 40\.7 ms a token .* max_tpot_s met, unsure \(range to 57\.0 ms\)$", row)
     answer = json.loads(render(batch, "json", Options()))
     assert ["latency" in entry["result"] for entry in answer["scenarios"]] == [False, True, True]
 

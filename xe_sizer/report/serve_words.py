@@ -108,34 +108,11 @@ def latency(seconds: float | None) -> str:
 
 
 def caution(result: ServeResult) -> str:
-    """Little room for the cache, or limits that the ranges of the latencies reach beyond."""
-    if not result.verdict.ok:
+    """Little room for the cache."""
+    if not result.verdict.ok or result.verdict.margin != "tight":
         return ""
-    return "; ".join((*_little_room(result), *_close(result)))
-
-
-def _little_room(result: ServeResult) -> Iterator[str]:
-    if result.verdict.margin == "tight":
-        memory = result.memory
-        error = f"{gib(memory.error_share * memory.usable_bytes)} GiB"
-        yield f"tight: what one request leaves of the memory is inside the error of the model, {error}"
-
-
-def _close(result: ServeResult) -> Iterator[str]:
-    at, limits = judged(result), {limit.name: limit.limit for limit in result.verdict.limits}
-    named = (("max_ttft_s", at.ttft_s, result.latency.ttft_s), ("max_tpot_s", at.tpot_s, result.latency.tpot_s))
-    beyond = [
-        f"{name} ({duration(value * _widest(span))})"
-        for name, value, span in named
-        if name in limits and value is not None and value * _widest(span) > limits[name]
-    ]
-    if beyond:
-        yield f"close: what is expected keeps the limits, the upper end of the range is beyond {' and '.join(beyond)}"
-
-
-def _widest(span: Span) -> float:
-    """High over expected [-]."""
-    return span.high / span.expected if span.high is not None and span.expected else 1.0
+    error = f"{gib(result.memory.error_share * result.memory.usable_bytes)} GiB"
+    return f"tight: what one request leaves of the memory is inside the error of the model, {error}"
 
 
 def pace(result: ServeResult) -> tuple[str, float | None, str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from xe_sizer.report.answers import Reporter, reporter
-from xe_sizer.report.certainty import doubts
+from xe_sizer.report.certainty import doubts, probability_words
 from xe_sizer.report.format import clean, gib, limit_quantity
-from xe_sizer.result.common import UNSURE, UNSURE_MEMORY
+from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED, QUEUES
 
 if TYPE_CHECKING:
@@ -156,9 +156,17 @@ def limit_text(limit: Limit) -> str:
 
 def missed_text(verdict: Verdict) -> str:
     """The limits that do not hold, in a few words; empty where all do."""
-    missed = [limit_text(limit) for limit in verdict.limits if not limit.ok]
+    missed = [f"{limit_text(limit)}{_asked(limit, verdict)}" for limit in verdict.limits if not limit.ok]
     unsure = [clean(reason.message) for reason in verdict.reasons if reason.code == UNSURE_MEMORY]
     return "; ".join([*unsure, *([f"misses {'; '.join(missed)}"] if missed else [])])
+
+
+def _asked(limit: Limit, verdict: Verdict) -> str:
+    """Why a limit is missed that the expected value keeps: more confidence is asked for."""
+    if limit.probability is None or limit.probability < DEFAULT_CONFIDENCE:
+        return ""
+    asked = probability_words(verdict.confidence)
+    return f", met with a probability of {probability_words(limit.probability)}, {asked} asked"
 
 
 def reason_text(reason: Reason) -> str:

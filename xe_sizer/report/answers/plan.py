@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.certainty import RANGE
+from xe_sizer.report.certainty import RANGE, doubts
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Document, Notes, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
@@ -17,7 +17,7 @@ from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
-from xe_sizer.units import BARE_SERVER, HOUR_S
+from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Figure
@@ -76,13 +76,7 @@ def _reasons_beyond(result: PlanResult) -> tuple[str, ...]:
 def _caution(result: PlanResult) -> str:
     if not result.search.complete:
         return "interrupted: the best of what had been searched by then"
-    hours = next((limit.limit for limit in result.verdict.limits if limit.name == "max_hours" and limit.ok), None)
-    if hours is None or result.answers.chosen is None:
-        return ""
-    span = result.candidates[result.answers.chosen].total_s
-    if span.high <= hours * HOUR_S:
-        return ""
-    return f"close: the expected time meets max_hours, but the range goes to {duration(span.high)}"
+    return "; ".join(doubts(result.verdict)) if result.verdict.ok else ""
 
 
 def _headline(result: PlanResult) -> str:
