@@ -149,13 +149,25 @@ class Point:
 
 @frozen
 class Summary:
-    """The first screen: what people ask first, a line or two each."""
+    """The first screen: what people ask first, a line or two each.
+
+    more : of how many things like the points there is no point, and how they are called
+    """
 
     points: tuple[Point, ...]
+    more: int = 0
+    noun: str = ""
+
+    @property
+    def shown(self) -> tuple[Point, ...]:
+        """The points, and how many there are besides where they are things of one kind."""
+        if not self.noun or not self.more:
+            return self.points
+        return (*self.points, Point("", f"and {self.more:,} more {self.noun}{'s' if self.more > 1 else ''}"))
 
     def without(self, place: int) -> Summary:
         """The summary without one of its points."""
-        return Summary(self.points[:place] + self.points[place + 1 :])
+        return Summary(self.points[:place] + self.points[place + 1 :], self.more + 1, self.noun)
 
 
 InCharacters = Summary | Facts | FactsPair | Table | Notes | Steps | Figure

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.certainty import RANGE, limit_words, probability_words
 from xe_sizer.report.document import Point
 from xe_sizer.report.format import clean, duration, duration_range, gib, percent, plural
+from xe_sizer.result.serving import ServeResult
+from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Advice, Gpus, Ledger, Range, Sized, Verdict
@@ -58,6 +60,9 @@ def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
 
 
 def currency_of(answer: Sized) -> str | None:
-    """In which prices are; None where the scenario does not say."""
-    found = (answer.scenario.get("cost") or {}).get("currency")
-    return None if found is None else str(found)
+    """In which prices are; None where there are none."""
+    if isinstance(answer, ServeResult):
+        return answer.cost.currency
+    if isinstance(answer, Result) and answer.cost.price is not None:
+        return answer.cost.price.currency
+    return (answer.scenario.get("cost") or {}).get("currency")

@@ -28,7 +28,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield memory_of(chosen.peak_bytes, chosen.peak_bytes + chosen.headroom_bytes, chosen.headroom_bytes)
     yield from limits_point(result.verdict, chosen.currency)
     yield from _others(result, chosen)
-    yield Point("Next", "the whole estimate of this plan", command=chosen.command)
+    yield Point("Next", "the whole estimate of this plan", command=chosen.command, spare=2)
 
 
 def _cost_words(one: Candidate) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Point
+from xe_sizer.report.document import Point, Summary
 from xe_sizer.report.first_screen import memory_of, spanned
 from xe_sizer.report.format import clean, duration, gib, money, number, plural, ratio
 from xe_sizer.report.verdict import verdict_word
@@ -18,11 +18,11 @@ DEADLINE = "deadline"
 MOST_SHOWN = 8  # alternatives, factors or files on the first screen
 
 
-def compare_points(result: Comparison) -> Iterator[Point]:
+def compare_points(result: Comparison) -> Summary:
     """One line an alternative."""
-    for one in result.alternatives[:MOST_SHOWN]:
-        yield Point(clean(one.name), ", ".join(_alternative(one)))
-    yield from _more(len(result.alternatives), "alternative")
+    shown = result.alternatives[:MOST_SHOWN]
+    points = (Point(clean(one.name), ", ".join(_alternative(one)), spare=place) for place, one in enumerate(shown))
+    return Summary(tuple(points), len(result.alternatives) - len(shown), "alternative")
 
 
 def _alternative(one: Alternative) -> Iterator[str]:
@@ -35,11 +35,6 @@ def _alternative(one: Alternative) -> Iterator[str]:
     yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
     if answer.cost.price is not None:
         yield money(answer.cost.price.expected, answer.cost.price.currency)
-
-
-def _more(how_many: int, noun: str) -> Iterator[Point]:
-    if how_many > MOST_SHOWN:
-        yield Point("", f"and {plural(how_many - MOST_SHOWN, f'more {noun}')}")
 
 
 def sensitivity_points(result: Sensitivity) -> Iterator[Point]:

@@ -115,8 +115,8 @@ def _block(console: Console, block: InCharacters, options: Options) -> None:
 
 def _summary(console: Console, block: Summary, options: Options) -> None:
     """Labels to the left, and what they say beside them; commands below."""
-    width = max((len(point.label) for point in block.points), default=0)
-    for point in block.points:
+    width = max((len(point.label) for point in block.shown), default=0)
+    for point in block.shown:
         text = Text(point.text)
         if point.share is not None:
             bar = Text(gauge(point.share, _gauge_cells(options.width)), style="red" if point.share > 1 else "cyan")

@@ -10,7 +10,7 @@ from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.remedies import TO_FIT, TO_GAIN, TO_MEET_LIMITS, less_load, narrower_cache, narrower_weights
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.units import rounded
+from xe_sizer.units import rounded, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -121,4 +121,4 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
 
 
 def _time(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
+    return f"{three_digits(1e3 * seconds)} ms" if seconds < 0.9995 else f"{three_digits(seconds)} s"

@@ -50,7 +50,7 @@ def document(check: CheckResult, options: Options) -> Document:
         Column("note"),
     )
     details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
-    blocks: list[Block] = [Summary(tuple(_points(check)))] if options.brief else [*pictures(check)]
+    blocks: list[Block] = [_summary(check)] if options.brief else [*pictures(check)]
     if details:
         blocks.append(Notes("What is wrong", details))
     folder = _folder(check)
@@ -90,15 +90,17 @@ def _folder(check: CheckResult) -> str:
     return f"{common}/" if common else ""
 
 
-def _points(check: CheckResult) -> Iterator[Point]:
+def _summary(check: CheckResult) -> Summary:
     """Scenarios for a brief report, those that failed first."""
-    ordered = sorted(check.scenarios, key=lambda one: one.ok)
-    for place, one in enumerate(ordered[:MOST_SHOWN]):
-        file, verdict, *_, time, span, note = _row(one)
-        took = f", {time} ({span})" if span else ""
-        yield Point(verdict, f"{file}{took}, {note}", spare=place)
-    if len(ordered) > MOST_SHOWN:
-        yield Point("", f"and {plural(len(ordered) - MOST_SHOWN, 'more scenario')}")
+    folder, shown = _folder(check), sorted(check.scenarios, key=lambda one: one.ok)[:MOST_SHOWN]
+    points = (_point(_row(one), folder, place) for place, one in enumerate(shown))
+    return Summary(tuple(points), len(check.scenarios) - len(shown), "scenario")
+
+
+def _point(row: tuple[str, ...], folder: str, place: int) -> Point:
+    file, verdict, *_, time, span, note = row
+    took = f", {time} ({span})" if span else ""
+    return Point(verdict, f"{file.removeprefix(folder)}{took}, {note}", spare=place)
 
 
 def _row(one: Checked) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from xe_sizer.report.certainty import RANGE
-from xe_sizer.report.document import Column, Document, Summary, Table
+from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
@@ -46,7 +46,7 @@ def document(result: Comparison, options: Options) -> Document:
     results = [one.result for one in result.alternatives]
     names = tuple(Column(clean(one.name), True, wraps=True) for one in result.alternatives)
     rows = tuple((label, *map(value, results)) for label, value in _ROWS)
-    first = Summary(tuple(compare_points(result)))
+    first = compare_points(result)
     blocks: list[Block] = [first, *pictures(result), Table("Side by side", (Column(""), *names), rows)]
     parts = tuple(
         (clean(part.name), *(duration(seconds) if seconds else NOT_A_NUMBER for seconds in part.total_s))

@@ -75,7 +75,7 @@ def _natural(table: Table) -> int:
 def _block(block: InCharacters) -> str:
     match block:
         case Summary():
-            rows = "\n".join(map(_point, block.points))
+            rows = "\n".join(map(_point, block.shown))
             return f'<table class="summary"><tbody>\n{rows}\n</tbody></table>'
         case FactsPair():
             return f'<div class="pair">\n{_facts(block.left)}\n{_facts(block.right)}\n</div>'

@@ -64,14 +64,18 @@ def _block(block: InCharacters) -> str:
 def _summary(summary: Summary) -> str:
     """A table in sight, and below it the command of the change."""
     text = "| | |\n|---|---|\n"
-    for point in summary.points:
+    for point in summary.shown:
         bar = "" if point.share is None else f"`{gauge(point.share, _GAUGE_CELLS)}` "
-        text += f"| **{_escape(point.label)}** | {bar}{_escape(point.text)} |\n"
+        text += f"| {_bold(point.label)} | {bar}{_escape(point.text)} |\n"
     for point in summary.points:
         if point.command:
             fence = _fence(point.command)
             text += f"\n{fence}sh\n{point.command}\n{fence}\n"
     return text
+
+
+def _bold(text: str) -> str:
+    return f"**{_escape(text)}**" if text else ""
 
 
 def _folded_facts(facts: Facts) -> str:
