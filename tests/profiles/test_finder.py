@@ -72,6 +72,8 @@ def test_an_unknown_name_suggests_the_nearest_at_its_place(kind: str) -> None:
         ("stack", "vllm", "'vllm' is an engine: write serve.engine: vllm"),
         ("engine", "nemo", "'nemo' is a stack: write stack: nemo"),
         ("gpu", "alpaca", "'alpaca' is a data set: write data.profile: alpaca"),
+        ("gpu", "p5.48xlarge", "'p5.48xlarge' is a server: write server: aws-p5.48xlarge"),
+        ("stack", "vLLM", "'vLLM' is an engine: write serve.engine: vLLM"),
     ],
 )
 def test_a_name_of_another_kind_says_so(kind: str, name: str, hint: str) -> None:

@@ -14,11 +14,11 @@ import msgspec
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.source import PATH_HINT, convert, load_yaml
-from xe_sizer.profiles.spelling import Known, listed, meant, words_of
 from xe_sizer.profiles.text_file import read_text
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
+    from xe_sizer.profiles.spelling import Known
 
 T = TypeVar("T")
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -120,7 +120,7 @@ class Finder:
             return _existing_file(name, row, where)
         found = self.find(kind, name, where)
         if found is None:
-            possible = name.isascii() and name.isprintable() and bool(words_of(name)) and ".." not in name
+            possible = name.isascii() and name.isprintable() and re.search(r"\w", name) and ".." not in name
             message = f"unknown {row.title} '{name}'" if possible else f"'{name}' cannot be the name of {row.a_title}"
             raise InputError(Problem(message, place_of(where), self.suggestion(kind, name)))
         return found
@@ -137,6 +137,8 @@ class Finder:
         return found and self._paths.setdefault((kind, name), found)
 
     def _as_written(self, kind: str, name: str, where: Where) -> Path | None:
+        from xe_sizer.profiles.spelling import listed, meant  # most names are those of profiles
+
         known = self.known(kind)
         names = meant(kind, name, known)
         if len(names) > 1 and not self._of_another_kind(kind, name):
@@ -230,9 +232,10 @@ class Finder:
     def suggestion(self, kind: str, name: str) -> str:
         """What to say to an unknown name: the kind that it is of, names that begin so, the nearest, or all."""
         plain = name.strip().lower()
-        other = self._of_another_kind(kind, name)
+        other = self._read_as_another_kind(kind, name)
         if other:
-            return f"'{name}' is {other.a_title}: write {other.scenario_key}: {name}"
+            row, found = KINDS[other[0]], other[1]
+            return f"'{name}' is {row.a_title}: write {row.scenario_key}: {found if found != plain else name}"
         known = self.names(kind)
         begun = [f"'{each}'" for each in known if each.startswith(f"{plain}-")]
         if begun:
@@ -246,6 +249,17 @@ class Finder:
         """The kind that has a profile of exactly that name, where it is another than the one asked for."""
         others = (other for other in KINDS.values() if other.name != kind and other.scenario_key)
         return next((other for other in others if name.strip().lower() in self.names(other.name)), None)
+
+    def _read_as_another_kind(self, kind: str, name: str) -> tuple[str, str] | None:
+        """Kind and name of the profile that a name means, where it is of another kind than the one asked for."""
+        from xe_sizer.profiles.spelling import meant
+
+        exact = self._of_another_kind(kind, name)
+        if exact:
+            return exact.name, name.strip().lower()
+        others = (other.name for other in KINDS.values() if other.name != kind and other.scenario_key)
+        found = ((other, meant(other, name, self.known(other))) for other in others)
+        return next(((other, names[0]) for other, names in found if len(names) == 1), None)
 
     def kind_of(self, path: Path) -> str | None:
         """The kind of a file by the keys that it has, else by its parent; None where neither tells.
@@ -308,6 +322,8 @@ def _stated(file: Path) -> Mapping[str, Any]:
 
 def _known(name: str, stated: Mapping[str, Any], beside: Sequence[str], memory: Mapping[str, float]) -> Known:
     """A profile as names are compared with it. memory : of accelerators [GiB]"""
+    from xe_sizer.profiles.spelling import Known
+
     gpu, own = str(stated.get("gpu", "")), stated.get(ALIASES)
     aliases = (*(map(str, own) if isinstance(own, list) else ()), *beside)
     size, gpus = stated.get("memory_gib", 0), stated.get("gpus", 0)
