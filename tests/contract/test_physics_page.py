@@ -26,8 +26,8 @@ WORDS_AND_CHOICES = {
         "workload",
     },
     "serving": {
-        "advice", "choose", "estimate", "job", "layout", "ledger", "remedies", "resolve", "resolved", "sizing", "space",
-        "summary", "traffic", "uncertainty", "warnings",
+        "advice", "choose", "estimate", "job", "layout", "ledger", "load_curve", "remedies", "resolve", "resolved",
+        "sizing", "space", "summary", "traffic", "uncertainty", "warnings",
     },
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Picture
     from xe_sizer.report.svg.shapes import Drawn, Shape
 
+FILE_WIDTH = 600.0  # pixels, where nobody says another width
 MARGIN = 12.0  # around a picture in a file of its own
 _TITLE_ROW = 26.0
 _DRAW: dict[type, Callable[[Any], Drawn]] = {
@@ -48,7 +49,8 @@ def svg_file(picture: Picture) -> str:
     size = f"{_n(WIDTH + 2 * MARGIN)} {_n(found.height + _TITLE_ROW + 2 * MARGIN)}"
     paper = Rect(-MARGIN, -_TITLE_ROW - MARGIN, WIDTH + 2 * MARGIN, found.height + _TITLE_ROW + 2 * MARGIN, "paper")
     style = f"<style>{ALONE}{STYLE}</style>\n"
-    return _element(picture, (paper, title, *found.shapes), f"{box} {size}", "picture", style) + "\n"
+    element = _element(picture, (paper, title, *found.shapes), f"{box} {size}", "picture", style)
+    return element.replace("<svg ", f'<svg width="{_n(FILE_WIDTH)}" ', 1) + "\n"
 
 
 def _element(picture: Picture, shapes: tuple[Shape, ...], box: str, name: str, style: str) -> str:
