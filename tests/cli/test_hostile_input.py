@@ -50,7 +50,7 @@ def test_bytes_that_are_no_text_are_no_saved_result(cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["validate", "calibrate"])
 def test_depth_without_end_is_no_record(cli: Cli, command: str) -> None:
-    Path("x.jsonl").write_text('{"id":"a","job":"sft","source":' + "[" * 2000 + "]" * 2000 + "}\n")
+    Path("x.jsonl").write_text('{"id":"a","job":"sft","source":' + "[" * 100_000 + "]" * 100_000 + "}\n")
     ran = cli(command, "x.jsonl")
     assert (ran.code, ran.out, ran.err) == (2, "", "x.jsonl:1: nested too deeply\n")
 
