@@ -79,11 +79,11 @@ def test_table_and_markdown_show_what_moved(cli: Cli, before: None) -> None:
     start = lines.index("Changes since before.json")
     rows = {row.split()[0]: row for row in lines[start + 3 : start + 9]}
     assert [row.split()[1] for row in rows.values()] == ["worse", "worse", "worse", "better", "new", "removed"]
-    assert "passes -> misses limits" in rows["jobs/missed.yaml"]
-    assert "0.19 USD -> 0.38 USD" in rows["jobs/slow.yaml"]
-    assert "passes -> bad input" in rows["jobs/typo.yaml"]
+    assert "passes -> misses limits" in rows["missed.yaml"]
+    assert "0.19 -> 0.38 USD" in rows["slow.yaml"]
+    assert "passes -> bad input" in rows["typo.yaml"]
     assert lines[start + 9].startswith("1 scenario unchanged")
-    assert "| jobs/missed.yaml | worse | passes -&gt; misses limits | 8 |" in asked(cli, "markdown").out
+    assert "| missed.yaml | worse | passes -&gt; misses limits | 8 |" in asked(cli, "markdown").out
 
 
 def test_an_annotation_for_what_got_worse_or_has_gone(cli: Cli, before: None) -> None:
@@ -92,7 +92,7 @@ def test_an_annotation_for_what_got_worse_or_has_gone(cli: Cli, before: None) ->
     assert starts[:3] == ["::error file=jobs/missed.yaml", "::warning file=jobs/slow.yaml", starts[2]]
     assert starts[2].startswith("::error file=jobs/typo.yaml,line=1,col=1")
     assert lines[0].endswith("%0Aworse: verdict passes -> misses limits")
-    assert "::worse: time 43.0 s -> 86.1 s, price 0.19 USD -> 0.38 USD" in lines[1]
+    assert "::worse: time 43.0 -> 86.1 s, price 0.19 -> 0.38 USD" in lines[1]
     assert lines[3].startswith("::notice title=xe-sizer%3A removed::jobs/gone.yaml is no longer checked; it was ")
     assert len(lines) == 4
 
@@ -129,7 +129,7 @@ def test_what_costs_more_and_takes_less_is_mixed() -> None:
     old = Figures(verdict="passes", gpus=8, total_s=80.0)
     new = Figures(verdict="passes", gpus=16, total_s=60.0)
     change = Change(file="a.yaml", kind="mixed", before=old, after=new)
-    assert change_in_words(change) == "mixed: GPUs 8 -> 16, time 80.0 s -> 60.0 s"
+    assert change_in_words(change) == "mixed: GPUs 8 -> 16, time 80.0 -> 60.0 s"
     remark = change_remark(change)
     assert remark is not None
     assert (remark.level, remark.title) == ("notice", "xe-sizer: changed")

@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from xe_sizer.result.check import CheckResult
 
 ARROW = " -> "
-FIGURES = ("GPUs", "memory", "time", "price")
+FIGURES = {"GPUs": 1, "memory": 3, "time": 0, "price": 2}
+"""Columns of figures, and in which order they are left out where there is no room: the highest first."""
 
 
-def changes_table(check: CheckResult) -> Iterator[Table]:
-    """What is not as it was, the worst first; none where nothing was compared."""
+def changes_table(check: CheckResult, folder: str) -> Iterator[Table]:
+    """What is not as it was, the worst first; none where nothing was compared.
+
+    folder : what the names of files need not repeat, with its slash
+    """
     if check.changes is None:
         return
     ordered = sorted(check.changes, key=lambda change: KINDS.index(change.kind))
-    rows = tuple(_row(change) for change in ordered if change.kind != "same")
+    rows = tuple(_row(change, folder) for change in ordered if change.kind != "same")
     same = sum(change.kind == "same" for change in check.changes)
-    columns = (Column("file"), Column("change"), Column("verdict"), *(Column(name, True) for name in FIGURES))
+    figures = (Column(name, True, spare=spare) for name, spare in FIGURES.items())
+    columns = (Column("file"), Column("change"), Column("verdict"), *figures)
     note = f"{plural(same, 'scenario')} unchanged: the same verdict, and GPUs, time and price within 1 %"
     yield Table(f"Changes since {clean(check.compared_to)}", columns, rows, note=note)
 
@@ -40,17 +45,28 @@ def changes_in_words(check: CheckResult) -> str:
     return ", ".join(words) or "nothing changed"
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def _row(change: Change, folder: str) -> tuple[str, ...]:
     old, new = (dict(figures_in_words(one)) if one else {} for one in (change.before, change.after))
     names = ("verdict", *FIGURES)
-    return (clean(change.file), change.kind, *(_cell(old.get(name), new.get(name)) for name in names))
+    return (
+        clean(change.file).removeprefix(folder),
+        change.kind,
+        *(_cell(old.get(name), new.get(name)) for name in names),
+    )
 
 
 def _cell(old: str | None, new: str | None) -> str:
     shown = [text for text in (old, new) if text is not None]
     if len(shown) == 2 and old != new:
-        return ARROW.join(shown)
+        return _moved(*shown)
     return shown[0] if shown else NOT_A_NUMBER
+
+
+def _moved(old: str, new: str) -> str:
+    """From one to the other, a unit that both have once: `43.0 -> 86.1 s`."""
+    value, _, unit = old.partition(" ")
+    shared = unit and unit == new.partition(" ")[2]
+    return f"{value if shared else old}{ARROW}{new}"
 
 
 def figures_in_words(one: Figures) -> Iterator[tuple[str, str]]:
@@ -75,7 +91,7 @@ def change_in_words(change: Change) -> str:
         only = ", ".join(f"{name} {text}" for name, text in (old or new).items())
         return f"{change.kind}: {only}"
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    moved = [f"{name} {old.get(name, 'none')}{ARROW}{new.get(name, 'none')}" for name in names]
+    moved = [f"{name} {_moved(old.get(name, 'none'), new.get(name, 'none'))}" for name in names]
     return f"{change.kind}: {', '.join(moved)}" if moved else change.kind
 
 

@@ -61,7 +61,7 @@ def document(check: CheckResult, options: Options) -> Document:
     )
     if cautions:
         blocks.append(Notes("Tight or unsure", cautions))
-    blocks += changes_table(check)
+    blocks += changes_table(check, folder)
     if check.skipped:
         blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
     counts = f"{summary.passed} passed{_narrowly(check)}, {summary.failed} failed, {summary.invalid} with bad input"
