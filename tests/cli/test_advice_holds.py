@@ -184,3 +184,23 @@ def test_what_packing_cannot_keep_is_not_advised(cli: Cli) -> None:
     (told,) = [text for text in result["warnings"] if "padding" in text]
     assert "fill less than one batch of 128" in told
     assert not any("packed" in advice["command"] for advice in result["advice"])
+
+
+def test_a_cut_of_the_samples_is_said_and_is_another_training(cli: Cli) -> None:
+    """Half the length keeps the tokens of short samples, and cuts those of long ones by what is said."""
+    question = (
+        "--model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --stack hf-trainer --zero 3 --seq-len 131072 --epochs 1"
+    )
+    _, long = ask(cli, f"{question} --samples 5000 --mean-tokens 50000 --max-tokens 131072")
+    cut = [advice for advice in long["advice"] if "--seq-len" in advice["command"]]
+    assert cut
+    for advice in cut:
+        said = re.search(r"which cuts (\d+) % of the tokens", advice["change"])
+        assert said
+        _, after = ask(cli, shlex.join(shlex.split(advice["command"])[2:]))
+        left = after["data"]["real_tokens"] / long["data"]["real_tokens"]
+        assert 100 * (1 - left) == pytest.approx(int(said[1]), abs=1.0)
+    _, short = ask(cli, f"{question} --samples 5000 --mean-tokens 500 --max-tokens 131072")
+    halved = [advice["change"] for advice in short["advice"] if "65,536" in advice["change"]]
+    assert halved
+    assert all(int(share) <= 5 for change in halved for share in re.findall(r"cuts (\d+) %", change))

@@ -25,13 +25,15 @@ from xe_sizer.units import GIB
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.job import Job
 
-HARDWARE, OTHER_TRAINING = 8, 12
+HARDWARE, OTHER_TRAINING = 8, 13
 SHORTER = (4, 8, 16)  # parts of the sequence length to try where half is not enough
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
+LITTLE, SAID = 0.05, 0.005  # share of the tokens that a cut may take and be mild, and from which it is said
 SMALLEST_RANK = 8  # of adapters, that people train
 NOTICEABLY, NEXT_SIZE = 1.1, 1.8  # times the memory: a larger card has more, the next size up has no more
-MUCH_PADDING = 0.5  # share of the processed tokens from which packing is worth a trial
+MUCH_PADDING = 0.2  # share of the processed tokens from which packing is worth a trial
 OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "parameters and optimizer in host memory"}
 
 
@@ -169,8 +171,13 @@ def next_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
 
 
 def larger_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
-    """Still larger ones of the same segment, then those of the other."""
-    return _cards(sized, registry, HARDWARE + 2, lambda share, same: share > NEXT_SIZE or not same)
+    """Still larger ones of the same segment."""
+    return _cards(sized, registry, HARDWARE + 2, lambda share, same: same and share > NEXT_SIZE)
+
+
+def other_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """Larger ones of the other segment."""
+    return _cards(sized, registry, HARDWARE + 3, lambda _, same: not same)
 
 
 def _cards(
@@ -196,19 +203,35 @@ def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 
 def half_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    yield from _cut(sized, (2,), 6)
+    """Where that cuts little of the samples."""
+    job = sized.resolved.job
+    if _cut_share(job, job.seq_len // 2) <= LITTLE:
+        yield from _cut(job, (2,), 6)
 
 
 def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    yield from _cut(sized, SHORTER, OTHER_TRAINING + 3)
+    job = sized.resolved.job
+    half = () if _cut_share(job, job.seq_len // 2) <= LITTLE else (2,)
+    yield from _cut(job, (*half, *SHORTER), OTHER_TRAINING + 3)
 
 
-def _cut(sized: TrainingEstimate, parts: Iterable[int], effort: int) -> Iterator[Change]:
-    whole = sized.resolved.job.seq_len
+def _cut(job: Job, parts: Iterable[int], effort: int) -> Iterator[Change]:
+    whole = job.seq_len
     for part in parts:
         tokens = whole // part
         if tokens >= SHORTEST:
-            yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, effort)
+            words = f"sequences of {tokens:,} tokens instead of {whole:,}"
+            cut = _cut_share(job, tokens)
+            words += f", which cuts {100 * cut:.0f} % of the tokens" if cut >= SAID else ""
+            yield Change(words, {"train.seq_len": tokens}, effort)
+
+
+def _cut_share(job: Job, tokens: int) -> float:
+    """Share of the tokens that are trained on now and would be cut off; packed samples are split instead."""
+    lengths = job.lengths
+    if job.padding == PACKED or lengths.longest <= lengths.mean:
+        return 0.0  # samples of one length are sequences of whatever length
+    return 1.0 - lengths.truncated(tokens).mean / lengths.truncated(job.seq_len).mean
 
 
 LESS_OFFLOAD = Remedy(2, less_offload)
@@ -220,9 +243,11 @@ SAME_JOB = (
 """Remedies that keep model, method, data and hardware, by effort."""
 ON_THE_CARD = (*SAME_JOB, Remedy(4, smaller_adapters), Remedy(5, fewer_adapters), Remedy(6, half_sequences))
 """Those that keep the hardware and the method."""
-OTHER_HARDWARE = (Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card))
-OTHER_METHOD = (Remedy(12, lighter_method), Remedy(15, shorter_sequences))
+OTHER_HARDWARE = (
+    Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card), Remedy(11, other_card),
+)  # fmt: skip
+OTHER_METHOD = (Remedy(13, lighter_method), Remedy(16, shorter_sequences))
 FOR_LIMITS = (
     LESS_OFFLOAD, Remedy(3, packed_samples), Remedy(6, half_sequences), Remedy(8, next_card), Remedy(9, other_counts),
-    Remedy(10, larger_card), Remedy(12, lighter_method), Remedy(15, shorter_sequences),
+    Remedy(10, larger_card), Remedy(11, other_card), Remedy(13, lighter_method), Remedy(16, shorter_sequences),
 )  # fmt: skip
