@@ -253,10 +253,21 @@ def rate_within(
 def highest(
     low: Array, high: Array, between: Callable[[Array, Array, Array], Array], keeps: Callable[[Array], Array]
 ) -> Array:
-    """The highest value up to which everything between two bounds is kept; 0 where the lower one is not.
+    """The highest value between two bounds up to which all are kept; 0 where the lower bound is not.
 
-    low, high : shape (placements,); between : values at shares of the way from one to the other, shape (33, placements)
-    keeps : whether values of that shape are kept
+        highest = max of x with low <= x <= high and kept(y) for all y <= x
+
+    Parameters
+    ----------
+    low, high : bounds, shape (placements,), in the unit of the value [-]
+    between : values at shares of the way from one bound to the other, shape (33, placements) [-]
+    keeps : whether values of that shape are kept [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,), in the unit of the bounds [-]
+
+    Source: own derivation: 33 values at once, and closer twice between the last that is kept and the next.
     """
     columns = np.arange(low.size)
     shares = np.linspace(0.0, 1.0, TRIED)[:, None]
