@@ -56,7 +56,9 @@ def test_the_headline_answers_the_question(chat: ServeResult) -> None:
     lines = render(chat, "table", Options()).splitlines()
     replicas = chat.replicas.count
     assert lines[0].startswith(f"SERVES  20 requests/s of llama-3.1-70b on {replicas} replicas of 4 x h100-sxm-80gb")
-    assert re.fullmatch(r"Latency +\S+ ms to the first token \(TTFT\), \S+ ms per token \(TPOT\), 95 % of requests", lines[3])
+    assert re.fullmatch(
+        r"Latency +\S+ ms to the first token \(TTFT\), \S+ ms per token \(TPOT\), 95 % of requests", lines[3]
+    )
 
 
 @pytest.mark.parametrize(

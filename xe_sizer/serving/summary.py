@@ -216,7 +216,7 @@ def _overload(sized: ServingEstimate) -> Reason:
         message = "the cache of a replica holds less than one request, as long as they vary to be"
         return Reason(code=OVERLOADED, message=message)
     shape = f"{gpus} GPU{'s' if gpus > 1 else ''}"
-    words = f"{replicas} replicas of {shape} take" if replicas > 1 else f"one replica of {shape} takes"
+    words = f"{replicas} replicas of {shape} sustain" if replicas > 1 else f"one replica of {shape} sustains"
     most = rounded(HIGHEST_LOAD * sized.choice.full_rate * replicas, down=True)
     message = f"{asked:,.6g} requests/s are more than the {most:g} that {words}"
     return Reason(code=OVERLOADED, message=message)

@@ -40,9 +40,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
     if resolved.load is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
-        yield f"no load is given: a replica runs at {FULL:.0%} of what it takes ({loads})"
-        taken = f"a replica runs at {whole_percent(FULL)} of what it takes"
-        yield f"no load is given: {taken} (request_rate, concurrency or batch)"
+        yield f"no load is given: a replica runs at {whole_percent(FULL)} of what it takes ({loads})"
     yield from _saturated(sized)
     yield from _too_long(sized)
     if traffic.draft_tokens:
