@@ -119,3 +119,17 @@ def test_words_and_units_of_flags_and_files_are_read_and_said(cli: Cli, tmp_path
 def test_a_length_of_two_readings_is_bad_input_with_both(cli: Cli) -> None:
     ran = cli("estimate", "--model", "llama-2-7b", "--gpu", "rtx-4090", "--seq-len", "10k")
     assert (ran.code, ran.err) == (2, "--seq-len: '10k' may be 10000 or 10240\n  hint: write the number out\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "ideal", "sequence_parallel"),
+    [
+        (["--ideal", "true", "--sequence-parallel", "yes"], True, True),
+        (["--ideal=on", "--sequence-parallel=false"], True, False),
+        (["--ideal", "no", "--no-sequence-parallel"], None, False),
+    ],
+)
+def test_switches_may_have_a_value(cli: Cli, words: list[str], ideal: bool | None, sequence_parallel: bool) -> None:
+    answer = estimated(cli, "--model", "llama-2-7b", "--gpu", "h200-sxm-141gb", "--gpus", 2, "--tp", 2, *words)
+    assert answer["scenario"].get("efficiency", {}).get("ideal") is ideal
+    assert answer["layout"]["sequence_parallel"] is sequence_parallel

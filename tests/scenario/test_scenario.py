@@ -66,7 +66,7 @@ BAD_LINES = [
     ("gpus: -4", "'gpus' must be at least 1, not -4", 7, None),
     ("gpus: 4000000", "'gpus' must be at most 1000000, not 4000000", 7, None),
     ("gpus: 10.0", "'gpus' must be a whole number, not 10.0", 7, "write 10"),
-    ("gpus: 16 GPUs", "'gpus' must be a whole number, not '16 GPUs'", 7, None),
+    ("gpus: 16 cards", "'gpus' must be a whole number, not '16 cards'", 7, None),
     ("job: qlra", "'job' must be one of pretrain, sft, lora, qlora, p-tuning, inference, not 'qlra'", 6,
      "did you mean 'qlora' or 'lora'?"),
     ("precision: 16", "'precision' must be one of fp32, tf32, bf16, fp16, fp8, fp4, not 16", 12, None),

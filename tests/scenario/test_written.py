@@ -47,6 +47,9 @@ def value(key: str, written: object) -> object:
         ("data__samples", "1.2M", 1_200_000),
         ("train__steps", "1k", 1000),
         ("serve__gpu_memory_utilization", "90%", 0.9),
+        ("gpus", "16 GPUs", 16),
+        ("train__epochs", "3 epochs", 3.0),
+        ("train__steps", "1000 steps", 1000),
     ],
 )
 def test_a_number_with_a_unit_is_in_the_unit_of_its_key(key: str, written: str, meant: float) -> None:
@@ -120,6 +123,12 @@ def test_files_and_variables_are_read_alike(tmp_path: Path) -> None:
     file.write_text("model: m\ntrain:\n  seq_len: 10k\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"job\.yaml:3:12: '10k' may be 10000 or 10240"):
         read_scenario(file, {}, {})
+
+
+def test_a_number_with_a_wrong_unit_is_told_how_to_write_it() -> None:
+    with pytest.raises(InputError) as caught:
+        read_scenario(None, BASE | {"limits.max_hours": "24x"}, {})
+    assert caught.value.problems[0].hint == "write it without a unit, or as 90m, 24h or 2d"
 
 
 def test_contradictions_are_found_between_numbers_with_units() -> None:

@@ -7,11 +7,14 @@ all the rest of the start-up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from xe_sizer.frozen import frozen
+
+_YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
 
 
 def as_text(parameter: Any) -> Any:
@@ -81,7 +84,7 @@ class TextCommand(_AsText, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Raises InputError for an option that the command does not have: other tools may call it so."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(self._plain_switches(args)))
         except Exception as error:
             if not hasattr(error, "possibilities"):
                 raise
@@ -90,12 +93,31 @@ class TextCommand(_AsText, TyperCommand):
             known = (name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))
             raise unknown_option(str(getattr(error, "option_name", "")), ctx.command_path, known) from None
 
+    def _plain_switches(self, args: list[str]) -> Iterator[str]:
+        """Arguments where switches have no value: `--ideal true` is --ideal, and `no` puts a switch off."""
+        off = {name: parameter.secondary_opts for parameter in self.params for name in _switch_names(parameter)}
+        rest = list(args)
+        while rest:
+            name, equals, value = rest.pop(0).partition("=")
+            said = value if equals else rest[0] if rest else ""
+            if name not in off or said.lower() not in (*_YES, *_NO):
+                yield name + equals + value
+                continue
+            if not equals:
+                rest.pop(0)
+            yield from (name,) if said.lower() in _YES else off[name][:1]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help; which formats there are is looked up here, as no other run needs to know."""
         for parameter in self.params:
             if "--format" in parameter.opts and not parameter.help:
                 parameter.help = _formats()
         super().format_help(ctx, formatter)
+
+
+def _switch_names(parameter: Any) -> list[str]:
+    """What puts a switch on; nothing for options with a value and for arguments."""
+    return list(parameter.opts) if getattr(parameter, "is_flag", False) else []
 
 
 def _formats() -> str:

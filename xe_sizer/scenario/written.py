@@ -143,6 +143,14 @@ def _quantity(text: str, key: str, base: type, *, share: bool) -> object:
         return text
     number, unit = Decimal(match[1]), match[2].lower()
     factor = Decimal("0.01") if unit == "%" and share else _reader(key)(number, _WORDS.get(unit, unit), text)
+    if factor is None and unit in (key, key.removesuffix("s")):
+        factor = Decimal(1)  # "16 GPUs"
+    if factor is None and takes_unit(key):
+        kind = "a whole number" if base is int else "a number"
+        hint = next((hint for ending, (_, hint) in _READERS.items() if key.endswith(ending)), _LARGE)
+        raise InputError(
+            Problem(f"'{key}' must be {kind}, not '{text}'", None, f"write it without a unit, or as {hint}")
+        )
     if factor is None:
         return text
     value = number * factor
@@ -154,7 +162,7 @@ def _quantity(text: str, key: str, base: type, *, share: bool) -> object:
 
 def _reader(key: str) -> Callable[[Decimal, str, str], Decimal | None]:
     """How the unit behind a number is read, which the name of the key says."""
-    for ending, reader in _READERS.items():
+    for ending, (reader, _) in _READERS.items():
         if key.endswith(ending):
             return reader
     return _length if "token" in key and key != "tokens" else _count
@@ -203,6 +211,12 @@ def _two_readings(text: str, first: str, second: str) -> InputError:
     return InputError(Problem(f"'{text}' may be {first} or {second}", None, "write the number out"))
 
 
-_READERS: Mapping[str, Callable[[Decimal, str, str], Decimal | None]] = {
-    "_s": _seconds, "hours": _hours, "_gib": _gib, "_kw": _kilowatts, "_len": _length,
-}  # fmt: skip
+_LARGE = "300M or 1.5B"
+_READERS: Mapping[str, tuple[Callable[[Decimal, str, str], Decimal | None], str]] = {
+    "_s": (_seconds, "500ms, 2s or 1m"),
+    "hours": (_hours, "90m, 24h or 2d"),
+    "_gib": (_gib, "80GiB or 80GB"),
+    "_kw": (_kilowatts, "10kW"),
+    "_len": (_length, "4k"),
+}
+"""How numbers of keys with these endings are read, and how such numbers are written."""
