@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable
@@ -60,6 +62,9 @@ def test_a_deadline_inside_the_range_is_met_and_unsure(cli: Cli, job: Path) -> N
     annotations = cli("check", str(job), "--format", "github").out.splitlines()
     assert [line.split()[0] for line in annotations] == ["::warning"]
     assert "max_hours met, unsure (range to " in annotations[0]
+    (row,) = csv.DictReader(io.StringIO(cli("check", str(job), "--format", "csv").out))
+    assert 0.5 < float(row["limits_probability"]) < 0.6
+    assert "max_hours met, unsure (range to " in row["note"]
     junit = cli("check", str(job), "--format", "junit").out
     assert re.search(r"estimate [\d.]+ h: met, unsure \(range to [\d.]+ h\), probability 5\d %", junit)
 

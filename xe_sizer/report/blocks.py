@@ -193,7 +193,7 @@ def words(name: str) -> str:
 def limits_table(result: Sized) -> Table:
     """What was asked against what is estimated; how likely it is met where the result says so."""
     limits = result.verdict.limits
-    known = any(limit.probability is not None for limit in limits)
+    known = any(limit.low is not None for limit in limits)
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
     currency, origin = currency_of(result), result.scenario.get("origin") or {}
@@ -216,4 +216,5 @@ def _limit_name(limit: Limit, origin: Mapping[str, str]) -> str:
 
 
 def _probability(limit: Limit) -> str:
-    return NOT_A_NUMBER if limit.probability is None else probability_words(limit.probability)
+    exact = limit.probability is None or limit.low is None
+    return NOT_A_NUMBER if exact else probability_words(limit.probability or 0.0)

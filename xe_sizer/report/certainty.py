@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.format import clean, limit_quantity, plural
+from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Basis, Limit, Verdict
+    from xe_sizer.result.common import Basis, Limit, Range, Verdict
 
 RANGE = "80 % range"
+
+
+def spanned(span: Range, calibrated: bool = True) -> str:
+    """A time with its range: `3.0 h (80 % range 2.8 to 4.6 h)`."""
+    words = RANGE if calibrated else "uncalibrated range"
+    return f"{duration(span.expected)} ({words} {duration_range(span)})"
 
 
 def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
@@ -48,7 +54,8 @@ def limit_words(limit: Limit, currency: str | None = None) -> str:
     """One limit with what became of it: `max_hours 24 h, estimate 16 h: met, probability 98 %`."""
     allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
     text = f"{clean(limit.name)} {allowed}, estimate {value}: {outcome_words(limit)}"
-    return text if limit.probability is None else f"{text}, probability {probability_words(limit.probability)}"
+    exact = limit.probability is None or limit.low is None
+    return text if exact else f"{text}, probability {probability_words(limit.probability or 0.0)}"
 
 
 def doubts(verdict: Verdict) -> tuple[str, ...]:

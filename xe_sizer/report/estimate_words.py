@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import spanned
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent, whole
 from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name, unsure_of_host
 from xe_sizer.units import BARE_SERVER, GIB
@@ -39,10 +40,8 @@ def _memory_use(result: Result) -> str:
 
 
 def _run(result: Result) -> str:
-    span = result.time.total_s
     hours = number(result.cost.gpu_hours.expected)
-    mark = "" if result.time.calibrated else ", uncalibrated"
-    return f"{duration(span.expected)} ({duration_range(span)}{mark}), {hours} GPU-hours"
+    return f"{spanned(result.time.total_s, result.time.calibrated)}, {hours} GPU-hours"
 
 
 def _shortage(result: Result) -> str:

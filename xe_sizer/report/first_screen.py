@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import RANGE, limit_words, probability_words
+from xe_sizer.report.certainty import limit_words, probability_words
 from xe_sizer.report.document import Point
-from xe_sizer.report.format import clean, duration, duration_range, gib, percent, plural
+from xe_sizer.report.format import clean, gib, percent, plural
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, Ledger, Range, Sized, Verdict
-
-
-def spanned(span: Range, calibrated: bool = True) -> str:
-    """A time with its range: `3.0 h (80 % range 2.8 to 4.6 h)`."""
-    words = RANGE if calibrated else "uncalibrated range"
-    return f"{duration(span.expected)} ({words} {duration_range(span)})"
+    from xe_sizer.result.common import Advice, Gpus, Ledger, Sized, Verdict
 
 
 def memory_point(memory: Ledger, verdict: Verdict) -> Point:

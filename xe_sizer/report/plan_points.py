@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point
-from xe_sizer.report.first_screen import limits_point, memory_of, spanned
-from xe_sizer.report.format import clean, duration, duration_range, money, number
+from xe_sizer.report.first_screen import limits_point, memory_of
+from xe_sizer.report.format import clean, money, number
 from xe_sizer.report.plan_words import hardware_words, layout_words
 
 if TYPE_CHECKING:
@@ -48,5 +49,5 @@ def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
             continue
         one = result.candidates[place]
         price = f", {money(one.price, one.currency)}" if one.price is not None else ""
-        time = f"{duration(one.total_s.expected)} ({duration_range(one.total_s)})"
+        time = spanned(one.total_s)
         yield Point(label, f"{clean(hardware_words(one))}: {time}, {number(one.gpu_hours)} GPU-hours{price}", spare=1)

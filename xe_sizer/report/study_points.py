@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point, Summary
-from xe_sizer.report.first_screen import memory_of, spanned
+from xe_sizer.report.first_screen import memory_of
 from xe_sizer.report.format import clean, duration, gib, money, number, plural, ratio
 from xe_sizer.report.verdict import verdict_word
 from xe_sizer.result.common import Range

@@ -174,6 +174,7 @@ def _cells(one: Checked) -> dict[str, object]:
     if result is None:
         return cells | {"verdict": "BAD INPUT", "note": _worst_reason(one)}
     pace, seconds, _ = words_of(result).pace(result)
+    chances = [limit.probability for limit in result.verdict.limits if limit.probability is not None]
     return cells | {
         "verdict": verdict_word(result),
         "note": _note(result),
@@ -185,6 +186,8 @@ def _cells(one: Checked) -> dict[str, object]:
         "usable_bytes": result.memory.usable_bytes,
         "headroom_bytes": result.memory.headroom_bytes,
         pace: seconds,
+        "fit_probability": result.verdict.fit_probability,
+        "limits_probability": min(chances) if chances else None,
     }
 
 

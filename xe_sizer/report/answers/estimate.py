@@ -17,17 +17,10 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.certainty import bias_words, range_words
+from xe_sizer.report.certainty import bias_words, range_words, spanned
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.first_screen import (
-    change_point,
-    currency_of,
-    gpus_point,
-    limits_point,
-    memory_point,
-    spanned,
-)
+from xe_sizer.report.first_screen import change_point, currency_of, gpus_point, limits_point, memory_point
 from xe_sizer.report.format import (
     amount,
     clean,
