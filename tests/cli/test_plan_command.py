@@ -299,6 +299,55 @@ def test_without_any_price_nothing_is_the_cheapest(cli: Cli) -> None:
     assert "cheapest" not in table
 
 
+CLOUD = "plan examples/plan/lora-8b.yaml --max-gpus 8 --among h100-sxm-80gb"
+
+
+def test_each_kind_of_hardware_has_a_price_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    """By hand: GPU-hours times the price of the name, which may be that of the server or of the GPU."""
+    prices = {"generic-8x-h100-sxm-80gb": 2.0, "aws-g6e.12xlarge": 1.0}
+    answer = ask(cli, f"{CLOUD} --price h100-sxm-80gb=2 --price aws-g6e.12xlarge=1")
+    assert {one["server"] for one in answer["candidates"]} == prices.keys()
+    for one in answer["candidates"]:
+        assert one["price"] == pytest.approx(one["gpu_hours"] * prices[one["server"]])
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    again = ask(cli, chosen["command"].removeprefix("xe-sizer "))
+    assert again["cost"]["price"]["expected"] == pytest.approx(chosen["price"])
+    job = tmp_path / "job.yaml"
+    lines = Path("examples/plan/lora-8b.yaml").read_text()
+    job.write_text(f"{lines}cost: {{price_per_gpu_hour: {{h100-sxm-80gb: 2, aws-g6e.12xlarge: 1}}}}\n")
+    said = ask(cli, f"plan {job} --max-gpus 8 --among h100-sxm-80gb")
+    assert [one["price"] for one in said["candidates"]] == [one["price"] for one in answer["candidates"]]
+
+
+def test_a_kind_without_a_name_among_the_prices_keeps_its_own(cli: Cli) -> None:
+    own = ask(cli, "plan examples/plan/lora-8b.yaml --max-gpus 8")["candidates"]
+    other = ask(cli, "plan examples/plan/lora-8b.yaml --max-gpus 8 --price h100-sxm-80gb=2")["candidates"]
+    assert [one["price"] for one in own] == [one["price"] for one in other]
+
+
+def test_one_price_for_all_hardware_is_said(cli: Cli) -> None:
+    warned = ask(cli, f"{CLOUD} --price-per-gpu-hour 3")["warnings"]
+    said = "every kind of hardware is charged the same 3 per GPU-hour; --price NAME=3 prices each by its name"
+    assert said in warned
+    assert said not in ask(cli, f"{CLOUD} --price h100-sxm-80gb=3")["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        ("--price nosuch=2", "no GPU or server is called 'nosuch'"),
+        ("--price l40s", "'l40s' is no name with a price"),
+        ("--price l40s=cheap", "'l40s=cheap' is no name with a price"),
+        ("--price l40s=-1", "at least 0"),
+        ("--price l40s=1 --price-per-gpu-hour 2", "say the same"),
+    ],
+)
+def test_prices_that_are_none(cli: Cli, prices: str, message: str) -> None:
+    ran = cli(*shlex.split(f"{CLOUD} {prices}"))
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
 def test_servers_are_bought_whole(cli: Cli) -> None:
     """Severity A: 4 of the 8 GPUs of one server were called the fewest that meet a deadline."""
     job = "examples/plan/sft-70b.yaml --max-gpus 32"

@@ -5,26 +5,25 @@ from dataclasses import replace
 import numpy as np
 from cases import REGISTRY
 
-from xe_sizer.scenario.schema import CostSection
 from xe_sizer.scenario.tariff import Tariff, whole_servers
 
 SERVER = replace(REGISTRY.server("dell-xe9680-h100"), price_per_hour=24.0, price_currency="EUR")
 
 
 def test_a_server_is_paid_for_as_a_whole() -> None:
-    tariff = Tariff.of(CostSection(), SERVER)
+    tariff = Tariff.of(None, None, SERVER)
     assert (tariff.per_gpu_hour, tariff.currency) == (3.0, "EUR")
     assert [tariff.billed_gpus(gpus) for gpus in (1, 8, 9)] == [8, 8, 16]
     assert tariff.billed_gpus(np.array([1, 8, 9])).tolist() == [8, 8, 16]
 
 
 def test_a_price_by_gpu_pays_for_those_that_are_used() -> None:
-    tariff = Tariff.of(CostSection(price_per_gpu_hour=2.5, currency="USD"), SERVER)
+    tariff = Tariff.of(2.5, "USD", SERVER)
     assert (tariff.per_gpu_hour, tariff.currency, tariff.billed_gpus(9)) == (2.5, "USD", 9)
 
 
 def test_without_a_price_whole_servers_are_counted_all_the_same() -> None:
-    tariff = Tariff.of(CostSection(), replace(SERVER, price_per_hour=None))
+    tariff = Tariff.of(None, None, replace(SERVER, price_per_hour=None))
     assert (tariff.per_gpu_hour, tariff.billed_gpus(9)) == (None, 16)
 
 

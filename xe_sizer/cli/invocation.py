@@ -18,11 +18,13 @@ from xe_sizer.cli.options import (
     ExplainOption,
     FileOption,
     FormatOption,
+    PriceOption,
     ProfilesOption,
     ScenarioOption,
     declared,
     described,
     scenario_options,
+    with_prices,
 )
 from xe_sizer.cli.output import Output, check_choice, output_from
 from xe_sizer.cli.streams import one_line, write_stderr
@@ -38,6 +40,7 @@ from xe_sizer.scenario.options import OPTION_OF, variable_name
 from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serves
 
 ALL = "all"
+PRICE = "price"
 SHARED = {
     "profiles": (ProfilesOption, None),
     "format_": (FormatOption, None),
@@ -128,13 +131,16 @@ def answering(asking: CommandKind | None = None, without: Sequence[str] = ("expl
         @wraps(command)
         def wrapped(**given: Any) -> int:
             flags = {option.key: given.pop(parameter) for parameter, option in options.items()}
+            if asking:
+                flags = with_prices(flags, given.pop(PRICE))
             how = Invocation.of(**{name: given.pop(name) for name in shared})
             return command(how=how, **({"flags": flags} if asking else {}), **given)
 
         own = inspect.signature(command, eval_str=True).parameters.values()
         first, *rest = (parameter for parameter in own if parameter.name not in ("flags", "how"))
         last = (_parameter(name, *SHARED[name]) for name in shared)
-        parameters = [first, *map(declared, options.values()), *rest, *last]
+        prices = [_parameter(PRICE, PriceOption, None)] if asking else []
+        parameters = [first, *map(declared, options.values()), *prices, *rest, *last]
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return wrapped

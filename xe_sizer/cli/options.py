@@ -6,7 +6,7 @@ An option's help, unit and choices are those of the scenario key that it sets, s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import fields_of, names_of
+from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
 from xe_sizer.scenario.read import ScenarioFile
 
@@ -36,6 +38,7 @@ _PANELS = {
     "efficiency": "Efficiency",
 }
 TEXT, FLAG = str | None, bool | None
+PRICES = "cost.price_per_gpu_hour"
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "partial_servers"})
 _LONGEST_METAVAR = 24
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
@@ -70,6 +73,15 @@ BriefOption = Annotated[
 ]
 ExitZeroOption = Annotated[
     bool, typer.Option("--exit-zero", help="Return 0 even if the answer is no.", rich_help_panel="Output")
+]
+PriceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="NAME=X",
+        help="Price of one GPU for one hour, of this GPU or server; may be repeated.",
+        rich_help_panel="Limits and prices",
+    ),
 ]
 ProfilesOption = Annotated[
     list[str] | None,
@@ -131,6 +143,29 @@ def option_and_value(text: str) -> tuple[str, str, str]:
     """`tp=8` as (tp, =, 8); options may be written as flags or with underscores."""
     name, equals, value = text.partition("=")
     return name.strip().removeprefix("--").replace("_", "-"), equals, value
+
+
+def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> dict[str, object]:
+    """Flags with `NAME=X` of every --price as one mapping. Raises InputError with all that is wrong of them."""
+    if not prices:
+        return dict(flags)
+    problems: list[Problem] = []
+    found: dict[str, object] = {}
+    for text in prices:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name.strip()] = parse_scalar(value.strip())
+        except InputError as error:
+            problems += error.problems
+        if not name.strip() or not isinstance(found.get(name.strip()), int | float):
+            hint = "write the name of a GPU or server, = and a number"
+            problems.append(Problem(f"'{text}' is no name with a price", Location("--price"), hint))
+    if flags.get(PRICES) is not None:
+        twice = "--price and --price-per-gpu-hour say the same"
+        problems.append(Problem(twice, Location("--price"), "give one of them"))
+    if problems:
+        raise InputError(problems)
+    return {**flags, PRICES: found}
 
 
 def declared(option: ScenarioOption) -> inspect.Parameter:

@@ -31,6 +31,10 @@ class Caller(Protocol):
         ...
 
 
+NAMED_PRICE = "--price"
+"""Option that sets one entry of the prices by name, the only key that holds names with values."""
+
+
 @frozen
 class CommandLine:
     """`xe-sizer estimate job.yaml --gpus 16`.
@@ -60,6 +64,8 @@ class CommandLine:
         """The option that sets a key, with its value; none for a switch that is off unless told otherwise."""
         if value is True:
             return [self.place(key)]
+        if isinstance(value, Mapping):
+            return [word for name, item in value.items() for word in (NAMED_PRICE, f"{name}={_text(item)}")]
         if value is False:
             return [f"--no-{self.options[key]}"] if key in self.two_way else []
         return [self.place(key), _text(value)]

@@ -3,7 +3,7 @@
 A key that is None counts as not given. Ranges and choices are those of the schema, which checks the values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, is_typeddict
 
@@ -76,7 +76,7 @@ class PTuningKeys(TypedDict, total=False):
 class CostKeys(TypedDict, total=False):
     """What a GPU costs."""
 
-    price_per_gpu_hour: float | None
+    price_per_gpu_hour: float | Mapping[str, float] | None
     currency: str | None
 
 

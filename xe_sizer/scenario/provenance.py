@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.profiles.finder import KINDS, is_path, is_repository
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
+    from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
@@ -82,6 +83,39 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
     if server is None or given.values.host_memory_gib is None:
         return server
     return replace(server, host_memory_bytes=provenance.settle("host_memory_gib", None) * GIB)
+
+
+def gpu_price(given: Given, server: Server, finder: Finder) -> float | None:
+    """What was given as the price of a GPU for an hour: for all kinds, for the server, or for the GPU by its name.
+
+    None where none of these was given.
+
+    Raises
+    ------
+    InputError : every name that is that of no GPU and no server, or of several
+    """
+    asked = given.values.cost.price_per_gpu_hour
+    if not isinstance(asked, Mapping):
+        return asked
+    problems: list[Problem] = []
+    where = partial(given.locate, ("cost", "price_per_gpu_hour"))
+    found = {collect(problems, _hardware_named, name, finder, where): price for name, price in asked.items()}
+    if problems:
+        raise InputError(problems)
+    return found.get(("server", server.name), found.get(("gpu", server.accelerator.name)))
+
+
+def _hardware_named(name: str, finder: Finder, where: Callable[[], Location]) -> tuple[str, str]:
+    """Kind and name of the server or GPU that a name means. Raises InputError."""
+    for kind in ("server", "gpu"):
+        if any(finder.files(kind, name)):
+            return kind, name
+    for kind in ("gpu", "server"):
+        found = finder.find(kind, name, where)
+        if found:
+            return kind, found.stem
+    hint = did_you_mean(name, (*finder.names("gpu"), *finder.names("server")))
+    raise InputError(Problem(f"no GPU or server is called '{name}'", where(), hint))
 
 
 def _profile_server(given: Given, registry: Registry, provenance: Provenance) -> Server | None:

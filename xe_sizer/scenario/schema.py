@@ -200,7 +200,10 @@ class LimitsKeys(TypedDict, total=False):
 class CostSection(Section, frozen=True):
     """What a GPU costs."""
 
-    price_per_gpu_hour: Annotated[NotNegative | None, Meta(description="Price of one GPU for one hour")] = None
+    price_per_gpu_hour: Annotated[
+        NotNegative | dict[str, NotNegative] | None,
+        Meta(description="Price of one GPU for one hour; in a file also a price for each name of a GPU or server"),
+    ] = None
     currency: Annotated[Currency | None, Meta(description="Currency of prices, e.g. USD")] = None
 
 

@@ -10,7 +10,6 @@ from xe_sizer.frozen import frozen
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import IntArray
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.scenario.schema import CostSection
 
 Count = TypeVar("Count", int, "IntArray")
 
@@ -28,14 +27,14 @@ class Tariff:
     sold_together: int
 
     @classmethod
-    def of(cls, asked: CostSection, server: Server) -> Tariff:
-        by_server = asked.price_per_gpu_hour is None
-        price = asked.price_per_gpu_hour
+    def of(cls, price: float | None, currency: str | None, server: Server) -> Tariff:
+        """price : of one GPU for an hour, where it was given; currency : of all prices, where it was given."""
+        by_server = price is None
         if price is None and server.price_per_hour is not None:
             price = server.price_per_hour / server.accelerators
         return cls(
             per_gpu_hour=price,
-            currency=asked.currency or server.price_currency,
+            currency=currency or server.price_currency,
             sold_together=server.accelerators if by_server else 1,
         )
 

@@ -18,6 +18,7 @@ from xe_sizer.scenario.provenance import (
     borrowed_laws,
     collect,
     gpu_count,
+    gpu_price,
     in_reading_order,
     model_of,
     relative,
@@ -82,6 +83,8 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     engine = collect(problems, _engine, given, registry, provenance)
     gpus = gpu_count(provenance, server)
     found = None
+    if server:
+        collect(problems, gpu_price, given, server, registry)
     if server and engine:
         found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
     problems += conflicts(given, model, server, engine, found, gpus)
@@ -124,7 +127,7 @@ def _assembled(
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
         spare_replicas=provenance.settle("serve.spare_replicas", 0),
-        tariff=Tariff.of(values.cost, server),
+        tariff=Tariff.of(gpu_price(given, server, provenance.finder), values.cost.currency, server),
         values=provenance.values,
         origin=provenance.origin,
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),

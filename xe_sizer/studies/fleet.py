@@ -17,7 +17,7 @@ from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.summary import throughput_of
-from xe_sizer.studies.hardware import on_each, prices_compare
+from xe_sizer.studies.hardware import on_each, one_price, prices_compare
 from xe_sizer.studies.serve import concluded
 
 if TYPE_CHECKING:
@@ -109,13 +109,6 @@ def _unpriced(found: Fleet) -> Iterator[str]:
     if found.order == BY_POWER and any(one.cost is not None for one in kept):
         why = f"no price is known for {', '.join(unknown)}" if unknown else "prices are in different currencies"
         yield f"{why}: hardware is in the order of GPU design power, which says nothing of what it costs"
-
-
-def one_price(given: Given) -> Iterator[str]:
-    """A warning where every kind of hardware is charged what the user gave for one."""
-    price = given.values.cost.price_per_gpu_hour
-    if price is not None:
-        yield f"every kind of hardware is charged the same {price:g} per GPU-hour: without it, power decides"
 
 
 def _expense(sized: ServingEstimate, comparable: bool) -> float:

@@ -98,3 +98,11 @@ def on_each(
 def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]) -> bool:
     """Whether there are answers, and their prices are all known and in one currency."""
     return all(one.cost is not None for one in sized) and len({one.resolved.tariff.currency for one in sized}) == 1
+
+
+def one_price(given: Given) -> Iterator[str]:
+    """A warning where every kind of hardware is charged what the user gave for one."""
+    price = given.values.cost.price_per_gpu_hour
+    if price is not None and not isinstance(price, Mapping):
+        each = given.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
+        yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} prices each by its name"

@@ -20,7 +20,7 @@ from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
-from xe_sizer.studies.hardware import on_each
+from xe_sizer.studies.hardware import on_each, one_price
 from xe_sizer.studies.ranking import Ranking, objective_of
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
@@ -187,6 +187,8 @@ def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> I
 def _warnings(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
     """What a reader must know to read the candidates right."""
     yield from ranking.unpriced()
+    if len(found) > 1:
+        yield from one_price(found[0].resolved.given)
     if any(one.billed_gpus > one.gpus for one in ranking.sized):
         yield "whole servers are paid for: parts of one cost as much as all of it"
     unknown = [kind.resolved for kind in found if not kind.resolved.rules.host_known]

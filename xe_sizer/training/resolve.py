@@ -22,6 +22,7 @@ from xe_sizer.scenario.provenance import (
     borrowed_laws,
     collect,
     gpu_count,
+    gpu_price,
     in_reading_order,
     model_of,
     relative,
@@ -145,6 +146,8 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
     problems += conflicts(given, model, server, stack, precision, gpus, registry)
+    if server:
+        collect(problems, gpu_price, given, server, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
     global_batch = provenance.settle("train.global_batch", _default_global_batch(given, gpus))
@@ -195,7 +198,7 @@ def _assembled(
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, server.accelerator.memory_bytes),
-        tariff=Tariff.of(values.cost, server),
+        tariff=Tariff.of(gpu_price(given, server, provenance.finder), values.cost.currency, server),
         efficiency=efficiency,
         values=provenance.values,
         origin=provenance.origin,
