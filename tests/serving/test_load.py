@@ -14,7 +14,8 @@ from serving_cases import asked, engine_file, problems, served
 from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import max_sequences, serving_memory
-from xe_sizer.serving.queueing import Curve, curve, latencies
+from xe_sizer.serving.queueing import Curve, latencies
+from xe_sizer.serving.states import curve
 from xe_sizer.serving.summary import summarise
 from xe_sizer.serving.traffic import HIGHEST_LOAD, TARGET_LOAD
 

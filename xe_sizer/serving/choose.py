@@ -11,8 +11,8 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import max_sequences, request_bytes, serving_memory, static_peak
-from xe_sizer.serving.queueing import capacity, curve
 from xe_sizer.serving.space import worthwhile
+from xe_sizer.serving.states import capacity, curve
 from xe_sizer.serving.static import static_batch
 from xe_sizer.serving.steady import steady
 from xe_sizer.serving.traffic import FULL, TARGET_LOAD

@@ -9,27 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.memory import held_tokens, max_sequences
-from xe_sizer.serving.steady import steady
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.serving.job import ServingJob
-    from xe_sizer.serving.layout import ReplicaLayouts
-    from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.steady import Steady
     from xe_sizer.serving.traffic import Traffic
 
 TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks closer
-GRID = 20  # states of a replica that are evaluated between one request and as many as fit
 # Fields of a steady state other than the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
 
@@ -94,60 +88,6 @@ class Latencies:
     def one(self) -> tuple[float, float, float]:
         """Of the one placement that they are of."""
         return float(self.ttft_s[0]), float(self.tpot_s[0]), float(self.request_s[0])
-
-
-def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Array:
-    """Requests that a replica holds at once.
-
-        c = min(max_sequences of the pool, limit of the engine x groups)
-
-    Parameters
-    ----------
-    job, placements : the job, and placements of shape (placements,)
-    memory : pool of shape (placements,) [bytes]
-    traffic : lengths of prompts and answers
-
-    Returns
-    -------
-    ndarray of float, shape (placements,) [-]
-
-    Source: own derivation; the limit stands in the engine's file.
-    """
-    tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
-    limit = job.engine.batching.max_sequences * job.groups(placements)
-    return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
-
-
-def curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
-    """The states of a replica between one request and its capacity.
-
-        running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
-
-    Parameters
-    ----------
-    job, placements : the job, and placements of shape (placements,)
-    memory : pool of shape (placements,) [bytes]
-    traffic : lengths of prompts and answers
-
-    Returns
-    -------
-    Curve, shape (GRID, placements), seconds [s]
-
-    Source: own derivation: evenly spaced in their logarithm, as times grow with the share of running requests.
-    """
-    most = capacity(job, placements, memory, traffic)
-    steps = np.linspace(0.0, 1.0, GRID)[:, None]
-    running = np.maximum(most, 1.0) ** steps
-    flat = np.tile(np.arange(len(placements)), GRID)
-    found = steady(job, placements[flat], traffic, running.reshape(-1))
-    return Curve(_reshaped(found, (GRID, len(placements))), most)
-
-
-def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
-    """The same with states and placements apart; the parts of the steps stay flat."""
-    flat = shape[0] * shape[1]
-    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in OF_A_STATE}
-    return replace(found, **values)
 
 
 def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float | None = None) -> Latencies:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from xe_sizer.frozen import frozen
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
+from xe_sizer.serving.states import curve
 from xe_sizer.serving.summary import throughput_of
 from xe_sizer.studies.hardware import on_each, one_price, prices_compare
 from xe_sizer.studies.serve import concluded
