@@ -30,7 +30,7 @@ tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent)
 .n { text-align: right; font-variant-numeric: tabular-nums; } .whole { white-space: nowrap; }
 .sum td { font-weight: 600; } .sum.first td { border-top: 1px solid var(--line); }
 .origin, .note, footer { color: var(--soft); font-size: .87em; } .note { margin: .3rem 0 0; }
-.pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; }
+.pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; min-width: 0; }
 .bar { width: 9rem; min-width: 5rem; } .bar i { display: block; height: .75rem; margin-top: .35rem;
   background: var(--fill); }
 .summary th { font-weight: 600; white-space: nowrap; } .gauge { width: 12rem; border: 1px solid var(--line); }
