@@ -122,6 +122,7 @@ def test_a_median_off_by_more_than_a_tenth_is_a_bias() -> None:
     assert fast is not None
     assert fast.median == 0.8
     assert evidence("new").basis("sft").bias is None
+    assert evidence("kin", "own").basis("lora").bias is None
     assert evidence("own", alike=False).basis("sft").bias is None
 
 

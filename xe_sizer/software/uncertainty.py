@@ -170,11 +170,12 @@ class Evidence:
         return ANY, False, self.table[ANY, ANY]
 
     def basis(self, kind: str) -> Basis:
-        """The runs that the range of one kind rests on, with the bias of the stack's own where it has some."""
+        """The runs that the range of one kind rests on, with the bias of the stack's own runs, not of its kin's."""
         name, same, group = self._found(kind)
         if name == ANY:
             return Basis(runs=group.runs, publications=group.publications, inside=group.inside)
-        biased = self._biased(name, group if same or self.alike else None)
+        own = name == self.names[0]
+        biased = self._biased(name, group if same or self.alike else None) if own else None
         return Basis(
             software=name,
             runs=group.runs,
