@@ -280,7 +280,7 @@ def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
     if epochs is not None and epochs > MOST_EPOCHS:
         setting = resolved.given.caller.setting("train.epochs", 3)
         steps = f"{job.steps:,.9g} step{'s read' if job.steps > 1 else ' reads'}"
-        yield f"{steps} the {job.samples:,.9g} samples {epochs:,.3g} times; {setting} sizes three passes"
+        yield f"{steps} the {job.samples:,.9g} samples {round(epochs):,.9g} times; {setting} sizes three passes"
 
 
 def _cost(sized: TrainingEstimate, time: Time) -> Cost:
