@@ -1,4 +1,4 @@
-"""Which tests are slow. Pytest puts this folder on the import path, so that tests share `cases`."""
+"""Which tests are slow, and what all start with. Pytest puts this folder on the import path, so that tests share `cases`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ SLOW = frozenset({
     "training/test_choose.py",
     "training/test_frontier.py",
 })  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output goes into a pipe of which nobody says how wide it is, whatever starts the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
