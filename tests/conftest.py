@@ -1,4 +1,4 @@
-"""Which tests are slow, and what all start with. Pytest puts this folder on the import path, so that tests share `cases`."""
+"""Which tests are slow, and what all start with. Pytest finds `cases` here, which tests share."""
 
 from __future__ import annotations
 
