@@ -6,6 +6,8 @@ Inside xe-sizer everything is bytes, seconds, FLOP, FLOP/s, bytes/s and watts; n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
 
 KIB = 1024.0
 MIB = 1024.0**2
@@ -45,3 +47,9 @@ def three_digits(value: float) -> str:
 def whole_percent(share: float) -> str:
     """A share as whole per cent: 91 %."""
     return f"{100 * share:.0f} %"
+
+
+def whole_parts(values: Iterable[float]) -> list[float]:
+    """Parts of a sum as whole numbers whose sum is that of the parts, rounded."""
+    ends = [0.0, *(float(round(end)) for end in accumulate(values))]
+    return [after - before for before, after in pairwise(ends)]

@@ -46,7 +46,8 @@ def test_name_in_a_download_cache_is_that_of_the_model(tmp_path: Path) -> None:
     shape, _ = shape_and_notes("llama-3.1-8b", folder, _name_or_path="meta-llama/Llama-3.1-8B")
     assert shape.name == "Llama-3.1-8B"
     assert shape_and_notes("llama-3.1-8b", folder)[0].name == folder.name
-    assert shape_and_notes("llama-3.1-8b", tmp_path, _name_or_path="a/b")[0].name == tmp_path.name
+    assert shape_and_notes("llama-3.1-8b", tmp_path, _name_or_path="/home/me/models")[0].name == tmp_path.name
+    assert shape_and_notes("llama-3.1-8b", tmp_path, _name_or_path="meta-llama/Llama-3.1-8B")[0].name == "Llama-3.1-8B"
 
 
 def test_name_is_the_folder_of_the_config(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ that none of the four can go with another. The parts of one answer stand in one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 
 Inputs = TypeVar("Inputs")
 ABSENT: Array = np.zeros((1, 1, 1))  # what a part comes to that does not apply; broadcasts to any shape
+
+
+@frozen
+class Factor:
+    """A number of a product, and what it counts; `divides` where the product is divided by it."""
+
+    value: float
+    name: str
+    divides: bool = False
+
+
+Terms = tuple[tuple[Factor, ...], ...]
+"""A sum of products: what a part comes to, with the numbers put in."""
+
+
+def product_of(term: Iterable[Factor]) -> float:
+    """The value of one product."""
+    return math.prod(1.0 / factor.value if factor.divides else factor.value for factor in term)
 
 
 def _always(_: object) -> bool:

@@ -33,6 +33,7 @@ LLAMA_KEYS = (
     "rms_norm_eps",
 )  # fmt: skip
 WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 ATTENTION = WINDOWED | {"full_attention", "deepseek_sparse_attention"}
 
@@ -62,15 +63,16 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
 
 
 def _name(path: Path, config: Config) -> str:
-    """The file's name; that of its folder for `config.json`.
+    """The file's name; for `config.json` that of the repository which it names, else that of its folder.
 
     In a download cache, whose folders are named by hashes, the last part of the name that the model was saved under.
     """
     if path.name != "config.json":
         return path.stem
     folder, saved = path.parent.resolve().name, config.data.get("_name_or_path")
-    if isinstance(saved, str) and saved.strip("/") and (not folder or SNAPSHOT.fullmatch(folder)):
-        return saved.strip("/").rpartition("/")[2]
+    named = saved.strip("/") if isinstance(saved, str) else ""
+    if named and (REPOSITORY.fullmatch(named) or not folder or SNAPSHOT.fullmatch(folder)):
+        return named.rpartition("/")[2]
     return folder or "config"
 
 

@@ -9,10 +9,11 @@ from xe_sizer.report.document import Column, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, count, duration, flops, gib, number, percent
 from xe_sizer.report.names import component_name, monitor_name
 from xe_sizer.report.options import OPERATORS
+from xe_sizer.units import GIB, KIB
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
-    from xe_sizer.result.common import OperatorCost, Sized, TimeComponent
+    from xe_sizer.result.common import Factor, OperatorCost, Sized, TimeComponent
     from xe_sizer.result.training import Data, Result
 
 
@@ -35,12 +36,43 @@ def ledger(result: Sized) -> Table:
     """Every part of the memory with its formula and where that comes from."""
     memory = result.memory
     rows = tuple(
-        (component_name(result, part.name), gib(part.bytes), clean(part.formula), clean(part.source))
+        (
+            component_name(result, part.name), gib(part.bytes), _in_numbers(part.terms),
+            clean(part.formula), clean(part.source),
+        )
         for part in memory.components
-    )
-    columns = (Column("component"), Column("GiB", True), Column("formula"), Column("source"))
-    total = ("peak", gib(memory.peak_bytes), "sum of the components", "")
+    )  # fmt: skip
+    columns = (
+        Column("component"), Column("GiB", True), Column("in numbers"), Column("formula"),
+        Column("source", spare=1),
+    )  # fmt: skip
+    total = ("peak", gib(memory.peak_bytes), "", "sum of the components", "")
     return Table("How the memory adds up", columns, (*rows, total), totals=1)
+
+
+def _in_numbers(terms: tuple[tuple[Factor, ...], ...]) -> str:
+    """`8.62 B elements x 2 B + 66.9 M other elements x 2 B`."""
+    return " + ".join(map(_product, terms)).replace("+ -", "- ")
+
+
+def _product(term: tuple[Factor, ...]) -> str:
+    """`8.62 B elements x 2 B / 8 ZeRO ranks`: bytes in the unit that fits them, without ones and the bytes of a GiB."""
+    text = ""
+    telling = [factor for factor in term if factor.value != 1.0 and (factor.name or factor.value != GIB)]
+    for factor in telling or term:
+        sign = " / " if factor.divides else " x " if text else ""
+        text += f"{sign}{_number(factor)}"
+    return text
+
+
+def _number(factor: Factor) -> str:
+    unit, _, of = factor.name.partition(" ")
+    if unit == "B" and abs(factor.value) >= KIB:
+        return f"{byte_size(factor.value)} {clean(of)}".rstrip()
+    if unit == "s":
+        return f"{duration(factor.value)} {clean(of)}".rstrip()
+    value = f"{factor.value:.3g}" if abs(factor.value) < 1 else count(factor.value)
+    return f"{value} {clean(factor.name)}".rstrip()
 
 
 def _over_the_step(result: Result) -> Table:
@@ -95,10 +127,15 @@ def _time(result: Result) -> Iterator[Table]:
 def formulas(title: str, components: tuple[TimeComponent, ...], step_s: float) -> Table:
     """Every part of a step with its formula and where that comes from."""
     rows = tuple(
-        (clean(part.name), duration(part.seconds), clean(part.formula), clean(part.source)) for part in components
-    )
-    columns = (Column("part"), Column("time", True), Column("formula"), Column("source"))
-    total = ("step", duration(step_s), "sum of the parts", "")
+        (
+            clean(part.name), duration(part.seconds), _in_numbers(part.terms), clean(part.formula), clean(part.source),
+        )
+        for part in components
+    )  # fmt: skip
+    columns = (
+        Column("part"), Column("time", True), Column("in numbers"), Column("formula"), Column("source", spare=1),
+    )  # fmt: skip
+    total = ("step", duration(step_s), "", "sum of the parts", "")
     return Table(title, columns, (*rows, total), totals=1)
 
 

@@ -173,11 +173,22 @@ class Gpus(Struct, frozen=True):
     minimum_offloads: bool = False
 
 
+class Factor(Struct, frozen=True):
+    """A number of a product, and what it counts; the product is divided by it where `divides`."""
+
+    value: float
+    name: str
+    divides: bool = False
+
+
 class MemoryComponent(Struct, frozen=True):
+    """`terms` is the part as a sum of products, with the numbers put in; empty where it is no such sum."""
+
     name: str
     bytes: float
     formula: str
     source: str
+    terms: tuple[tuple[Factor, ...], ...] = ()
 
 
 class Ledger(Struct, frozen=True):
@@ -192,11 +203,14 @@ class Ledger(Struct, frozen=True):
 
 
 class TimeComponent(Struct, frozen=True):
+    """`terms` is the part as a sum of products, with the numbers put in; empty where it is no such sum."""
+
     name: str
     seconds: float
     share: float
     formula: str = ""
     source: str = ""
+    terms: tuple[tuple[Factor, ...], ...] = ()
 
 
 class OperatorCost(Struct, frozen=True):

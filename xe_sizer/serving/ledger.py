@@ -4,31 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.result.common import MemoryComponent, Reason
+from xe_sizer.result.common import Factor, MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
 from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, cache, left_free, weights
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
-from xe_sizer.units import GIB, three_digits
+from xe_sizer.units import GIB, three_digits, whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.memory import Held
 
 
-def serve_memory(estimate: ServingEstimate) -> ServeMemory:
-    """The ledger of the fullest GPU [bytes]."""
+def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory:
+    """The ledger of the fullest GPU [bytes]; with the numbers of the formulas as a detail."""
     at_work = f"{_held(estimate)} at their peak" if estimate.grows else "as allocated"
+    sizes = estimate.memory_parts
+    components = tuple(
+        MemoryComponent(
+            name=part.name,
+            bytes=size,
+            formula=part.formula,
+            source=part.source,
+            terms=_terms(estimate, part.name, sizes[part.name]) if details else (),
+        )
+        for part, size in zip(_parts(estimate), whole_parts(sizes.values()), strict=True)
+    )
+    peak, usable = sum(part.bytes for part in components), float(round(estimate.usable_bytes))
     return ServeMemory(
-        peak_bytes=estimate.peak_bytes,
-        usable_bytes=estimate.usable_bytes,
-        headroom_bytes=estimate.headroom_bytes,
+        peak_bytes=peak,
+        usable_bytes=usable,
+        headroom_bytes=usable - peak,
         phase=at_work if estimate.grows or estimate.fits else "one request",
         gpu="fullest pipeline stage" if int(estimate.placement.pp[0]) > 1 else "all alike",
-        components=tuple(
-            MemoryComponent(name=part.name, bytes=size, formula=part.formula, source=part.source)
-            for part, size in zip(_parts(estimate), estimate.memory_parts.values(), strict=True)
-        ),
+        components=components,
         error_share=MEMORY_ERROR_SHARE,
+    )
+
+
+def _terms(estimate: ServingEstimate, name: str, size_bytes: float) -> tuple[tuple[Factor, ...], ...]:
+    """A part as a sum of products, with its numbers."""
+    from xe_sizer.serving.memory_terms import terms_of
+
+    return tuple(
+        tuple(Factor(value=one.value, name=one.name, divides=one.divides) for one in term)
+        for term in terms_of(estimate, name, size_bytes)
     )
 
 

@@ -70,7 +70,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
             minimum_that_fits=sized.minimum if details else None,
         ),
         layout=ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__}),
-        memory=serve_memory(sized),
+        memory=serve_memory(sized, details),
         latency=_latency(sized),
         throughput=throughput_of(sized),
         kv_cache=_kv_cache(sized),

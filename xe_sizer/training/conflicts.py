@@ -95,7 +95,8 @@ def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:
 def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:
     gpus, nodes, each = given.values.gpus, given.values.nodes, server.accelerators
     if gpus is not None and nodes is not None and gpus != nodes * each:
-        message = f"{gpus} GPUs are asked for, but {nodes} nodes of {each} have {nodes * each}"
+        shape = f"{nodes} nodes of {each} have" if nodes > 1 else f"a node of {each} has"
+        message = f"{gpus} GPUs are asked for, but {shape} {nodes * each}"
         yield problem("nodes", message, "give one of the two")
 
 

@@ -12,6 +12,7 @@ from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import (
     SCHEMA_VERSION,
+    Factor,
     Gpus,
     MemoryComponent,
     OperatorCost,
@@ -29,9 +30,9 @@ from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.padding import PACKED
-from xe_sizer.training.stage_time import COMPUTE_PARTS
+from xe_sizer.training.stage_time import COMPUTE_PARTS, MICRO_BATCH_PARTS
 from xe_sizer.training.step import STEP_PARTS
-from xe_sizer.units import GIB, HOUR_S, three_digits
+from xe_sizer.units import GIB, HOUR_S, three_digits, whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
+EVERY_MICRO_BATCH = frozenset(part.name for part in MICRO_BATCH_PARTS)
 KERNELS = "kernels below their peaks"
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
@@ -50,7 +52,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
     details : with what only a full report shows: the minimum of GPUs, modules, losses and sources
     """
     resolved, job = sized.resolved, sized.resolved.job
-    memory, time = _memory(sized), _time(sized, details)
+    memory, time = _memory(sized, details), _time(sized, details)
     cost = _cost(sized, time)
     confidence, caller = sized.confidence, resolved.given.caller
     reasons = (
@@ -123,34 +125,58 @@ def layout_of(layouts: Layouts) -> Layout:
     )
 
 
-def _memory(sized: TrainingEstimate) -> Memory:
+def _components(sized: TrainingEstimate, details: bool) -> tuple[MemoryComponent, ...]:
+    """What the worst GPU holds at its worst moment, in whole bytes; with the numbers of the formulas as a detail."""
+    held = sized.ledger.at_peak()
+    found = [part for part in MEMORY_PARTS if part.name in held]
+    terms = _terms(sized, held) if details else {}
+    return tuple(
+        MemoryComponent(
+            name=part.name, bytes=size, formula=part.formula, source=part.source, terms=terms.get(part.name, ())
+        )
+        for part, size in zip(found, whole_parts(held[part.name] for part in found), strict=True)
+    )
+
+
+def _terms(sized: TrainingEstimate, held: Mapping[str, float]) -> dict[str, tuple[tuple[Factor, ...], ...]]:
+    """Parts of the memory as sums of products, with their numbers."""
+    from xe_sizer.training.memory_terms import peak_of, terms_at
+
+    peak = peak_of(sized.resolved.job, sized.layouts, sized.ledger)
+    return {
+        name: tuple(
+            tuple(Factor(value=one.value, name=one.name, divides=one.divides) for one in term)
+            for term in terms_at(peak, name, size)
+        )
+        for name, size in held.items()
+    }
+
+
+def _memory(sized: TrainingEstimate, details: bool) -> Memory:
     job, layouts = sized.resolved.job, sized.layouts
     stage, moment = sized.ledger.worst()
     typical = at_level(sized.ledger, job, layouts, "typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
-    held = sized.ledger.at_peak()
-    components = tuple(
-        MemoryComponent(name=part.name, bytes=held[part.name], formula=part.formula, source=part.source)
-        for part in MEMORY_PARTS
-        if part.name in held
-    )
-    peak = sized.peak_bytes
+    components = _components(sized, details)
+    peak, usable = sum(part.bytes for part in components), float(round(sized.usable_bytes))
     return Memory(
         peak_bytes=peak,
-        usable_bytes=sized.usable_bytes,
-        headroom_bytes=sized.usable_bytes - peak,
+        usable_bytes=usable,
+        headroom_bytes=usable - peak,
         phase=MOMENTS[moment],
         gpu=f"pipeline stage {number} of {stages}",
         components=components,
-        host_bytes=float(sized.ledger.host_bytes[0]),
+        host_bytes=float(round(sized.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
-        allocated_bytes=float(typical.tensor_peak_bytes[0]),
-        reserved_bytes=float(typical.reserved_peak_bytes[0]),
-        device_bytes=float(typical.peak_bytes[0]),
+        allocated_bytes=float(round(typical.tensor_peak_bytes[0])),
+        reserved_bytes=float(round(typical.reserved_peak_bytes[0])),
+        device_bytes=float(round(typical.peak_bytes[0])),
         error_share=job.stack.memory.error_share,
         trainable_parameters=job.method.trainable_parameters(job.model),
-        moments=tuple(MomentMemory(name=name, bytes=size) for name, size in sized.ledger.over_time().items()),
+        moments=tuple(
+            MomentMemory(name=name, bytes=float(round(size))) for name, size in sized.ledger.over_time().items()
+        ),
     )
 
 
@@ -171,6 +197,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
                 share=value / step_s,
                 formula=part.formula,
                 source=part.source,
+                terms=_micro_batches(sized, name, value),
             )
             for part, (name, value) in zip(STEP_PARTS, seconds.items(), strict=True)
             if value > 0
@@ -192,6 +219,14 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else _losses(seconds, ideal),
     )
+
+
+def _micro_batches(sized: TrainingEstimate, name: str, seconds: float) -> tuple[tuple[Factor, ...], ...]:
+    """What each micro-batch takes of a part that comes with every one of them."""
+    if name not in EVERY_MICRO_BATCH:
+        return ()
+    accum = float(sized.layouts.grad_accum[0])
+    return ((Factor(value=accum, name="micro-batches"), Factor(value=seconds / accum, name="s each")),)
 
 
 def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
