@@ -8,80 +8,68 @@ from collections.abc import Iterable, Mapping
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
-NO_EFFECT = frozenset(
-    {
-        "learning-rate", "lr", "weight-decay", "warmup-steps", "warmup-ratio", "lr-scheduler-type", "seed", "beta1",
-        "beta2", "adam-beta1", "adam-beta2", "max-grad-norm", "clip-grad", "lora-alpha", "logging-steps", "output-dir",
-        "temperature", "top-p", "top-k", "trust-remote-code", "tokenizer",
-    }
-)  # fmt: skip
+_NO_EFFECT = (
+    "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler- "
+    "type, max-grad-norm, output-dir, seed, temperature, tokenizer, top-k, top-p, trust-remote-code, warmup-ratio, "
+    "warmup-steps, weight-decay"
+)
 """What changes neither memory nor time."""
 
-_MEANT: Mapping[str, tuple[str, ...]] = {
-    "model": ("model-name", "model-name-or-path", "model-id", "base-model", "pretrained", "hf-model"),
-    "gpus": ("num-gpus", "n-gpus", "ngpus", "gpu-count", "nproc-per-node", "nproc", "world-size", "num-processes"),
-    "nodes": ("num-nodes", "nnodes", "n-nodes", "servers"),
-    "gpu": ("gpu-type", "accelerator", "device"),
-    "server": ("instance-type", "machine-type", "instance"),
-    "job": ("method", "finetuning-type", "task", "train-type"),
-    "job qlora": ("load-in-4bit", "qlora", "use-qlora"),
-    "job lora": ("lora", "use-lora", "use-peft", "peft"),
-    "stack": ("framework", "backend", "trainer"),
-    "tp": ("tensor-parallel-size", "tensor-model-parallel-size", "tensor-parallel", "tp-size"),
-    "pp": ("pipeline-parallel-size", "pipeline-model-parallel-size", "pipeline-parallel", "pp-size"),
-    "cp": ("context-parallel-size", "context-parallel", "cp-size"),
-    "ep": ("expert-model-parallel-size", "expert-parallel-size", "expert-parallel", "ep-size"),
-    "dp": ("data-parallel-size", "data-parallel", "dp-size"),
-    "zero": ("zero-stage", "deepspeed-stage"),
-    "zero 3": ("fsdp", "fsdp2", "full-shard", "use-fsdp"),
-    "micro-batch": ("micro-batch-size", "per-device-train-batch-size", "train-micro-batch-size-per-gpu", "mbs"),
-    "global-batch": ("global-batch-size", "train-batch-size", "gbs"),
+_MEANT: Mapping[str, str] = {
+    "model": "model-name, model-name-or-path, model-id, base-model, pretrained, hf-model",
+    "gpus": "num-gpus, n-gpus, ngpus, gpu-count, nproc-per-node, nproc, world-size, num-processes",
+    "nodes": "num-nodes, nnodes, n-nodes, servers",
+    "gpu": "gpu-type, accelerator, device",
+    "server": "instance-type, machine-type, instance",
+    "job": "method, finetuning-type, task, train-type",
+    "job qlora": "load-in-4bit, qlora, use-qlora",
+    "job lora": "lora, use-lora, use-peft, peft",
+    "stack": "framework, backend, trainer",
+    "tp": "tensor-parallel-size, tensor-model-parallel-size, tensor-parallel, tp-size",
+    "pp": "pipeline-parallel-size, pipeline-model-parallel-size, pipeline-parallel, pp-size",
+    "cp": "context-parallel-size, context-parallel, cp-size",
+    "ep": "expert-model-parallel-size, expert-parallel-size, expert-parallel, ep-size",
+    "dp": "data-parallel-size, data-parallel, dp-size",
+    "zero": "zero-stage, deepspeed-stage",
+    "zero 3": "fsdp, fsdp2, full-shard, use-fsdp",
+    "micro-batch": "micro-batch-size, per-device-train-batch-size, train-micro-batch-size-per-gpu, mbs",
+    "global-batch": "global-batch-size, train-batch-size, gbs",
     "global-batch: sequences of an optimizer step, micro-batch x accumulation x data-parallel GPUs": (
-        "gradient-accumulation-steps",
-        "gradient-accumulation",
-        "grad-accum",
-        "accumulate-grad-batches",
+        "gradient-accumulation-steps, gradient-accumulation, grad-accum, accumulate-grad-batches"
     ),
-    "micro-batch for sequences per GPU, or --global-batch for those of all GPUs": ("batch-size", "bs"),
+    "micro-batch for sequences per GPU, or --global-batch for those of all GPUs": "batch-size, bs",
     "seq-len|max-model-len": (
-        "max-seq-length",
-        "max-seq-len",
-        "sequence-len",
-        "sequence-length",
-        "seq-length",
-        "cutoff-len",
-        "block-size",
-        "context-length",
-        "max-length",
-        "max-model-len",
-        "seq-len",
-        "ctx-size",
-        "context",
+        "max-seq-length, max-seq-len, sequence-len, sequence-length, seq-length, cutoff-len, block-size, context- "
+        "length, max-length, max-model-len, seq-len, ctx-size, context"
     ),
-    "epochs": ("num-train-epochs", "num-epochs"),
-    "steps": ("max-steps", "train-iters", "num-steps", "iterations"),
-    "dataset": ("data", "data-path", "train-file"),
-    "padding packed": ("packing", "sample-packing"),
-    "recompute full": ("gradient-checkpointing", "activation-checkpointing", "recompute-activations"),
-    "offload": ("cpu-offload", "offload-optimizer", "optimizer-offload"),
-    "optimizer": ("optim", "optimiser"),
-    "attention": ("attn-implementation", "use-flash-attn", "flash-attn"),
-    "lora-rank": ("lora-r", "rank", "r", "lora-dim"),
-    "lora-targets": ("target-modules", "lora-target-modules", "lora-target"),
-    "precision": ("dtype", "torch-dtype", "bf16", "fp16", "mixed-precision"),
-    "weights": ("quantization", "load-in-8bit", "quant"),
-    "kv-cache": ("kv-cache-dtype",),
-    "max-sequences": ("max-num-seqs", "max-batch-size"),
-    "max-step-tokens": ("max-num-batched-tokens", "max-num-tokens"),
-    "draft-tokens": ("num-speculative-tokens",),
-    "concurrency": ("max-concurrency", "concurrent-requests", "parallel"),
-    "request-rate": ("rps", "qps", "requests-per-second"),
-    "input-tokens": ("input-len", "isl", "random-input-len", "prompt-tokens", "prompt-len"),
-    "output-tokens": ("output-len", "osl", "random-output-len", "max-new-tokens", "completion-tokens"),
-    "max-hours": ("deadline", "max-time", "time-limit"),
-    "max-cost": ("budget", "max-price"),
+    "epochs": "num-train-epochs, num-epochs",
+    "steps": "max-steps, train-iters, num-steps, iterations",
+    "dataset": "data, data-path, train-file",
+    "padding packed": "packing, sample-packing",
+    "recompute full": "gradient-checkpointing, activation-checkpointing, recompute-activations",
+    "offload": "cpu-offload, offload-optimizer, optimizer-offload",
+    "optimizer": "optim, optimiser",
+    "attention": "attn-implementation, use-flash-attn, flash-attn",
+    "lora-rank": "lora-r, rank, r, lora-dim",
+    "lora-targets": "target-modules, lora-target-modules, lora-target",
+    "precision": "dtype, torch-dtype, bf16, fp16, mixed-precision",
+    "weights": "quantization, load-in-8bit, quant",
+    "kv-cache": "kv-cache-dtype",
+    "max-sequences": "max-num-seqs, max-batch-size",
+    "max-step-tokens": "max-num-batched-tokens, max-num-tokens",
+    "draft-tokens": "num-speculative-tokens",
+    "concurrency": "max-concurrency, concurrent-requests, parallel",
+    "request-rate": "rps, qps, requests-per-second",
+    "input-tokens": "input-len, isl, random-input-len, prompt-tokens, prompt-len",
+    "output-tokens": "output-len, osl, random-output-len, max-new-tokens, completion-tokens",
+    "max-hours": "deadline, max-time, time-limit",
+    "max-cost": "budget, max-price",
 }
 """An option of ours, with its value where other tools have a switch; then what others call it."""
+
+
+def _names(listed: str) -> list[str]:
+    return listed.split(", ")
 
 
 def unknown_option(written: str, command: str, options: Iterable[str]) -> InputError:
@@ -94,11 +82,11 @@ def unknown_option(written: str, command: str, options: Iterable[str]) -> InputE
 
 def _instead(name: str, own: list[str]) -> str | None:
     """What other tools' option is called here; where it is one of ours, the command that has it."""
-    if name in NO_EFFECT:
+    if name in _names(_NO_EFFECT):
         return "it changes neither memory nor time: leave it out"
     if name in own:
         return f"write --{name}"
-    meant = [one for setting, names in _MEANT.items() if name in names for one in setting.split("|")]
+    meant = [one for setting, names in _MEANT.items() if name in _names(names) for one in setting.split("|")]
     for setting in meant:
         if setting.partition(" ")[0].rstrip(":") in own:
             return f"write --{setting}"
