@@ -65,6 +65,14 @@ def test_loads_are_those_that_are_stated() -> None:
     assert burst["serve.batch"] == 500
 
 
+@pytest.mark.parametrize("load", [{"concurrency": 500}, {"request_rate": 500.0}])
+def test_no_objective_judges_a_measurement(load: dict[str, Any]) -> None:
+    """What was measured on one GPU is predicted for it, however long requests wait."""
+    found = serve_record(record(sequences=None, **load), REGISTRY).served
+    assert (found.resolved.limits.max_ttft_s, found.resolved.limits.max_tpot_s) == (None, None)
+    assert (found.gpus, found.replicas, found.limits) == (1, 1, ())
+
+
 def test_an_open_loop_without_its_rate_is_refused() -> None:
     with pytest.raises(InputError, match="rate at which requests arrived"):
         serve_record(record(sequences=None, notes="open loop, mean TTFT"), REGISTRY)

@@ -201,6 +201,12 @@ def test_a_test_of_throughput_has_no_objectives(flags: dict[str, object]) -> Non
     assert not served(**flags).limits
 
 
+def test_what_does_not_fit_is_judged_by_nothing_that_nobody_asked() -> None:
+    assert served("llama-3.1-70b", gpus=1, serve__users=5, **LARGE).limits == ()
+    own = served("llama-3.1-70b", gpus=1, serve__users=5, limits__max_ttft_s=3.0, **LARGE).limits
+    assert [(limit.name, limit.ok) for limit in own] == [("max_ttft_s", False)]
+
+
 def test_users_are_not_run_to_their_end_where_nobody_says_how_long_they_may_wait() -> None:
     found = served("llama-3.1-70b", serve__users=3000, **LARGE)
     assert found.utilisation <= TARGET_LOAD * (1 + 1e-9)

@@ -115,7 +115,8 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
         words += f" instead of {rounded(before.most_per_s, down=True):g}" if gains else ""
     else:
         words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} tokens/s"
-        words += f" instead of {before.requests_per_s * before.resolved.traffic.outputs:,.0f}" if gains else ""
+        more = gains and after.gpus == before.gpus
+        words += f" instead of {before.requests_per_s * before.resolved.traffic.outputs:,.0f}" if more else ""
     missed = [limit.name for limit in after.limits if not limit.ok]
     return f"{words}; still misses {', '.join(missed)}" if missed else words
 

@@ -27,6 +27,7 @@ from xe_sizer.units import GIB, HOUR_S, MEGA
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Limit
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.serving.choose import Choice, Point
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import (
@@ -167,9 +168,14 @@ class ServingEstimate:
             room = self.pool_bytes - self.request_bytes
         return chance(MEMORY_SPREAD, self.usable_bytes / (self.usable_bytes - room))
 
+    @property
+    def judged_by(self) -> LimitsSection:
+        """The limits, and the default objectives of what fits."""
+        return self.resolved.limits if self.fits else self.resolved.given.values.limits
+
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        return judge(self.resolved.limits, WING, self)
+        return judge(self.judged_by, WING, self)
 
     @property
     def keeps_limits(self) -> bool:
@@ -191,7 +197,7 @@ class ServingEstimate:
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory, places for the load, or a limit [-]."""
         memory = self.peak_bytes / self.usable_bytes
-        return max(memory, self.utilisation if self.overloaded else 0.0, *shares(self.resolved.limits, WING, self))
+        return max(memory, self.utilisation if self.overloaded else 0.0, *shares(self.judged_by, WING, self))
 
     @property
     def billed_gpus(self) -> int:
