@@ -22,12 +22,12 @@ WRITE = "docs/physics.md is not what the docstrings say. Write it anew: python s
 WORDS_AND_CHOICES = {
     "training": {
         "advice", "choose", "conflicts", "device", "estimate", "fewest", "frontier", "job", "jobs", "layout",
-        "remedies", "resolve", "resolved", "rules", "sizing", "space", "state_bytes", "summary", "ties", "uncertainty",
-        "workload",
+        "memory_terms", "operator_costs", "remedies", "resolve", "resolved", "rules", "sizing", "space",
+        "state_bytes", "summary", "ties", "uncertainty", "workload",
     },
     "serving": {
-        "advice", "choose", "estimate", "job", "layout", "ledger", "load_curve", "remedies", "resolve", "resolved",
-        "sizing", "space", "summary", "traffic", "uncertainty", "warnings",
+        "advice", "choose", "estimate", "job", "layout", "ledger", "load_curve", "memory_terms", "operator_costs",
+        "remedies", "resolve", "resolved", "sizing", "space", "summary", "traffic", "uncertainty", "warnings",
     },
 }  # fmt: skip
 

@@ -81,7 +81,7 @@ def _group(
         bool,
         typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")] = False,
 ) -> None:
     ctx.obj.debug = bool(debug)
 

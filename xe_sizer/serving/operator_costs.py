@@ -11,7 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective
 from xe_sizer.laws.operator_time import exchange_times
 from xe_sizer.laws.operator_work import NETWORK, operator_work, sizes_of
-from xe_sizer.serving.step import EXCHANGE_PARTS, KERNEL_PARTS, kind_of
+from xe_sizer.serving.step import EXCHANGE_PARTS, KERNEL_PARTS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
@@ -87,7 +87,7 @@ def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
     return OperatorCost(
         operator=operator,
         sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
-        part=KERNEL_PARTS[kind_of(operator)].name,
+        part=KERNEL_PARTS[at.time.step.kind(operator)].name,
         times=at.one(longer * operator.layers),
         flops=at.one(longer * work.flops[0]),
         moved_bytes=at.one(longer * work.moved_bytes[0]),

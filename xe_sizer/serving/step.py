@@ -116,10 +116,19 @@ class EngineStep:
             *((time.operator, np.ones(1) * time.forward_s) for time in ends),
         )
 
+    @staticmethod
+    def kind(operator: Operator) -> str:
+        """What the operator's kernels do: head, products, mixing or moving."""
+        if operator.module == "head":
+            return HEAD
+        if isinstance(operator, Matmul):
+            return PRODUCTS
+        return MIXING if isinstance(operator, Attention | Scan) else MOVING
+
     @cached_property
     def kernels_s(self) -> dict[str, Array]:
         """Seconds by what the kernels do: head, products, mixing or moving."""
-        return self._summed_by(kind_of)
+        return self._summed_by(self.kind)
 
     @property
     def modules_s(self) -> dict[str, Array]:
@@ -143,15 +152,6 @@ class EngineStep:
 
     def exchange_s(self, group: str) -> Array:
         return self.exchanges_s[group][0] if group in self.exchanges_s else self.zeros
-
-
-def kind_of(operator: Operator) -> str:
-    """What its kernels do: head, products, mixing or moving."""
-    if operator.module == "head":
-        return HEAD
-    if isinstance(operator, Matmul):
-        return PRODUCTS
-    return MIXING if isinstance(operator, Attention | Scan) else MOVING
 
 
 @part("linear layers", MATMUL, LAWS)
