@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -208,7 +209,10 @@ def test_the_smallest_layout_is_that_of_any(cli: Cli) -> None:
     asked = f"{CHAT} --tp 8 --concurrency 8"
     _, answer = ask(cli, asked)
     assert (answer["gpus"]["count"], answer["gpus"]["minimum_that_fits"]) == (8, 2)
-    assert "smallest layout that fits: 2 GPUs" in cli("serve", *shlex.split(asked)).out
+    table = cli("serve", *shlex.split(asked)).out
+    assert "smallest layout that fits: 2 GPUs" in table
+    assert re.search(r"minimum that fits +2 GPUs\s", table)
+    assert "with this tp" not in table
 
 
 def test_what_would_not_start_is_told_with_the_flag_to_pass(cli: Cli) -> None:

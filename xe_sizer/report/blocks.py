@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
-_GROUPS = ("tp", "pp", "cp", "dp")
+_GROUPS = ("tp", "pp", "cp")
 _ASKED = frozenset({"file", "env", "flag"})
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "written_as", "gpus", "nodes", "layout", "limits"})
 
@@ -95,9 +95,9 @@ def _hardware(result: Sized) -> Facts:
 
 
 def _minimum(result: Sized) -> Fact:
-    """The fewest GPUs that fit, and under what condition: sizes of groups that the user fixed hold for those too."""
+    """The fewest GPUs that fit, and under what condition: in training, sizes of groups that the user fixed are kept."""
     gpus, origin = result.gpus, result.scenario.get("origin") or {}
-    kept = [name for name in _GROUPS if not (name == "dp" and isinstance(result, Result))]
+    kept = _GROUPS if isinstance(result, Result) else ()
     fixed = [name for name in kept if origin.get(f"layout.{name}") in _ASKED]
     text = "none found" if gpus.minimum_that_fits is None else plural(gpus.minimum_that_fits, "GPU")
     text += f" with this {'/'.join(fixed)}" if fixed else ""
