@@ -105,6 +105,7 @@ GROUPS = (
             "training.data_parallel",
             "training.orthogonalisation",
             "training.step",
+            "training.start_up",
         ),
         ("training.step.STEP_PARTS",),
     ),

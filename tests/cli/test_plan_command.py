@@ -348,6 +348,23 @@ def test_prices_that_are_none(cli: Cli, prices: str, message: str) -> None:
     assert message in ran.err
 
 
+def test_a_job_of_minutes_is_told_what_its_start_takes(cli: Cli) -> None:
+    """By hand: a minute and 70.6e9 parameters of 2 bytes at 2 GB/s are 130 s; beside the total, not in it."""
+    answer = ask(cli, "plan examples/plan/sft-70b.yaml --max-gpus 256 --objective time")
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    assert chosen["start_up_s"] == pytest.approx(60 + 70.55, abs=0.5)
+    share = 100 * chosen["start_up_s"] / chosen["total_s"]["expected"]
+    said = f"start-up comes on top: about 2.2 min, {share:.0f} % of the time of the steps (assumed)"
+    assert said in answer["warnings"]
+    estimate = ask(cli, chosen["command"].removeprefix("xe-sizer "))
+    assert estimate["time"]["start_up_s"] == chosen["start_up_s"]
+    assert said in estimate["warnings"]
+    time = estimate["time"]
+    assert time["total_s"]["expected"] == pytest.approx(time["step_s"]["expected"] * time["steps"])
+    slow = ask(cli, "plan examples/plan/sft-70b.yaml --gpus 8")
+    assert not any("start-up" in text for text in slow["warnings"])
+
+
 def test_servers_are_bought_whole(cli: Cli) -> None:
     """Severity A: 4 of the 8 GPUs of one server were called the fewest that meet a deadline."""
     job = "examples/plan/sft-70b.yaml --max-gpus 32"

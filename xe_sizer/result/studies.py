@@ -37,7 +37,7 @@ class Candidate(Struct, frozen=True):
     """The best layout on one number of one kind of GPU.
 
     pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them
-    bound : what limits a step; command : the estimate of it
+    bound : what limits a step; command : the estimate of it; start_up_s : before the first step, no part of `total_s`
     """
 
     gpu: str
@@ -58,6 +58,7 @@ class Candidate(Struct, frozen=True):
     energy_kwh: float | None = None
     tokens_per_s: float = 0.0
     command: str = ""
+    start_up_s: float | None = None
 
 
 class Answers(Struct, frozen=True):

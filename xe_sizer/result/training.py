@@ -88,7 +88,8 @@ class Time(Struct, frozen=True):
     `evidence` says what the ranges rest on, `basis` the same in figures, `calibrated` whether that is measurements.
     `ideal_step_s` is the step of the same layout at the speed of light (peaks reached, exchanges hidden), `losses`
     where the rest goes, largest first; None and empty where fixed efficiencies were asked for. `operators` is the step
-    of the stage that decides, operator by operator; empty where nobody asked for it.
+    of the stage that decides, operator by operator; empty where nobody asked for it. `start_up_s` passes before the
+    first step and is no part of `total_s`.
     """
 
     step_s: Range
@@ -107,6 +108,7 @@ class Time(Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
     basis: Basis | None = None
     operators: tuple[OperatorCost, ...] = ()
+    start_up_s: float | None = None
 
 
 class Data(Struct, frozen=True):

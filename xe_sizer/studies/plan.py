@@ -31,7 +31,8 @@ from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.rules import removed_by_rules
 from xe_sizer.training.space import LARGEST_PLAN, layout_chunks
-from xe_sizer.training.summary import bound_of, layout_of, scenario_of
+from xe_sizer.training.start_up import start_up_s
+from xe_sizer.training.summary import bound_of, layout_of, scenario_of, slow_start
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -175,13 +176,18 @@ def _result(
         answers=answers,
         command=command(resolved.given, {}, registry.user_folders),
         left_out=left_out,
-        warnings=(*resolved.warnings, *_joining(resolved, sized), *_warnings(found, ranked)),
+        warnings=(*resolved.warnings, *_joining(resolved, sized), *_start(sized, answers), *_warnings(found, ranked)),
     )
 
 
 def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> Iterator[str]:
     """What is assumed of fabric and network, where some candidate uses them."""
     return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
+
+
+def _start(sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:
+    """What to say where the plan ends so soon that its start counts."""
+    return iter(()) if answers.chosen is None else slow_start(sized[answers.chosen])
 
 
 def _warnings(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
@@ -220,6 +226,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.given, layout_flags(sized), registry.user_folders),
+        start_up_s=start_up_s(job),
     )
 
 

@@ -31,8 +31,9 @@ from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.stage_time import COMPUTE_PARTS, MICRO_BATCH_PARTS
+from xe_sizer.training.start_up import NOTICEABLE, start_up_s
 from xe_sizer.training.step import STEP_PARTS
-from xe_sizer.units import GIB, HOUR_S, three_digits, whole_parts
+from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits, whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
@@ -213,6 +214,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
         bound=bound_of(seconds),
+        start_up_s=start_up_s(job),
         calibrated=span.calibrated,
         evidence=span.evidence,
         basis=span.basis,
@@ -285,6 +287,15 @@ def _warnings(sized: TrainingEstimate) -> Iterator[str]:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus)
+    yield from slow_start(sized)
+
+
+def slow_start(sized: TrainingEstimate) -> Iterator[str]:
+    """That a job which lasts minutes spends a good part of them before its first step."""
+    before_s = start_up_s(sized.resolved.job)
+    if sized.fits and before_s > NOTICEABLE * sized.total_s:
+        share = f"{100.0 * before_s / sized.total_s:.0f} %"
+        yield f"start-up comes on top: about {before_s / MINUTE_S:.1f} min, {share} of the time of the steps (assumed)"
 
 
 def _padding(sized: TrainingEstimate) -> Iterator[str]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document
     from xe_sizer.report.findings import Finding
     from xe_sizer.report.options import Options
-    from xe_sizer.result.training import Cost, Data
+    from xe_sizer.result.training import Cost, Data, Time
 
 ANSWER = Result
 WORDS = estimate_words
@@ -173,6 +173,7 @@ def totals_table(result: Result) -> Table:
         ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
         ("steps", whole(time.steps), _epochs(data)),
         ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
+        *_start_up_rows(time),
         *_cost_rows(result.cost),
         _samples_row(data),
         ("real tokens", count(data.real_tokens), ""),
@@ -209,6 +210,12 @@ def _samples_row(data: Data) -> tuple[str, str, str]:
 def _read(data: Data) -> str:
     """What a step reads: a packed sequence holds several samples, or part of one."""
     return "sequences" if data.padding == "packed" else "samples"
+
+
+def _start_up_rows(time: Time) -> Iterator[tuple[str, str, str]]:
+    """What passes before the first step; a result saved by an older version does not have it."""
+    if time.start_up_s:
+        yield "start-up, beside the total", duration(time.start_up_s), "assumed"
 
 
 def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
