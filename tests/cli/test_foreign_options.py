@@ -47,4 +47,5 @@ def test_what_is_proposed_is_an_option_and_what_is_foreign_is_said_once() -> Non
     without_effect = _names(_NO_EFFECT)
     foreign = [name for names in _MEANT.values() for name in _names(names)] + without_effect
     assert len(foreign) == len(set(foreign))
+    assert [name for name in foreign if name != name.strip(" ,-") or " " in name] == []
     assert not ours & set(without_effect)

@@ -9,7 +9,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 _NO_EFFECT = (
-    "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler- "
+    "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler-"
     "type, max-grad-norm, output-dir, seed, temperature, tokenizer, top-k, top-p, trust-remote-code, warmup-ratio, "
     "warmup-steps, weight-decay"
 )
@@ -39,7 +39,7 @@ _MEANT: Mapping[str, str] = {
     ),
     "micro-batch for sequences per GPU, or --global-batch for those of all GPUs": "batch-size, bs",
     "seq-len|max-model-len": (
-        "max-seq-length, max-seq-len, sequence-len, sequence-length, seq-length, cutoff-len, block-size, context- "
+        "max-seq-length, max-seq-len, sequence-len, sequence-length, seq-length, cutoff-len, block-size, context-"
         "length, max-length, max-model-len, seq-len, ctx-size, context"
     ),
     "epochs": "num-train-epochs, num-epochs",
