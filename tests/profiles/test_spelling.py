@@ -116,3 +116,22 @@ def test_hints_begin_with_the_same_size(name: str, first: str) -> None:
     hint = BUILT_IN.suggestion("model", name)
     assert hint.startswith(f"did you mean '{first}")
     assert "405b" not in hint.partition(" or ")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "nearest"),
+    [
+        ("gpu", "GeForce RTX 4060 Ti 8GB", "'rtx-4060-ti-16gb'"),
+        ("gpu", "NVIDIA RTX 6000 Pro", "'rtx-pro-6000-blackwell'"),
+        ("gpu", "mi300", "'mi300x'"),
+        ("server", "PowerEdge XE9690 H100", "'dell-xe9680-h100'"),
+    ],
+)
+def test_hints_look_past_the_words_that_do_not_count(kind: str, name: str, nearest: str) -> None:
+    found = BUILT_IN.find(kind, name)
+    assert (found and f"'{found.stem}'" == nearest) or nearest in BUILT_IN.suggestion(kind, name)
+
+
+@pytest.mark.parametrize(("tag", "model"), [("deepseek-r1:70b", "llama-3.3-70b"), ("deepseek-r1:7b", "qwen2.5-7b")])
+def test_tags_of_distilled_models_are_those_of_their_base(tag: str, model: str) -> None:
+    assert read("model", tag) == model

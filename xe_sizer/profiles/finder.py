@@ -231,6 +231,8 @@ class Finder:
 
     def suggestion(self, kind: str, name: str) -> str:
         """What to say to an unknown name: the kind that it is of, names that begin so, the nearest, or all."""
+        from xe_sizer.profiles.spelling import plain as bare
+
         plain = name.strip().lower()
         other = self._read_as_another_kind(kind, name)
         if other:
@@ -241,9 +243,10 @@ class Finder:
         if begun:
             return f"did you mean {' or '.join(begun)}? {LIST_HINT}"
         every = f"known {KINDS[kind].title}s: {', '.join(known)};" if 0 < len(known) <= FEW else ""
-        last = plain.rstrip("/").rpartition("/")[2]
         spellings = [one for each in self.known(kind) for one in each.spellings if "/" not in one]
-        return " ".join(part for part in (did_you_mean(last, spellings) or every, LIST_HINT) if part)
+        among = spellings if ALIASES in KINDS[kind].beside else known  # those of a table are written as names are
+        near = did_you_mean(plain.rstrip("/").rpartition("/")[2], among) or did_you_mean(bare(kind, name), among)
+        return " ".join(part for part in (near or every, LIST_HINT) if part)
 
     def _of_another_kind(self, kind: str, name: str) -> Kind | None:
         """The kind that has a profile of exactly that name, where it is another than the one asked for."""

@@ -174,7 +174,8 @@ class _Card:
 
 def _gpu(text: str, known: Sequence[Known]) -> Iterable[str]:
     literal = _gpu_words(text)
-    same = {each.name for each in known if literal in {_gpu_words(one) for one in each.spellings}}
+    in_any_order = sorted(literal)
+    same = {each.name for each in known if in_any_order in [sorted(_gpu_words(one)) for one in each.spellings]}
     if same:
         return same
     card = _card(literal)
@@ -294,6 +295,12 @@ def _is_product(word: str, each: Known) -> bool:
     return word in _server_words(each.name) and word != each.vendor and word not in gpu and len(word) > 1
 
 
+def plain(kind: str, text: str) -> str:
+    """A name without what does not count, as names of profiles are written, to look for one that is like it."""
+    return "-".join(_WORDS.get(kind, words_of)(text))
+
+
+_WORDS: Mapping[str, Callable[[str], Words]] = {"model": _model_words, "gpu": _gpu_words, "server": _server_words}
 _READERS: Mapping[str, Callable[[str, Sequence[Known]], Iterable[str]]] = {
     "model": _model,
     "gpu": _gpu,
