@@ -168,9 +168,6 @@ class Supports(_Part, frozen=True):
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
     """
 
-    several_gpus: bool
-    packing: bool
-
     tensor_parallel: bool
     pipeline_parallel: bool
     context_parallel: bool
@@ -178,6 +175,8 @@ class Supports(_Part, frozen=True):
     zero: ZeroStages
     offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    several_gpus: bool = True
+    packing: bool = True
 
 
 class Stack(_Part, frozen=True):
