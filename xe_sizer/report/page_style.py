@@ -33,7 +33,8 @@ tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent)
 .pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; min-width: 0; }
 .bar { width: 9rem; min-width: 5rem; } .bar i { display: block; height: .75rem; margin-top: .35rem;
   background: var(--fill); }
-.summary th { font-weight: 600; white-space: nowrap; } .gauge { width: 12rem; border: 1px solid var(--line); }
+.summary th { font-weight: 600; min-width: 5.5rem; max-width: 20rem; overflow-wrap: anywhere; }
+.gauge { width: 12rem; border: 1px solid var(--line); }
 .gauge i { display: block; height: .6rem; background: var(--fill); }
 .bar i.over, .gauge i.over { background: var(--no); }
 .chart { position: relative; min-height: 1.4rem; }
@@ -48,7 +49,7 @@ footer dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(1
 footer dl div { break-inside: avoid; } footer dt { display: inline; } footer dt::after { content: ": "; }
 footer dd { display: inline; margin: 0; color: var(--ink); }
 @media (max-width: 640px) { body { margin: 1rem auto; } th, td { padding-right: .6rem; } .bar { min-width: 4rem; }
-  .prose { min-width: 9.5rem; } }
+  .prose { min-width: 9.5rem; } .summary th, .summary td { display: block; } .summary th { padding-bottom: 0; } }
 @page { margin: 16mm; }
 @media print {
   :root { color-scheme: light; font-size: 10pt; }

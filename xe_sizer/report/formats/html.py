@@ -111,8 +111,8 @@ def _point(point: Point) -> str:
         over = ' class="over"' if point.share > 1 else ""
         filled = f'<i{over} style="width:{100 * min(max(point.share, 0.0), 1.0):.1f}%"></i>'
         bar = f'<div class="gauge">{filled}</div>'
-    command = f"<pre><code>{escape(point.command)}</code></pre>" if point.command else ""
-    return f"<tr><th>{escape(point.label)}</th><td>{bar}{escape(point.text)}{command}</td></tr>"
+    command = _command(point.command) if point.command else ""
+    return f"<tr><th>{_name(point.label)}</th><td>{bar}{escape(point.text)}{command}</td></tr>"
 
 
 def _list(items: tuple[str, ...]) -> str:
