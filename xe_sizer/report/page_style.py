@@ -16,7 +16,7 @@ body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; }
 h1.yes { color: var(--yes); } h1.caution { color: var(--caution); } h1.no { color: var(--no); }
 h2 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
-.lead { font-size: 1.1rem; margin: 0 0 1rem; max-width: 60rem; }
+.lead { text-wrap: pretty; font-size: 1.1rem; margin: 0 0 1rem; max-width: 60rem; }
 .pictures { column-width: 26rem; column-gap: 3rem; margin-top: 1.5rem; }
 .pictures.one { columns: auto; max-width: 36rem; }
 figure { break-inside: avoid; margin: 0 0 1.8rem; }
@@ -34,7 +34,7 @@ tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent)
 .bar { width: 9rem; min-width: 5rem; } .bar i { display: block; height: .75rem; margin-top: .35rem;
   background: var(--fill); }
 .summary th { font-weight: 600; min-width: 5.5rem; max-width: 20rem; overflow-wrap: anywhere; }
-.gauge { width: 12rem; border: 1px solid var(--line); }
+.gauge { display: inline-block; width: 12rem; margin-right: .7rem; border: 1px solid var(--line); }
 .gauge i { display: block; height: .6rem; background: var(--fill); }
 .bar i.over, .gauge i.over { background: var(--no); }
 .chart { position: relative; min-height: 1.4rem; }

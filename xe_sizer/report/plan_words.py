@@ -8,7 +8,7 @@ from xe_sizer.report.format import clean
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
-    from xe_sizer.result.studies import Candidate
+    from xe_sizer.result.studies import Answers, Candidate
     from xe_sizer.result.training import Layout
 
 
@@ -20,6 +20,18 @@ def hardware_words(candidate: Candidate) -> str:
 def hardware_name(candidate: Candidate) -> str:
     """The server, or the GPU where the server is a generic one."""
     return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
+
+
+def named_answers(answers: Answers) -> dict[str, int]:
+    """What the plans that answer something are called, and their places among the candidates."""
+    places = {
+        "chosen": answers.chosen,
+        "fewest": answers.smallest,
+        "cheapest": answers.cheapest,
+        "fewest GPU-hours": answers.fewest_gpu_hours if answers.cheapest is None else None,
+        "fastest": answers.fastest,
+    }
+    return {name: place for name, place in places.items() if place is not None}
 
 
 def layout_words(layout: Layout) -> str:

@@ -12,7 +12,7 @@ from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
 from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_points import plan_points
-from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words
+from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words, named_answers
 from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Candidate, PlanResult
@@ -130,16 +130,8 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 
 def _answers(result: PlanResult) -> Table:
     columns = _columns(result)
-    named = {
-        "chosen": result.answers.chosen,
-        "fewest": result.answers.smallest,
-        "cheapest": result.answers.cheapest,
-        **({"fewest GPU-hours": result.answers.fewest_gpu_hours} if result.answers.cheapest is None else {}),
-        "fastest": result.answers.fastest,
-    }
-    rows = tuple(
-        (name, *_cells(result.candidates[index], columns)) for name, index in named.items() if index is not None
-    )
+    named = named_answers(result.answers)
+    rows = tuple((name, *_cells(result.candidates[place], columns)) for name, place in named.items())
     return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result.scenario))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Picture
-from xe_sizer.report.format import amount, clean, duration, number, value_range
+from xe_sizer.report.format import amount, clean, duration, duration_range, number, value_range
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark
 from xe_sizer.report.pictures.estimate import RANGE_NOTE
 from xe_sizer.report.pictures.parts import time_axis
@@ -29,36 +29,40 @@ def pictures(result: Comparison) -> Iterator[Picture]:
     longest = max(each.time.total_s.high for each in fitting)
     limits = {limit.limit for each in fitting for limit in each.verdict.limits if limit.name == "max_hours"}
     marks = tuple(Mark(limit * HOUR_S, f"limit {number(limit)} h") for limit in sorted(limits))
-    times = tuple(_bar(one, one.result.time.total_s, _time_text) for one in alternatives)
+    times = tuple(map(_time, alternatives))
     title = "Time of the whole job"
     yield Picture(title, _said(times), Bars(time_axis("Time", longest), times, marks), RANGE_NOTE)
-    hours = tuple(_bar(one, one.result.cost.gpu_hours, _hours_text) for one in alternatives)
+    hours = tuple(map(_hours, alternatives))
     yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), RANGE_NOTE)
     prices = [each.cost.price for each in fitting]
     currencies = {price.currency for price in prices if price is not None}
     if all(prices) and len(currencies) == 1:
-        currency = clean(currencies.pop())
-        bars = tuple(_bar(one, one.result.cost.price, _price_text) for one in alternatives)
-        yield Picture("Price", _said(bars), Bars(Axis(f"Price [{currency}]"), bars), RANGE_NOTE)
+        bars = tuple(map(_price, alternatives))
+        axis = Axis(f"Price [{clean(currencies.pop())}]")
+        yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), RANGE_NOTE)
 
 
-def _bar(one: Alternative, span: Range | Price | None, text: Callable[[Range | Price], str]) -> Bar:
+def _time(one: Alternative) -> Bar:
+    span = one.result.time.total_s
+    return _bar(one, span, f"{duration(span.expected)}, {duration_range(span)}")
+
+
+def _hours(one: Alternative) -> Bar:
+    span = one.result.cost.gpu_hours
+    return _bar(one, span, f"{number(span.expected)}, {value_range(span.low, span.high)}")
+
+
+def _price(one: Alternative) -> Bar:
+    price = one.result.cost.price
+    text = f"{amount(price.expected)}, {value_range(price.low, price.high, amount)}" if price else ""
+    return _bar(one, price, text)
+
+
+def _bar(one: Alternative, span: Range | Price | None, text: str) -> Bar:
     name = clean(one.name)
     if span is None or not one.result.verdict.fits:
         return Bar(name, None, DOES_NOT_FIT)
-    return Bar(name, span.expected, text(span), span.low, span.high)
-
-
-def _time_text(span: Range | Price) -> str:
-    return f"{duration(span.expected)}, {value_range(span.low, span.high, duration)}"
-
-
-def _hours_text(span: Range | Price) -> str:
-    return f"{number(span.expected)}, {value_range(span.low, span.high)}"
-
-
-def _price_text(span: Range | Price) -> str:
-    return f"{amount(span.expected)}, {value_range(span.low, span.high, amount)}"
+    return Bar(name, span.expected, text, span.low, span.high)
 
 
 def _said(bars: tuple[Bar, ...]) -> str:

@@ -10,7 +10,7 @@ from xe_sizer.report.format import duration, duration_range, number
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark, Point
 from xe_sizer.report.pictures.estimate import RANGE_NOTE
 from xe_sizer.report.pictures.parts import time_axis
-from xe_sizer.report.plan_words import hardware_name, hardware_words
+from xe_sizer.report.plan_words import hardware_name, hardware_words, named_answers
 from xe_sizer.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -35,17 +35,9 @@ def _marks(result: PlanResult) -> tuple[Mark, ...]:
 
 def named(result: PlanResult) -> dict[int, str]:
     """Candidates that are an answer, and what they are: place -> `chosen, fastest`."""
-    answers = result.answers
-    places = {
-        "chosen": answers.chosen,
-        "fewest": answers.smallest,
-        "cheapest": answers.cheapest,
-        "fastest": answers.fastest,
-    }
     words: dict[int, list[str]] = {}
-    for name, place in places.items():
-        if place is not None:
-            words.setdefault(place, []).append(name)
+    for name, place in named_answers(result.answers).items():
+        words.setdefault(place, []).append(name)
     return {place: ", ".join(names) for place, names in words.items()}
 
 

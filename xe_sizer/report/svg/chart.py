@@ -36,7 +36,8 @@ def draw(chart: Chart) -> Drawn:
     lines, labels = marks_across(area, chart.marks)
     ranked = sorted(chart.points, key=lambda point: point.rank)
     points = [shape for point in ranked for shape in _point(point, area)]
-    names = list(_names(chart.points, area, [text.box for text in labels]))
+    heights_of_marks = [area.up.at(mark.value) for mark in chart.marks]
+    names = list(_names(chart.points, area, [text.box for text in labels], heights_of_marks))
     legend, bottom = _legend(chart, area.height + 4)
     diagonal = [_diagonal(area)] if chart.diagonal else []
     return Drawn((*frame(area), *diagonal, *lines, *points, *labels, *names, *legend), bottom)
@@ -62,15 +63,19 @@ def _marker(x: float, y: float, kind: int, rank: int, says: str = "") -> Stroke:
     return Stroke((outline,), f"p{rank}", True, says)
 
 
-def _names(points: Sequence[Point], area: Plot, taken: list[Box]) -> Iterator[Shape]:
-    """The names of points, the most important first, each at the nearest place that is free."""
+def _names(points: Sequence[Point], area: Plot, taken: Sequence[Box], lines: Sequence[float]) -> Iterator[Shape]:
+    """The names of points, the most important first, each at the nearest place that is free.
+
+    taken : where texts stand; lines : heights of lines across, which names only meet where all else is taken
+    """
     obstacles = [*taken, *(_around(area.at(p.across, p.up), _RADII[p.rank] + 1) for p in points if p.rank)]
-    whiskers = [box for point in points if (box := _whisker_box(point, area))]
+    thin = [box for point in points if (box := _whisker_box(point, area))]
+    thin += [Box(area.box.left, y - 1, area.box.right, y + 1) for y in lines]
     for point in sorted(points, key=lambda point: -point.rank):
         if not point.name:
             continue
         x, y = area.at(point.across, point.up)
-        found = _place(point, x, y, area, [*obstacles, *whiskers]) or _place(point, x, y, area, obstacles)
+        found = _place(point, x, y, area, [*obstacles, *thin]) or _place(point, x, y, area, obstacles)
         if found is None:
             continue  # the point still shows it to a pointer, and the table to everybody
         obstacles.append(found.box)
