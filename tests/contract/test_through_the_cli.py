@@ -69,7 +69,10 @@ def words() -> Iterator[tuple[str, Any]]:
 
 def _words(parts: Mapping[str, Any], section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in section["properties"].items():
-        for arm in value.get("anyOf", [value]):
+        arms = value.get("anyOf", [value])
+        if any(arm.get("type") == "string" and "enum" not in arm for arm in arms):
+            continue  # takes any text, and lists names that an editor may complete
+        for arm in arms:
             if "$ref" in arm:
                 yield from _words(parts, parts[arm["$ref"].rpartition("/")[2]], f"{prefix}{key}.")
             for word in arm.get("enum", ()):
