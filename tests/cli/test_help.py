@@ -23,7 +23,7 @@ COMMANDS = (
 
 
 def line_of(out: str, option: str) -> list[str]:
-    return next(line for line in out.splitlines() if f" {option} " in line).strip(" │").split()
+    return next(line for line in out.splitlines() if line.startswith("│") and f" {option} " in line).strip(" │").split()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -47,3 +47,27 @@ def test_help_says_how_the_output_file_chooses_the_format(cli: Cli) -> None:
     for command in ("estimate", "serve", "plan", "compare", "sensitivity", "check", "validate", "render"):
         words = " ".join(cli(command, "--help").out.replace("│", " ").split())
         assert "by the ending of FILE (.csv, .htm, .html, .json, .markdown, .md, .txt, .xml), else table" in words
+
+
+@pytest.mark.parametrize("command", ["estimate", "plan", "serve", "compare", "sensitivity", "check"])
+def test_help_has_examples_of_options_that_exist(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = [line.strip() for line in cli(command, "--help").out.splitlines()]
+    examples = lines[lines.index("Examples:") + 1 :][:5]
+    examples = examples[: examples.index("")]
+    assert len(examples) >= 2
+    options = {word for line in lines if line.startswith("│") for word in line.split() if word.startswith("-")}
+    for example in examples:
+        assert example.startswith(f"xe-sizer {command} ")
+        assert {word for word in example.split() if word.startswith("-")} <= options
+
+
+def test_what_most_people_set_comes_before_layouts(cli: Cli) -> None:
+    out = cli("estimate", "--help").out
+    panels = [out.index(f"─ {name} ") for name in ("Job", "Hardware", "Data", "Limits and prices", "Layout", "Output")]
+    assert panels == sorted(panels)
+    assert len(out.splitlines()) < 165
+
+
+def test_debug_is_shown(cli: Cli) -> None:
+    assert "--debug" in cli("--help").out

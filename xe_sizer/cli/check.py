@@ -23,6 +23,12 @@ app = typer.Typer(add_completion=False)
 _HELP = """Answer every scenario, of training or of inference, and compare it with its own limits.
 
 Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 if any failed, else 0.
+
+\b
+Examples:
+  xe-sizer check scenarios/ -o sizing.xml -o sizing.json
+  xe-sizer check scenarios/*.yaml --format github
+  xe-sizer check scenarios/ --compare-to main.json
 """
 FilesArgument = Annotated[
     list[str] | None,

@@ -27,6 +27,11 @@ _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost,
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
 and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 Alternatives that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
+
+\b
+Examples:
+  xe-sizer compare job.yaml --gpus 16 job=sft job=lora job=qlora
+  xe-sizer compare job.yaml gpu=h100-sxm-80gb gpu=b200 -o compared.html
 """
 AlternativesArgument = Annotated[
     list[str] | None,

@@ -16,6 +16,13 @@ _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, w
 
 Every option is also a key of the scenario file and a variable (--seq-len is XE_SIZER_SEQ_LEN).
 The flag wins over the variable, the variable over the file, the file over the stack's default.
+
+\b
+Examples:
+  xe-sizer estimate --model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --job lora
+  xe-sizer estimate job.yaml --max-hours 24 --brief
+  xe-sizer estimate job.yaml --explain operators --explain memory
+  xe-sizer estimate job.yaml -o report.html -o result.json
 """
 
 

@@ -37,9 +37,10 @@ _PANELS = {
     "cost": "Limits and prices",
     "efficiency": "Efficiency",
 }
+FIRST_PANELS = ("Job", "Hardware", "Load", "Data", "Training", "Limits and prices")  # what most people set comes first
 TEXT, FLAG = str | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
-_HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "partial_servers"})
+_HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib", "partial_servers"})
 _LONGEST_METAVAR = 24
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
@@ -136,7 +137,9 @@ class ScenarioOption:
 
 
 def scenario_options(asking: CommandKind) -> tuple[ScenarioOption, ...]:
-    return tuple(described(name, key) for name, key in asking.options.items())
+    options = (described(name, key) for name, key in asking.options.items())
+    order = {panel: place for place, panel in enumerate(FIRST_PANELS)}
+    return tuple(sorted(options, key=lambda option: order.get(option.panel, len(order))))
 
 
 def option_and_value(text: str) -> tuple[str, str, str]:

@@ -25,6 +25,12 @@ Servers are bought whole: --partial-servers also tries parts of one.
 Of the plans that keep every limit (--max-hours, --max-cost and others) the
 best by --objective is chosen; where none keeps them all, the nearest.
 Ctrl-C ends the search with the best found so far (exit code 130).
+
+\b
+Examples:
+  xe-sizer plan --model llama-3.1-70b --server dell-xe9680-h100 --job sft --max-hours 24
+  xe-sizer plan job.yaml --among dell-xe9680-h200 --objective cost
+  xe-sizer plan job.yaml --grid gpus=8,16,32 -o plans.csv
 """
 SWEEP = "Sweep"
 SCALINGS = ("strong", "weak")

@@ -14,6 +14,11 @@ app = typer.Typer(add_completion=False)
 _HELP = """What each factor is worth: data, model size, method, batch, GPUs and links, parallelism, deadline.
 
 Every factor is moved by a step each way (half and double, the next model, method or GPU) and the job estimated again.
+
+\b
+Examples:
+  xe-sizer sensitivity --model llama-2-7b --gpu h100-sxm-80gb --gpus 8
+  xe-sizer sensitivity job.yaml -o factors.html
 """
 
 

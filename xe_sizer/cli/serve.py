@@ -21,6 +21,12 @@ one replica's static batch, a benchmark. Without a load a replica is loaded full
 Limits on latency (--ttft, --tpot) decide how many replicas a load needs; by default the first token within 10 s, and
 10 tokens/s for each user.
 Every option is also a key of the scenario file and a variable (--request-rate is XE_SIZER_REQUEST_RATE).
+
+\b
+Examples:
+  xe-sizer serve --model llama-3.1-70b --server dell-xe9680-h100 --request-rate 20
+  xe-sizer serve --model llama-3.1-8b --gpu h100-sxm-80gb --users 500 --think-time 30
+  xe-sizer serve service.yaml --ttft 1 --tpot 0.05 --brief
 """
 ParetoOption = Annotated[
     bool,

@@ -112,6 +112,9 @@ class TextCommand(_AsText, TyperCommand):
         for parameter in self.params:
             if "--format" in parameter.opts and not parameter.help:
                 parameter.help = _formats()
+            if getattr(parameter, "secondary_opts", None):  # a column of their own would leave no room for words
+                parameter.help = f"{parameter.help} {parameter.secondary_opts[0]} turns it off."
+                parameter.secondary_opts = []
         super().format_help(ctx, formatter)
 
 

@@ -39,11 +39,10 @@ def gpus_point(gpus: Gpus, more: str = "") -> Point:
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 
 
-def limits_point(verdict: Verdict, currency: str | None) -> Iterator[Point]:
-    """Every limit with what became of it, those that are missed first; nothing where there are none."""
-    if verdict.limits:
-        ordered = sorted(verdict.limits, key=lambda limit: limit.ok)
-        yield Point("Limits", "; ".join(limit_words(limit, currency) for limit in ordered))
+def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
+    """Every limit with what became of it, a line each, those that are missed first."""
+    for place, limit in enumerate(sorted(verdict.limits, key=lambda limit: limit.ok)):
+        yield Point("" if place else "Limits", limit_words(limit, currency), spare=place if limit.ok else 0)
 
 
 def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:

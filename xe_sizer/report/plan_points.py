@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point
-from xe_sizer.report.first_screen import limits_point, memory_of
+from xe_sizer.report.first_screen import limits_points, memory_of
 from xe_sizer.report.format import clean, money, number
 from xe_sizer.report.plan_words import hardware_words, layout_words
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def plan_points(result: PlanResult) -> Iterator[Point]:
     """The chosen plan: time, cost, hardware, memory, limits; then the other answers, and its command."""
     if result.answers.chosen is None:
-        yield from limits_point(result.verdict, None)
+        yield from limits_points(result.verdict, None)
         if result.search.complete:
             yield Point("Next", "what it needs, and the nearest change that fits", command=result.command)
         return
@@ -27,7 +27,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{hardware_words(chosen)}: {layout_words(chosen.layout)}")
     yield memory_of(chosen.peak_bytes, chosen.peak_bytes + chosen.headroom_bytes, chosen.headroom_bytes)
-    yield from limits_point(result.verdict, chosen.currency)
+    yield from limits_points(result.verdict, chosen.currency)
     yield from _others(result, chosen)
     yield Point("Next", "the whole estimate of this plan", command=chosen.command, spare=2)
 

@@ -10,7 +10,7 @@ from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import (
     change_point,
     gpus_point,
-    limits_point,
+    limits_points,
     memory_point,
 )
 from xe_sizer.report.format import amount, clean, number, plural
@@ -34,7 +34,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     replicas = f", {plural(result.replicas.count, 'replica')} of {replica_gpus(result)}{split}{spare}"
     yield gpus_point(result.gpus, replicas)
     yield memory_point(result.memory, result.verdict)
-    yield from limits_point(result.verdict, result.cost.currency)
+    yield from limits_points(result.verdict, result.cost.currency)
     yield from (Point("", words) for words in objectives(result))
     yield from change_point(result.advice)
 

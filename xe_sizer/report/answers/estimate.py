@@ -20,7 +20,7 @@ from xe_sizer.report.blocks import (
 from xe_sizer.report.certainty import bias_words, range_words, spanned
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.first_screen import change_point, currency_of, gpus_point, limits_point, memory_point
+from xe_sizer.report.first_screen import change_point, currency_of, gpus_point, limits_points, memory_point
 from xe_sizer.report.format import (
     amount,
     clean,
@@ -96,7 +96,7 @@ def _points(result: Result) -> Iterator[Point]:
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
     yield gpus_point(result.gpus)
     yield memory_point(result.memory, result.verdict)
-    yield from limits_point(result.verdict, currency_of(result))
+    yield from limits_points(result.verdict, currency_of(result))
     yield from change_point(result.advice)
 
 
