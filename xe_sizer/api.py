@@ -130,7 +130,7 @@ def serve(
 ) -> ServeResult:
     """Size inference for a load: how many replicas on how many GPUs, how fast, at what cost?
 
-    among, any_gpu : as in `plan`; pareto : with the ways to run a replica that nothing beats
+    among, any_gpu : as in `plan`; pareto : with the Pareto-optimal ways to run a replica
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A figure of points over two logarithmic axes, those that nothing beats among them."""
+"""A figure of points over two logarithmic axes, the Pareto-optimal among them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEST, OTHER = "●", "·"
 LEAST_POINTS = 4
 AXES = "GPUs to the right, both axes logarithmic"
 
-Point = tuple[float, float, bool]  # across, up, whether nothing beats it
+Point = tuple[float, float, bool]  # across, up, whether it is Pareto-optimal
 
 
 def chart(
@@ -35,7 +35,7 @@ def chart(
     lines.append(" " * (margin + 1) + "└" + "─" * columns)
     first, last = across(math.exp(min(xs))), across(math.exp(max(xs)))
     lines.append(" " * (margin + 2) + first + last.rjust(columns - len(first)))
-    return Figure(title, tuple(lines), f"{axes}; {BEST} what nothing beats")
+    return Figure(title, tuple(lines), f"{axes}; {BEST} Pareto-optimal")
 
 
 def _cell(value: float, values: Sequence[float], cells: int) -> int:

@@ -1,4 +1,4 @@
-"""The service on several kinds of hardware, and the ways to run a replica that nothing beats, as tables."""
+"""The service on several kinds of hardware, and the Pareto-optimal ways to run a replica, as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service on many kinds of hardware, and the ways to run a replica that nothing beats."""
+"""The service on many kinds of hardware, and the Pareto-optimal ways to run a replica."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def serve_on(
     """Size one service, on the best of the kinds of hardware.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
-    front : with the ways to run a replica that nothing beats
+    front : with the Pareto-optimal ways to run a replica
     operators : with its steps operator by operator
 
     Raises

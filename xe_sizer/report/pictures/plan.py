@@ -1,4 +1,4 @@
-"""Time against GPUs: all plans of a search, those that nothing beats with their ranges, the chosen one named."""
+"""Time against GPUs: all plans of a search, the Pareto-optimal with their ranges, the chosen one named."""
 
 from __future__ import annotations
 

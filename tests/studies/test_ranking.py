@@ -1,0 +1,73 @@
+"""Which plan is the best, on candidates made for it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cases import layouts
+
+from xe_sizer.studies.ranking import Ranking, servers
+from xe_sizer.training.ties import GPUS_ERROR
+
+
+def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None = None, **more: Any) -> Any:
+    """A plan on servers of eight; `sure` is the probability of its one limit."""
+    accelerator = SimpleNamespace(name="card", tdp_w=None)
+    server = SimpleNamespace(name=more.get("server", "box"), accelerators=8, accelerator=accelerator)
+    tariff = SimpleNamespace(currency=more.get("currency", "USD"))
+    return SimpleNamespace(
+        gpus=gpus, total_s=hours, gpu_hours=hours * gpus, cost=price, ok=more.get("ok", True), shortfall=hours,
+        limits=(SimpleNamespace(probability=sure),), layouts=layouts(tp=more.get("tp", 1)),
+        resolved=SimpleNamespace(job=SimpleNamespace(server=server), tariff=tariff),
+    )  # fmt: skip
+
+
+def best(objective: str, *sized: Any) -> int:
+    return Ranking(tuple(sized), objective).order[0]
+
+
+def test_a_bare_gpu_is_bought_by_itself() -> None:
+    assert servers(candidate(9, 1.0)) == 2
+    assert servers(candidate(9, 1.0, server="generic-8x-card")) == 9
+
+
+def test_the_fewest_servers_then_the_fastest_on_them() -> None:
+    assert best("servers", candidate(16, 1.0), candidate(4, 5.0), candidate(8, 3.0)) == 2
+
+
+def test_on_as_many_servers_what_surely_keeps_the_limits_goes_first() -> None:
+    fast, sure = candidate(8, 3.0, sure=0.6), candidate(4, 5.0, sure=0.95)
+    assert best("servers", fast, sure) == 1
+    assert best("servers", fast, sure, candidate(16, 1.0)) == 1  # more servers do not buy certainty
+
+
+@pytest.mark.parametrize(("beyond", "chosen"), [(0.9, 1), (1.1, 0)])
+def test_times_within_the_error_of_the_model_are_equal_and_fewer_gpus_win(beyond: float, chosen: int) -> None:
+    large, small = candidate(16, 1.0), candidate(8, 1.0 + beyond * GPUS_ERROR)
+    assert best("time", large, small) == chosen
+
+
+def test_of_plans_alike_the_plainer_layout() -> None:
+    assert best("time", candidate(8, 1.0, tp=2), candidate(8, 1.01)) == 1
+
+
+def test_what_has_no_price_is_no_cheapest() -> None:
+    ranking = Ranking((candidate(8, 1.0, server="dear"), candidate(8, 2.0, price=9.0)), "cost")
+    assert (ranking.answers.cheapest, ranking.order[0]) == (1, 1)
+    assert list(ranking.unpriced()) == ["no price for dear: the cheapest is that of what is priced"]
+    without = Ranking((candidate(8, 1.0), candidate(16, 1.0)), "cost")
+    assert (without.answers.cheapest, without.answers.fewest_gpu_hours, list(without.unpriced())) == (None, 0, [])
+
+
+def test_prices_in_two_currencies_are_not_compared() -> None:
+    ranking = Ranking((candidate(8, 2.0, price=1.0, currency="EUR"), candidate(8, 1.0, price=2.0)), "cost")
+    assert (ranking.answers.cheapest, ranking.order[0]) == (None, 1)
+    assert list(ranking.unpriced()) == ["prices are in several currencies: GPU-hours are compared in their place"]
+
+
+def test_what_misses_a_limit_comes_last_and_the_nearest_is_taken_where_all_do() -> None:
+    assert best("time", candidate(8, 1.0, ok=False), candidate(8, 9.0)) == 1
+    all_late = Ranking((candidate(8, 3.0, ok=False), candidate(8, 2.0, ok=False)), "time")
+    assert (all_late.answers.chosen, all_late.answers.nearest) == (1, 1)
