@@ -204,3 +204,11 @@ def test_a_cut_of_the_samples_is_said_and_is_another_training(cli: Cli) -> None:
     halved = [advice["change"] for advice in short["advice"] if "65,536" in advice["change"]]
     assert halved
     assert all(int(share) <= 5 for change in halved for share in re.findall(r"cuts (\d+) %", change))
+
+
+def test_a_service_that_fits_and_is_still_overloaded_is_advised_in_words(cli: Cli) -> None:
+    """Requests that arrive faster than they are taken wait without bound, which is no number of seconds."""
+    load = "--request-rate 20 --input-tokens 30000 --output-tokens 1000 --gpus 8"
+    ran = cli("serve", *shlex.split(f"--model llama-3.1-70b --gpu rtx-a4500 {load}"))
+    assert ran.code == 1
+    assert "unbounded time to the first token" in ran.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -122,4 +123,7 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
 
 
 def _time(seconds: float) -> str:
+    """A latency as people read it; where more arrives than is taken, nothing bounds it."""
+    if math.isinf(seconds):
+        return "unbounded time"
     return f"{three_digits(1e3 * seconds)} ms" if seconds < 0.9995 else f"{three_digits(seconds)} s"
