@@ -129,7 +129,7 @@ def check_words(
     for name in format_names() if command != "plan" else ():
         ran = run("render", "answer.json", "--format", name)
         assert ran.code in (0, 1), ran.err
-        assert ran.out
+        assert ran.out or (name == "github" and ran.code == 0)  # there is nothing to annotate
 
 
 @pytest.mark.parametrize(("key", "word"), [*TRAINED, *SOFTWARE])
