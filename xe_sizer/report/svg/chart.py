@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.svg.shapes import Shape
 
 _SMALL = 11.0
-_RADII = (3.0, 4.5, 6.0)  # of markers, by rank
+_RADII = (2.5, 4.5, 6.0)  # of markers, by rank
 _DIRECTIONS = 16
 _REACH = (9.0, 14.0, 22.0, 34.0, 50.0, 70.0, 95.0)  # how far from its point a name may stand
 _LEADER = 16.0  # from here on a line leads to it
