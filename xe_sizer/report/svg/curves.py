@@ -27,7 +27,7 @@ def draw(curves: Curves) -> Drawn:
     rows = mark_rows(curves.asked, plot(curves.across, curves.up, xs, [*ys, *near]).across, 0.0)[1]
     area = plot(curves.across, curves.up, [*xs, *(mark.value for mark in curves.asked)], [*ys, *near], rows)
     asked, _ = mark_rows(curves.asked, area.across, ROW + 4)
-    across, labels = marks_across(area, curves.marks)
+    across, labels = marks_across(area, curves.marks, ("start", "end"))
     legend, bottom = _legend(curves, area.height + 4)
     shapes = (
         *frame(area),

@@ -15,7 +15,7 @@ from xe_sizer.report.svg.shapes import SIZE, WIDTH, Box, Text, fitted, line, tex
 if TYPE_CHECKING:
     from xe_sizer.report.picture import Axis, Mark
     from xe_sizer.report.svg.scale import Scale
-    from xe_sizer.report.svg.shapes import Shape
+    from xe_sizer.report.svg.shapes import Anchor, Shape
 
 HEIGHT = 230.0  # of the plot
 _INNER = 6.0
@@ -68,8 +68,13 @@ def frame(plot: Plot) -> Iterator[Shape]:
     yield Text(0.0, ROW - 4, fitted(plot.up.axis.label, WIDTH), "start", "s")
 
 
-def marks_across(plot: Plot, marks: Sequence[Mark]) -> tuple[list[Shape], list[Text]]:
-    """Lines at heights, and their labels beside them, apart from each other."""
+def marks_across(
+    plot: Plot, marks: Sequence[Mark], ends: Sequence[Anchor] = ("end", "start")
+) -> tuple[list[Shape], list[Text]]:
+    """Lines at heights, and their labels beside them, apart from each other.
+
+    ends : of a line, at which its label may stand: the first where there is room
+    """
     lines: list[Shape] = []
     texts: list[Text] = []
     left, right = plot.across.start, plot.across.end
@@ -78,17 +83,17 @@ def marks_across(plot: Plot, marks: Sequence[Mark]) -> tuple[list[Shape], list[T
             continue
         y = plot.up.at(mark.value)
         lines.append(line(left, y, right, y, "mark"))
-        free = (text for text in _labels(mark, y, plot) if not any(text.box.meets(other.box) for other in texts))
+        free = (text for text in _labels(mark, y, plot, ends) if not any(text.box.meets(other.box) for other in texts))
         texts += islice(free, 1)
     return lines, texts
 
 
-def _labels(mark: Mark, y: float, plot: Plot) -> Iterator[Text]:
+def _labels(mark: Mark, y: float, plot: Plot, ends: Sequence[Anchor]) -> Iterator[Text]:
     """Where the label of a line may stand: above it or below, right or left, then farther away."""
     left, right = plot.across.start + 4, plot.across.end - 4
     words = fitted(mark.text, right - left, SIZE, True)
     for rows in range(_FARTHEST_ROW):
         for baseline in (y - 5 - rows * ROW, y + SIZE + 2 + rows * ROW):
-            for text in (Text(right, baseline, words, "end", "b"), Text(left, baseline, words, "start", "b")):
+            for text in (Text(right if end == "end" else left, baseline, words, end, "b") for end in ends):
                 if plot.top <= text.box.top and text.box.bottom <= plot.bottom:
                     yield text

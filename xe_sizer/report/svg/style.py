@@ -36,7 +36,8 @@ STYLE = (
 .picture .whisker { stroke: var(--ink); stroke-width: 1.4; }
 .picture .fill { fill: var(--fill); } .picture .less { fill: var(--less); } .picture .more { fill: var(--more); }
 .picture .over { fill: none; stroke: var(--no); stroke-width: 2.5; }
-.picture .p0 { fill: var(--page); stroke: var(--soft); opacity: .55; } .picture .p1 { fill: var(--best); stroke: var(--page); }
+.picture .p0 { fill: var(--page); stroke: var(--soft); opacity: .55; }
+.picture .p1 { fill: var(--best); stroke: var(--page); }
 .picture .p2 { fill: var(--no); stroke: var(--ink); stroke-width: 1.6; }
 .picture .l0 { stroke: var(--c1); stroke-width: 2; }
 .picture .l1 { stroke: var(--c2); stroke-width: 2; stroke-dasharray: 7 3; }
