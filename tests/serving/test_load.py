@@ -107,6 +107,12 @@ def test_more_users_than_places_wait_for_each_other() -> None:
     rate, at = users_latencies(FOUND, TRAFFIC, 10_000.0, 1.0)
     assert rate[0] == HIGHEST_LOAD * FOUND.top_rate[0]
     assert at.request_s[0] == pytest.approx(10_000 / rate[0] - 1)
+    assert at.request_s[0] == pytest.approx(at.ttft_s[0] + 299 * at.tpot_s[0])
+
+
+def test_users_of_a_replica_without_room_wait_forever() -> None:
+    rate, at = users_latencies(Curve(FOUND.states, np.array([0.5])), TRAFFIC, 10.0, 30.0)
+    assert (rate[0], at.ttft_s[0], at.request_s[0]) == (0.0, np.inf, np.inf)
 
 
 # Replicas that share a load
@@ -205,6 +211,13 @@ def test_what_does_not_fit_is_judged_by_nothing_that_nobody_asked() -> None:
     assert served("llama-3.1-70b", gpus=1, serve__users=5, **LARGE).limits == ()
     own = served("llama-3.1-70b", gpus=1, serve__users=5, limits__max_ttft_s=3.0, **LARGE).limits
     assert [(limit.name, limit.ok) for limit in own] == [("max_ttft_s", False)]
+
+
+def test_a_limit_that_nothing_keeps_takes_as_many_replicas_as_run_the_load() -> None:
+    """85 % of what a replica answers at most; one replica less would have more of it."""
+    found = served(serve__request_rate=500.0, limits__max_ttft_s=1e-4)
+    most = TARGET_LOAD * found.choice.full_rate
+    assert (found.replicas - 1) * most < 500.0 <= found.replicas * most
 
 
 def test_users_are_not_run_to_their_end_where_nobody_says_how_long_they_may_wait() -> None:
