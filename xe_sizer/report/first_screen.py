@@ -12,7 +12,7 @@ from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, Ledger, Sized, Verdict
+    from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Sized, Verdict
 
 
 def memory_point(memory: Ledger, verdict: Verdict) -> Point:
@@ -40,9 +40,13 @@ def gpus_point(gpus: Gpus, more: str = "") -> Point:
 
 
 def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
-    """Every limit with what became of it, a line each, those that are missed first."""
-    for place, limit in enumerate(sorted(verdict.limits, key=lambda limit: limit.ok)):
-        yield Point("" if place else "Limits", limit_words(limit, currency), spare=place if limit.ok else 0)
+    """Every limit with what became of it, a line each: those that are missed first, then the least sure."""
+    for place, limit in enumerate(sorted(verdict.limits, key=_doubtful)):
+        yield Point("" if place else "Limits", limit_words(limit, currency), spare=place + 1 if place else 0)
+
+
+def _doubtful(limit: Limit) -> tuple[bool, float]:
+    return limit.ok, 1.0 if limit.probability is None else limit.probability
 
 
 def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
