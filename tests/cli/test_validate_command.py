@@ -39,7 +39,7 @@ def test_json_is_the_contract(cli: Cli, records: Path) -> None:
     ran = cli("validate", records, "--format", "json")
     answer = json.loads(ran.out)
     assert ran.code == 0
-    assert list(answer) == ["schema_version", "records", "skipped", "summary"]
+    assert list(answer) == ["schema_version", "written", "records", "skipped", "summary"]
     first = answer["records"][0]
     assert {"id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed"} <= set(first)
     assert (first["id"], first["quantity"], first["measured"]) == ("mine", "step_time", 16.0)

@@ -26,6 +26,10 @@ class Caller(Protocol):
         """What a hint tells to write to set a dotted key to a value; without a value, the key as it is written."""
         ...
 
+    def settings(self, keys: Mapping[str, object]) -> str:
+        """What a hint tells to write to set dotted keys to values."""
+        ...
+
     def call(self, question: str, path: Path | None, keys: Mapping[str, object], folders: Iterable[Path]) -> str:
         """The call that asks a question about a scenario file with keys set, and with the user's profile folders."""
         ...
@@ -58,7 +62,10 @@ class CommandLine:
         return shlex.join(words)
 
     def setting(self, key: str, value: object = None) -> str:
-        return self.place(key) if value is None else shlex.join(self._words(key, value))
+        return self.place(key) if value is None else self.settings({key: value})
+
+    def settings(self, keys: Mapping[str, object]) -> str:
+        return shlex.join(word for key, value in keys.items() for word in self._words(key, value))
 
     def _words(self, key: str, value: object) -> list[str]:
         """The option that sets a key, with its value; none for a switch that is off unless told otherwise."""
@@ -85,7 +92,10 @@ class PythonCall:
         return f"{self.function}({key})"
 
     def setting(self, key: str, value: object = None) -> str:
-        return key if value is None else ", ".join(_keywords({key: value}))
+        return key if value is None else self.settings({key: value})
+
+    def settings(self, keys: Mapping[str, object]) -> str:
+        return ", ".join(_keywords(keys))
 
     def call(self, question: str, path: Path | None, keys: Mapping[str, object], folders: Iterable[Path]) -> str:
         arguments = [f"xe_sizer.load({str(path)!r})"] if path is not None else []

@@ -317,8 +317,7 @@ def _padding(sized: TrainingEstimate) -> Iterator[str]:
         settings["train.seq_len"] = seq_len
     if sized.resolved.fixed_steps:
         settings["train.steps"] = steps
-    flags = " ".join(sized.resolved.given.caller.setting(key, value) for key, value in settings.items())
-    yield f"{told}: packing the same samples ({flags}) saves most of it"
+    yield f"{told}: packing the same samples ({sized.resolved.given.caller.settings(settings)}) saves most of it"
 
 
 def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
