@@ -5,6 +5,7 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -192,7 +193,7 @@ class Foot:
 class Document:
     """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no.
 
-    `caution` is what a reader must know although the answer may be yes.
+    `caution` is what a reader must know although the answer may be yes. `foot` gives what stands below a page.
     """
 
     verdict: str
@@ -201,7 +202,7 @@ class Document:
     reasons: tuple[str, ...]
     blocks: tuple[Block, ...]
     caution: str = ""
-    foot: Foot | None = None
+    foot: Callable[[], Foot] | None = None
 
     @property
     def brief(self) -> Document:

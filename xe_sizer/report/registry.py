@@ -18,7 +18,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats as modules
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document
+    from xe_sizer.report.document import Document, Foot
     from xe_sizer.report.options import Options
     from xe_sizer.result.common import Answer
 
@@ -95,9 +95,14 @@ def _prose(document: Document, answer: Answer, options: Options) -> Document:
     """The document with its foot, or the first screen of it alone."""
     if options.brief:
         return document.brief
+    return replace(document, foot=lambda: _foot(answer))
+
+
+def _foot(answer: Answer) -> Foot:
+    """Found when a format asks for it: most do not."""
     from xe_sizer.report.foot import foot_of
 
-    return replace(document, foot=foot_of(answer))
+    return foot_of(answer)
 
 
 def formats() -> Iterator[Format]:

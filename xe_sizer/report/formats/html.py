@@ -49,7 +49,7 @@ def render(content: Document, options: Options) -> str:
 {"".join(map(_block, content.first_screen))}
 {_pictures(content.pictures)}
 {body}
-{_foot(content.foot) if content.foot else ""}
+{_foot(content.foot()) if content.foot else ""}
 </body>
 </html>
 """
