@@ -285,6 +285,7 @@ def test_what_has_no_price_is_not_called_cheapest(cli: Cli) -> None:
     cheapest = answer["candidates"][answer["answers"]["cheapest"]]
     assert cheapest["price"] == min(one["price"] for one in answer["candidates"] if one["price"] is not None)
     assert "no price for dell-xe9680-h100: the cheapest is that of what is priced" in answer["warnings"]
+    assert "the cheapest of what is priced within the limits: " in cli(*shlex.split(f"plan {job} {both}")).out
     alone = ask(cli, f"plan {job} --server aws-p5.48xlarge")
     assert cheapest["price"] == alone["candidates"][alone["answers"]["cheapest"]]["price"]
 

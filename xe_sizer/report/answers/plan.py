@@ -88,10 +88,18 @@ def _headline(result: PlanResult) -> str:
     plan = f"{hardware_words(chosen)}, {duration(chosen.total_s.expected)}"
     if not result.verdict.meets_limits:
         return f"{job}: the nearest to the limits is {plan}; {searched}"
-    unpriced = result.objective == "cost" and chosen.price is None
-    word = FEWEST_GPU_HOURS if unpriced else WORDS[result.objective]
     limits = " within the limits" if result.verdict.limits else ""
-    return f"{job}: {word}{limits}: {plan}; {searched}"
+    return f"{job}: {_best_words(result, chosen)}{limits}: {plan}; {searched}"
+
+
+def _best_words(result: PlanResult, chosen: Candidate) -> str:
+    """What the plan is the best in; the cheapest only of what has a price."""
+    if result.objective != "cost":
+        return WORDS[result.objective]
+    if chosen.price is None:
+        return FEWEST_GPU_HOURS
+    every = all(candidate.price is not None for candidate in result.candidates)
+    return WORDS["cost"] if every else f"{WORDS['cost']} of what is priced"
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
