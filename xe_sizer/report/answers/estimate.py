@@ -93,6 +93,8 @@ def _points(result: Result) -> Iterator[Point]:
     """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
         yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}, {_pace(result)}")
+        if bias := bias_words(result.time.basis):
+            yield Point("", bias, spare=4)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
     yield gpus_point(result.gpus)
     yield memory_point(result.memory, result.verdict)
