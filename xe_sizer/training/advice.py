@@ -61,7 +61,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         hopeless=lambda change: beyond_the_speed_of_light(estimate, change, registry),
         together=lambda changes: _together(estimate, changes, registry),
     )
-    options = sorted(_options(trials, most), key=_rank)[:most]
+    options = sorted(_options(trials, most), key=_by_gain if estimate.ok else _rank)[:most]
     return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option.after))
 
 
@@ -158,6 +158,11 @@ def _rank(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]
     effort, after = option.change.effort, option.after
     stage = (effort >= HARDWARE) + (effort >= OTHER_TRAINING)
     return stage, not after.roomy, effort, after.gpus, after.total_s
+
+
+def _by_gain(option: Option[TrainingEstimate]) -> tuple[bool, bool, float]:
+    """To a job that needs no mending: what has room, on the card at hand, and takes the least time."""
+    return not option.after.roomy, option.change.effort >= HARDWARE, option.after.total_s
 
 
 def _made_to_fit(trials: Training, most: int) -> Options:
