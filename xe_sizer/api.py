@@ -160,6 +160,7 @@ def compare(
     """
     from xe_sizer.studies.compare import compare as answer
     from xe_sizer.studies.compare import on_equal_gpus
+    from xe_sizer.studies.estimate import estimate as estimate_of
 
     asked = _Asked.by("compare", profiles)
     base = next((one for one in alternatives if isinstance(one, Scenario)), None)
@@ -172,7 +173,7 @@ def compare(
             problems += error.problems
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    return answer(on_equal_gpus(read, asked.registry))
+    return answer(on_equal_gpus(read, asked.registry, estimate_of))
 
 
 def _wrong_alternatives(alternatives: Sequence[object], keys: Mapping[str, object]) -> Iterator[Problem]:

@@ -16,8 +16,9 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.graph.losses import LOSSES
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.source import load_yaml
+from xe_sizer.scenario.json_schema import scenario_json_schema
 from xe_sizer.scenario.options import OPTIONS, variable_name
-from xe_sizer.scenario.read import ScenarioFile, read_scenario, scenario_json_schema, serves
+from xe_sizer.scenario.read import ScenarioFile, read_scenario, serves
 
 FULL = """\
 model: llama-2-70b

@@ -49,9 +49,10 @@ def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping
     asked = _asked(alternatives, flags, how)
 
     from xe_sizer.studies.compare import compare, on_equal_gpus
+    from xe_sizer.studies.estimate import estimate
 
     with from_outside(list(filter(_is_saved, alternatives))):
-        return how.write(compare(on_equal_gpus(asked, how.registry)))
+        return how.write(compare(on_equal_gpus(asked, how.registry, estimate)))
 
 
 def _asked(

@@ -17,7 +17,7 @@ from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, OTHER_VARIABLES, PREFIX, variable_name, variables
-from xe_sizer.scenario.schema import LOADS, ScenarioFile, scenario_json_schema
+from xe_sizer.scenario.schema import LOADS, ScenarioFile
 from xe_sizer.scenario.written import as_meant
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = [
     "Given",
     "ScenarioFile",
     "read_scenario",
-    "scenario_json_schema",
     "scenario_of_call",
     "serves",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
@@ -15,7 +15,6 @@ from xe_sizer.result.studies import (
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.provenance import collect
-from xe_sizer.studies.estimate import estimate
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 
@@ -25,12 +24,17 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
 
 DIFFERENCES = 6
+Estimated = Callable[["Given", "Registry"], Result]
 
 
-def on_equal_gpus(asked: Sequence[tuple[str, Given | Result]], registry: Registry) -> list[tuple[str, Result]]:
+def on_equal_gpus(
+    asked: Sequence[tuple[str, Given | Result]], registry: Registry, estimate: Estimated
+) -> list[tuple[str, Result]]:
     """Every alternative estimated, or as it is; those that leave the GPUs open on as many as the others.
 
     That is the largest number that another alternative names, else the largest that one of them needs.
+
+    estimate : the result of a scenario
 
     Raises
     ------
@@ -40,7 +44,7 @@ def on_equal_gpus(asked: Sequence[tuple[str, Given | Result]], registry: Registr
     counts = [collect(problems, _gpus, one, registry) for _, one in asked]
     named = [count for count, (_, one) in zip(counts, asked, strict=True) if count and not _open(one)]
     gpus = max(named or [count for count in counts if count], default=None)
-    made = [(name, collect(problems, _estimated, one, gpus, registry)) for name, one in asked if not problems]
+    made = [(name, collect(problems, _estimated, one, gpus, registry, estimate)) for name, one in asked if not problems]
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
     return [(name, result) for name, result in made if result is not None]
@@ -59,7 +63,7 @@ def _gpus(one: Given | Result, registry: Registry) -> int:
     return resolved.gpus or size(resolved).gpus
 
 
-def _estimated(one: Given | Result, gpus: int | None, registry: Registry) -> Result:
+def _estimated(one: Given | Result, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
     """An alternative on so many GPUs where it leaves them open, on its own where it cannot run on those."""
     if isinstance(one, Result):
         return one
