@@ -16,7 +16,7 @@ from xe_sizer.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(r"(<!-- output: xe-sizer (.*?)(?: \| head -(\d+))? -->\n)(.*?)(<!-- /output -->)", re.DOTALL)
-FIRST_LINES = {"estimate": "FITS  LoRA of llama-2-70b", "serve": "SERVES  20 requests/s of llama-3.1-70b"}
+MOST_LINES = 12  # the first screen
 
 
 def test_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,8 +37,7 @@ def test_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str], monkey
     assert written == readme.read_text(encoding="utf-8")
 
 
-def test_readme_shows_an_answer_of_each_kind() -> None:
-    shown = [match[4] for match in SHOWN.finditer((ROOT / "README.md").read_text(encoding="utf-8"))]
-    assert len(shown) == len(FIRST_LINES)
-    for block, first in zip(shown, FIRST_LINES.values(), strict=True):
-        assert block.startswith(f"```\n{first}")
+def test_readme_shows_the_first_screen_of_one_answer() -> None:
+    (shown,) = (match[4] for match in SHOWN.finditer((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert shown.startswith("```\nFITS  LoRA of llama-2-70b")
+    assert len(shown.splitlines()) - 2 <= MOST_LINES
