@@ -183,4 +183,9 @@ def test_every_format_shows_every_answer(run: Callable[..., Ran], name: str, com
     Path("service.yaml").write_text(json.dumps(SERVING[0]))
     ran = run(*command, "--format", name)
     assert ran.code == 0, ran.err
+    if not ran.out:  # a format for what needs attention says nothing of a plain yes
+        Path("job.yaml").write_text(json.dumps(TRAINING[0] | {"limits": {"max_hours": 1e-6}}))
+        Path("service.yaml").write_text(json.dumps(SERVING[0] | {"limits": {"max_ttft_s": 1e-6}}))
+        ran = run(*command, "--format", name)
+        assert ran.code == 1
     assert ran.out
