@@ -81,3 +81,9 @@ def _common_numbers(word: str, name: str) -> int:
     import re
 
     return len(set(re.findall(r"[a-z]*\d[a-z0-9.]*", word)) & set(re.findall(r"[a-z]*\d[a-z0-9.]*", name)))
+
+
+def file_order(problem: Problem) -> tuple[int, int]:
+    """Sort key: by line and column; problems without a line come first."""
+    place = problem.location
+    return (place.line or 0, place.column or 0) if place else (0, 0)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.profiles.convert import convert, file_order
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean, file_order
+from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import read_text
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Un
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, did_you_mean, file_order
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
@@ -393,9 +393,3 @@ def _homes(type_: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[t
             yield path, field.key
             for arm in get_args(field.type) or (field.type,):
                 yield from _homes(arm, (*path, field.key), depth + 1)
-
-
-def file_order(problem: Problem) -> tuple[int, int]:
-    """Sort key: by line and column; problems without a line come first."""
-    place = problem.location
-    return (place.line or 0, place.column or 0) if place else (0, 0)

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean, file_order
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import convert_what_is_right, fields_of, file_order
+from xe_sizer.profiles.convert import convert_what_is_right, fields_of
 from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
