@@ -277,7 +277,7 @@ def test_numpy_switches_and_lists_of_records_are_taken() -> None:
         (lambda: xe_sizer.estimate(**{**GPT2, "gpus": 5}, layout={"pp": 5}),
          "layout={'uneven_stages': True} (layout.uneven_stages: true) lets stages differ by a layer"),
         (lambda: xe_sizer.serve(model="llama-3.1-8b", gpu="a100-sxm-80gb", precision="fp8"),
-         "it has fp32, tf32, bf16, fp16, int8, int4; serve.weights keeps narrow weights anywhere"),
+         "it has fp32, tf32, bf16, fp16, int8, int4; serve.weights keeps quantized weights on any GPU"),
     ],
 )  # fmt: skip
 def test_hints_tell_what_to_write_in_python(ask: Any, hint: str) -> None:

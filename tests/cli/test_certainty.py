@@ -92,7 +92,7 @@ def test_more_confidence_refuses_what_the_expected_value_keeps(cli: Cli, job: Pa
     assert cli(*asked, close).code == 0
     refused = cli(*asked, close, "--confidence", "0.9")
     assert refused.code == 1
-    assert re.search(r"met with a probability of 5\d %, 90 % asked", refused.out)
+    assert re.search(r"met with a probability of 5\d %, 90 % required", refused.out)
     assert cli(*asked, wide, "--confidence", "0.9").code == 0
     assert estimated(cli, job, *ROOMY, "--confidence", "0.9")["verdict"]["confidence"] == 0.9
 
@@ -174,7 +174,7 @@ def test_a_report_says_what_its_ranges_rest_on_and_which_way_such_runs_were_off(
     assert re.search(
         r"80 % range: \d+ of \d+ comparable runs with deepspeed lie inside it \(\d+ publications: fair", out
     )
-    assert re.search(r"Runs with deepspeed took 1\.\d times the prediction in the median, and one in ten ", out)
+    assert re.search(r"Runs with deepspeed took 1\.\d times as long as predicted in the median, and one in ten ", out)
 
 
 # The recipe of stanford_alpaca: Llama 7B, 52,002 rows with their prompt template, three epochs of length 512, batches
@@ -207,7 +207,7 @@ def test_on_faster_links_the_report_says_how_far_such_runs_were_off(
 ) -> None:
     text = alpaca(cli, model, "a100-sxm-80gb", gpus).out
     found = re.search(
-        r"Runs with hf-trainer took (\S+) times the prediction in the median, and one in ten (\S+) ", text
+        r"Runs with hf-trainer took (\S+) times as long as predicted in the median, and one in ten (\S+) ", text
     )
     assert found
     assert float(found[1]) > 1.1

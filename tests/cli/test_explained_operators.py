@@ -104,4 +104,4 @@ def test_the_table_says_what_bounds_each_operator(cli: Cli) -> None:
 def test_a_result_that_was_saved_without_operators_says_so(cli: Cli, tmp_path: Any) -> None:
     saved = tmp_path / "saved.json"
     cli("estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "-o", saved)
-    assert "ask the command itself with --explain operators" in cli("render", saved, "--explain", "operators").out
+    assert "run the command again with --explain operators" in cli("render", saved, "--explain", "operators").out

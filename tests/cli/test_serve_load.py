@@ -66,7 +66,7 @@ def test_requests_that_wait_for_minutes_are_no_success(cli: Cli, tmp_path: Path)
     code, answer = ask(cli, asked)
     (queues, *_) = answer["verdict"]["reasons"]
     assert (code, queues["code"], answer["verdict"]["meets_limits"]) == (1, "queues", False)
-    assert queues["message"] == "17 of the 500 requests in flight run at once, the others wait for a place"
+    assert queues["message"] == "17 of the 500 requests in flight run at once, the others wait in the queue"
     assert answer["latency"]["ttft_s"]["expected"] > 120
     assert first_line(cli, asked).startswith("QUEUES  ")
     file = tmp_path / "queue.yaml"
@@ -235,10 +235,10 @@ def test_nothing_is_the_cheapest_where_a_price_is_missing(cli: Cli) -> None:
     asked = f"{CHAT} --concurrency 64 --among aws-p5.48xlarge"
     _, answer = ask(cli, asked)
     assert answer["fleet_order"] == "power"
-    warned = "no price is known for dell-xe9680-h100: hardware is in the order of GPU design power"
+    warned = "no price is known for dell-xe9680-h100: hardware is sorted by GPU design power"
     assert any(one.startswith(warned) for one in answer["warnings"])
     table = cli("serve", *shlex.split(asked)).out
-    assert "the least GPU design power first, as not all prices are known" in table
+    assert "lowest GPU design power first, since not all prices are known" in table
     assert "cheapest" not in table
     _, charged = ask(cli, f"{asked} --price-per-gpu-hour 2")
     assert charged["fleet_order"] == "price"

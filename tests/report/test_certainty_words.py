@@ -67,7 +67,7 @@ def test_a_bias_is_said_with_the_runs_that_show_it() -> None:
     bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96)
     basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", comparable=True, strength="weak", bias=bias)
     assert bias_words(basis) == (
-        "Runs with hf-trainer took 1.4 times the prediction in the median, and one in ten 3.0 times or more "
+        "Runs with hf-trainer took 1.4 times as long as predicted in the median, and one in ten 3.0 times or more "
         "(31 runs, 5 publications)."
     )
     assert bias_words(Basis(runs=9, publications=2, inside=8)) == bias_words(None) == ""

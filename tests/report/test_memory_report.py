@@ -15,7 +15,7 @@ from xe_sizer.result.training import Result
 
 GIB = 1024**3
 # 0.04 x 74 GiB of error against 1 GiB of headroom
-TIGHT = "tight: 1.00 GiB of headroom is inside the error of the model, 2.96 GiB (4.0 % of the peak)"
+TIGHT = "tight: 1.00 GiB of headroom is within the error of the model, 2.96 GiB (4.0 % of the peak)"
 
 
 def with_memory(result: Result, **changes: Any) -> Result:
@@ -40,7 +40,7 @@ def test_tight_has_its_word_its_reason_and_its_remedy(tight: Result) -> None:
     first, second = render(tight, "table", Options()).splitlines()[:2]
     assert first.startswith("FITS, TIGHT  LoRA of llama-2-70b")
     assert second.startswith(f"  - {TIGHT}, so a run may still run out of memory")
-    assert second.endswith("'min_headroom_gib: 3.0' under 'limits' (--min-headroom-gib 3.0) makes that room a limit")
+    assert second.endswith("'min_headroom_gib: 3.0' under 'limits' (--min-headroom-gib 3.0) enforces it")
 
 
 def test_tight_has_its_colour(tight: Result, lora: Result, too_big: Result) -> None:
@@ -84,8 +84,8 @@ def test_tight_passes_a_check_and_is_named(tight: Result, lora: Result) -> None:
 
 def test_what_a_run_shows_stands_below_the_ledger(lora: Result) -> None:
     said = (
-        "Typical readings of a run: 17.5 GiB allocated, 18.2 reserved, 19.1 in nvidia-smi. "
-        "The verdict uses the cautious peak, 19.9."
+        "A run typically shows 17.5 GiB allocated, 18.2 reserved, 19.1 in nvidia-smi. "
+        "The verdict uses a cautious peak: 19.9."
     )
     assert said in render(lora, "table", Options())
     assert said in render(lora, "html", Options())
@@ -139,7 +139,7 @@ def test_host_memory_is_shown_where_offloading_needs_it(lora: Result, too_big: R
     assert re.search(r"available +2,048 +100 %", block)
     unknown = render(with_memory(too_big, host_available_bytes=None), "table", Options())
     assert re.search(r"available +unknown", unknown)
-    assert "How much a node has is not known." in unknown
+    assert "The host memory of a node is not known." in unknown
 
 
 def test_a_node_without_enough_memory_is_the_headline(lora: Result) -> None:

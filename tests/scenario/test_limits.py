@@ -140,7 +140,7 @@ def test_a_limit_holds_with_the_confidence_that_is_asked_for(confidence: float, 
     assert limit.ok is ok
     assert many.tolist() == [ok]
     reasons = [reason.message for reason in missed([limit], COMMAND_LINE, confidence=confidence)]
-    assert reasons == ([] if ok else ["max_hours is 24, estimate 16.0: met with a probability of 77 %, 78 % asked"])
+    assert reasons == ([] if ok else ["max_hours is 24, estimate 16.0: met with a probability of 77 %, 78 % required"])
 
 
 def test_a_low_confidence_takes_back_no_caution_with_memory() -> None:

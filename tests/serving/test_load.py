@@ -271,7 +271,7 @@ def test_an_engine_file_says_so_itself(tmp_path: Path) -> None:
 
 def test_a_request_longer_than_the_longest_is_refused() -> None:
     said = problems(serve__max_model_len=1200, serve__batch=1, **CHAT)
-    assert any("1,300 tokens in the mean, more than max_model_len (1,200)" in one for one in said)
+    assert any("1,300 tokens on average, more than max_model_len (1,200)" in one for one in said)
 
 
 def test_time_to_think_needs_users() -> None:

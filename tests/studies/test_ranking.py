@@ -56,7 +56,7 @@ def test_of_plans_alike_the_plainer_layout() -> None:
 def test_what_has_no_price_is_no_cheapest() -> None:
     ranking = Ranking((candidate(8, 1.0, server="dear"), candidate(8, 2.0, price=9.0)), "cost")
     assert (ranking.answers.cheapest, ranking.order[0]) == (1, 1)
-    assert list(ranking.unpriced()) == ["no price for dear: the cheapest is that of what is priced"]
+    assert list(ranking.unpriced()) == ["no price for dear: only plans with a price are compared by price"]
     without = Ranking((candidate(8, 1.0), candidate(16, 1.0)), "cost")
     assert (without.answers.cheapest, without.answers.fewest_gpu_hours, list(without.unpriced())) == (None, 0, [])
 
@@ -64,7 +64,7 @@ def test_what_has_no_price_is_no_cheapest() -> None:
 def test_prices_in_two_currencies_are_not_compared() -> None:
     ranking = Ranking((candidate(8, 2.0, price=1.0, currency="EUR"), candidate(8, 1.0, price=2.0)), "cost")
     assert (ranking.answers.cheapest, ranking.order[0]) == (None, 1)
-    assert list(ranking.unpriced()) == ["prices are in several currencies: GPU-hours are compared in their place"]
+    assert list(ranking.unpriced()) == ["prices are in several currencies: GPU-hours are compared instead"]
 
 
 def test_what_misses_a_limit_comes_last_and_the_nearest_is_taken_where_all_do() -> None:

@@ -20,7 +20,7 @@ from xe_sizer.result.common import Sized
 from xe_sizer.scenario.read import Given, serves
 
 app = typer.Typer(add_completion=False)
-_HELP = """Answer every scenario, of training or of inference, and compare it with its own limits.
+_HELP = """Answer every training and inference scenario and check it against its own limits.
 
 Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 if any failed, else 0.
 

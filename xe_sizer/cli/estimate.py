@@ -12,7 +12,7 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.options import OPERATORS
 
 app = typer.Typer(add_completion=False)
-_HELP = """Size one job: does it fit, on how many GPUs, how long does it take, what is it made of?
+_HELP = """Size one job: does it fit, on how many GPUs, how long does it take, and why?
 
 Every option is also a key of the scenario file and a variable (--seq-len is XE_SIZER_SEQ_LEN).
 The flag wins over the variable, the variable over the file, the file over the stack's default.

@@ -9,6 +9,6 @@ import typer
 SEARCH = "Search"
 AmongOption = Annotated[
     list[str] | None,
-    typer.Option("--among", metavar="NAME", help="This GPU or server too; may be repeated.", rich_help_panel=SEARCH),
+    typer.Option("--among", metavar="NAME", help="Also this GPU or server; may be repeated.", rich_help_panel=SEARCH),
 ]
 AnyGpuOption = Annotated[bool, typer.Option("--any-gpu", help="Every GPU of the catalogue.", rich_help_panel=SEARCH)]

@@ -114,7 +114,7 @@ def _check_brief(output: Output, topics: tuple[str, ...]) -> None:
         hint = f"it goes with {', '.join(each.name for each in formats() if each.prose)}"
         raise InputError(Problem(f"{names} always has everything", place, hint))
     if topics:
-        raise InputError(Problem("--explain asks for details", place, "give one of the two"))
+        raise InputError(Problem("--explain asks for details", place, "give only one of the two"))
 
 
 def answering(asking: CommandKind | None = None, without: Sequence[str] = ("explain",)) -> Callable[..., Any]:

@@ -51,13 +51,13 @@ FileOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write to FILE, all at once; may be repeated. Its ending says the format, or a word before it: json:FILE.",
+        help="Write to FILE; may be repeated. Its extension selects the format, or a prefix does: json:FILE.",
         rich_help_panel="Output",
     ),
 ]
 ColorOption = Annotated[
     str,
-    typer.Option("--color", metavar="auto|always|never", help="Colours; NO_COLOR too.", rich_help_panel="Output"),
+    typer.Option("--color", metavar="auto|always|never", help="Colours; see also NO_COLOR.", rich_help_panel="Output"),
 ]
 ExplainOption = Annotated[
     list[str] | None,

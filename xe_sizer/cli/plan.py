@@ -35,14 +35,14 @@ Examples:
 SWEEP = "Sweep"
 SCALINGS = ("strong", "weak")
 ScenariosArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="SCENARIO.yaml...", help="The scenario file; several are a sweep.")
+    list[str] | None, typer.Argument(metavar="SCENARIO.yaml...", help="The scenario file; several make a sweep.")
 ]
 ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         "--objective",
         metavar="|".join(OBJECTIVES),
-        help="What is best. Default: the scenario's, else servers with --max-hours, cost without.",
+        help="What to optimise. Default: the scenario's, else servers with --max-hours, cost without.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -71,9 +71,7 @@ SchedulerOption = Annotated[
 ]
 ResumeOption = Annotated[
     str | None,
-    typer.Option(
-        "--resume", metavar="FILE", help="Keep answers here and do not ask them again.", rich_help_panel=SWEEP
-    ),
+    typer.Option("--resume", metavar="FILE", help="Save answers to this file and reuse them.", rich_help_panel=SWEEP),
 ]
 
 

@@ -11,7 +11,7 @@ from xe_sizer.cli.options import TRAINING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
 
 app = typer.Typer(add_completion=False)
-_HELP = """What each factor is worth: data, model size, method, batch, GPUs and links, parallelism, deadline.
+_HELP = """Show what each factor is worth: data, model size, method, batch, GPUs and links, parallelism, deadline.
 
 Every factor is moved by a step each way (half and double, the next model, method or GPU) and the job estimated again.
 

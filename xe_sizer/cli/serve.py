@@ -14,10 +14,10 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.options import OPERATORS
 
 app = typer.Typer(add_completion=False)
-_HELP = """Size inference: does the model fit, how many replicas take the load, how fast, at what cost?
+_HELP = """Size inference: does the model fit, how many replicas sustain the load, how fast, at what cost?
 
 The load is that of the whole service, shared by its replicas: a request rate, concurrent requests or users. --batch is
-one replica's static batch, a benchmark. Without a load a replica is loaded fully.
+one replica's static batch, a benchmark. Without a load, a replica runs at full load.
 Limits on latency (--ttft, --tpot) decide how many replicas a load needs; by default the first token within 10 s, and
 10 tokens/s for each user.
 Every option is also a key of the scenario file and a variable (--request-rate is XE_SIZER_REQUEST_RATE).

@@ -127,4 +127,4 @@ def _formats() -> str:
     from xe_sizer.report.registry import DEFAULT, format_names, known_endings
 
     endings = ", ".join(known_endings())
-    return f"{', '.join(format_names())}. Default: by the ending of FILE ({endings}), else {DEFAULT}."
+    return f"{', '.join(format_names())}. Default: by the extension of FILE ({endings}), else {DEFAULT}."

@@ -31,7 +31,8 @@ def bias_words(basis: Basis | None) -> str:
     bias = basis.bias
     far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
-    return f"Runs with {clean(basis.software)} took {bias.median:.1f} times the prediction in the median{far} ({seen})."
+    longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
+    return f"Runs with {clean(basis.software)} took {longer} ({seen})."
 
 
 def outcome_words(limit: Limit) -> str:

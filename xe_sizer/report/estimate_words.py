@@ -61,7 +61,7 @@ def _host_doubt(result: Result) -> str:
     needed = whole(math.ceil(result.memory.host_bytes / GIB))
     return (
         f"unsure: offloading needs {needed} GiB of host memory a node, and how much a node has is not known; "
-        "'host_memory_gib: N' in the scenario (--host-memory-gib N) says it"
+        "'host_memory_gib: N' in the scenario (--host-memory-gib N) sets it"
     )
 
 
@@ -69,14 +69,14 @@ def _little_room(result: Result) -> str:
     memory = result.memory
     error_bytes = memory.error_share * memory.peak_bytes
     text = (
-        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is inside the error of the model, {gib(error_bytes)} GiB "
+        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is within the error of the model, {gib(error_bytes)} GiB "
         f"({percent(memory.error_share)} of the peak), so a run may still run out of memory"
     )
     asked = max((limit.limit for limit in result.verdict.limits if limit.name == "min_headroom_gib"), default=0.0)
     if asked * GIB >= error_bytes:
         return text
     room = f"{math.ceil(10 * error_bytes / GIB) / 10:.1f}"
-    return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) makes that room a limit"
+    return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) enforces it"
 
 
 def pace(result: Result) -> tuple[str, float | None, str]:

@@ -107,7 +107,7 @@ def _instruments(result: Result) -> Table:
         (
             monitor_name(result),
             gib(memory.device_bytes),
-            "typical: the whole card, contexts and communication buffers included",
+            "typical: the whole card, including contexts and communication buffers",
         ),
         ("cautious peak", gib(memory.peak_bytes), "what the verdict uses: every part at its high end"),
         (
@@ -117,7 +117,7 @@ def _instruments(result: Result) -> Table:
         ),
     )
     columns = (Column("figure"), Column("GiB", True), Column("meaning"))
-    return Table("Memory as a run's instruments read it", columns, rows, detail=True)
+    return Table("Memory as monitoring tools show it", columns, rows, detail=True)
 
 
 def _time(result: Result) -> Iterator[Table]:
@@ -145,11 +145,11 @@ def _data(result: Result) -> Iterator[Table]:
     rows = (
         ("samples", count(data.samples), "in the data set" if data.epochs is not None else "of all steps"),
         *_read(data),
-        ("real tokens", count(data.real_tokens), "of the whole job, after cutting at the sequence length"),
+        ("real tokens", count(data.real_tokens), "of the whole job, after truncation to the sequence length"),
         ("padding", clean(data.padding), "what a sequence is padded to"),
         ("tokens of a sequence", number(data.sequence_tokens), "processed, padding included"),
         ("longest sequence", number(data.longest_tokens), "tokens that memory must hold"),
-        ("processed tokens", count(data.processed_tokens), "what the time follows"),
+        ("processed tokens", count(data.processed_tokens), "what determines the time"),
         ("padding share", percent(data.padding_share), "1 - real tokens / processed tokens"),
         ("processed per real token", number(inflation), "processed tokens / real tokens"),
     )
@@ -159,7 +159,7 @@ def _data(result: Result) -> Iterator[Table]:
 def _read(data: Data) -> Iterator[tuple[str, str, str]]:
     """What the steps read; results of older versions do not say."""
     if data.samples_read is not None:
-        yield "samples read", count(round(data.samples_read)), "in the whole job, each as often as it comes"
+        yield "samples read", count(round(data.samples_read)), "in the whole job, repeats included"
     if data.epochs is not None:
         yield "epochs", number(data.epochs), "samples read / samples"
 
@@ -178,7 +178,7 @@ def _operators(result: Result) -> Iterator[Block]:
 def operator_table(title: str, operators: tuple[OperatorCost, ...], counted: str) -> Block:
     """A step operator by operator, in the order in which they run, without those that take no time."""
     if not operators:
-        return Notes(title, ("This result was saved without them: ask the command itself with --explain operators.",))
+        return Notes(title, ("This result was saved without them: run the command again with --explain operators.",))
     rows = [
         (
             _operator_name(one), ", ".join(_sizes(one.sizes)), count(one.times), flops(one.flops), byte_size(one.bytes),

@@ -29,7 +29,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield memory_of(chosen.peak_bytes, chosen.peak_bytes + chosen.headroom_bytes, chosen.headroom_bytes)
     yield from limits_points(result.verdict, chosen.currency)
     yield from _others(result, chosen)
-    yield Point("Next", "the whole estimate of this plan", command=chosen.command, spare=2)
+    yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=2)
 
 
 def _cost_words(one: Candidate) -> Iterator[str]:

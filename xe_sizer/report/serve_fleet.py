@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
 
 ORDERS = {
-    BY_PRICE: "the cheapest hour first",
-    BY_POWER: "the least GPU design power first, as not all prices are known",
-    "": "by price an hour, or by GPU design power where prices are not known",
+    BY_PRICE: "cheapest per hour first",
+    BY_POWER: "lowest GPU design power first, since not all prices are known",
+    "": "by price per hour, or by GPU design power where prices are unknown",
 }
 SHOWN = 16  # kinds of hardware in the table; JSON has all
 WATT_PER_KW = 1000.0
@@ -47,7 +47,7 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     )  # fmt: skip
     rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
-    note = f"{more}those that keep the limits first, {order}; per million: output tokens"
+    note = f"{more}those within the limits first, {order}; per million: output tokens"
     return Table("On other hardware", columns, rows, note=note)
 
 
@@ -97,13 +97,15 @@ def _front(points: Sequence[ParetoPoint]) -> Table:
         )
         for point in points
     )
-    note = "Pareto-optimal: no other layout and load gives both a user and a GPU more tokens; means, without queueing"
+    note = (
+        "Pareto-optimal: no other layout and load is better in both tokens/s/user and tokens/s/GPU; means, no queueing"
+    )
     return Table("Latency against throughput, one replica", columns, rows, note=note)
 
 
 def _picture(points: Sequence[ParetoPoint], width: int | None) -> Picture:
     pairs = [(point.tokens_per_s_per_user, point.output_tokens_per_s_per_gpu, True) for point in points]
-    label = "tokens/s for a user to the right, both axes logarithmic"
-    title = "Tokens per second of a GPU against those of a user"
+    label = "tokens/s/user to the right, both axes logarithmic"
+    title = "Tokens/s/GPU against tokens/s/user"
     figure = chart(title, pairs, number, number, label, width)
     return front(points, [_sizes(point.layout) for point in points], title, figure)

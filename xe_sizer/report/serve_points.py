@@ -58,7 +58,7 @@ def _ranges(result: ServeResult) -> Iterator[Point]:
 
 def _output(result: ServeResult) -> str:
     made = result.throughput
-    user = f", {number(made.tokens_per_s_per_user)} for one user" if made.tokens_per_s_per_user else ""
+    user = f", {number(made.tokens_per_s_per_user)} per user" if made.tokens_per_s_per_user else ""
     tokens = f"{number(float(round(made.output_tokens_per_s)))} tokens/s{user}"
     return f"{number(made.requests_per_s)} requests/s{_flying(result)}, {tokens}"
 

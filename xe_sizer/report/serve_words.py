@@ -112,7 +112,7 @@ def caution(result: ServeResult) -> str:
     if not result.verdict.ok or result.verdict.margin != "tight":
         return ""
     error = f"{gib(result.memory.error_share * result.memory.usable_bytes)} GiB"
-    return f"tight: what one request leaves of the memory is inside the error of the model, {error}"
+    return f"tight: the memory left beside one request is within the error of the model, {error}"
 
 
 def pace(result: ServeResult) -> tuple[str, float | None, str]:

@@ -162,11 +162,11 @@ def missed_text(verdict: Verdict) -> str:
 
 
 def _asked(limit: Limit, verdict: Verdict) -> str:
-    """Why a limit is missed that the expected value keeps: more confidence is asked for."""
+    """Why a limit is missed that the expected value keeps: more confidence is required."""
     if limit.probability is None or limit.probability < DEFAULT_CONFIDENCE:
         return ""
     asked = probability_words(verdict.confidence)
-    return f", met with a probability of {probability_words(limit.probability)}, {asked} asked"
+    return f", met with a probability of {probability_words(limit.probability)}, {asked} required"
 
 
 def reason_text(reason: Reason) -> str:

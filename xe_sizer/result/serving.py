@@ -170,7 +170,7 @@ class Phase(Struct, frozen=True):
 
 
 class Phases(Struct, frozen=True):
-    """`prefill` is a step with prompts, beside which an engine that mixes also decodes; `decode` one of decodes."""
+    """`prefill` is a step with prefill, beside which an engine that mixes also decodes; `decode` one of decodes."""
 
     prefill: Phase
     decode: Phase

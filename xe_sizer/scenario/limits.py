@@ -213,7 +213,7 @@ def _doubt(limit: Limit, confidence: float | None) -> str:
     """Why a limit is missed that the expected value keeps."""
     if confidence is None or limit.probability is None or limit.probability < DEFAULT_CONFIDENCE:
         return ""
-    return f": met with a probability of {100 * limit.probability:.0f} %, {100 * confidence:.0f} % asked"
+    return f": met with a probability of {100 * limit.probability:.0f} %, {100 * confidence:.0f} % required"
 
 
 def memory_doubt(estimate: Estimate, confidence: float | None) -> Iterator[Reason]:
@@ -222,10 +222,10 @@ def memory_doubt(estimate: Estimate, confidence: float | None) -> Iterator[Reaso
     if not estimate.fits or confidence is None:
         return
     if probability is None and confidence > DEFAULT_CONFIDENCE:
-        message = f"whether the host's memory suffices is not known, {100 * confidence:.0f} % asked"
+        message = f"whether the host's memory suffices is not known, {100 * confidence:.0f} % required"
         yield Reason(code=UNSURE_MEMORY, message=message)
     elif probability is not None and probability < confidence:
-        message = f"memory suffices with a probability of {100 * probability:.0f} %, {100 * confidence:.0f} % asked"
+        message = f"memory suffices with a probability of {100 * probability:.0f} %, {100 * confidence:.0f} % required"
         yield Reason(code=UNSURE_MEMORY, message=message)
 
 

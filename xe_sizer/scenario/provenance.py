@@ -192,7 +192,7 @@ def joining_assumptions(server: Server, gpus: int) -> Iterator[str]:
 def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:
     """A warning where the times of operators follow another accelerator's laws."""
     if gpu.laws.assumed and not efficiency.fixed:
-        yield f"{gpu.name}: operator laws borrowed from {gpu.laws.assumed}"
+        yield f"{gpu.name}: kernel timings taken from {gpu.laws.assumed}"
 
 
 def resolved_scenario(

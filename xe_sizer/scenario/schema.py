@@ -96,7 +96,7 @@ class TrainSection(Section, frozen=True):
     steps: Annotated[Count | None, Meta(description="Optimizer steps; instead of epochs")] = None
     epochs: Annotated[Positive | None, Meta(description="Passes over the data set; instead of steps")] = None
     global_batch: Annotated[Degree | None, Meta(description="Sequences per optimizer step, all GPUs")] = None
-    micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass and GPU")] = None
+    micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass on each GPU")] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     reduce_every_micro_batch: Annotated[
@@ -122,8 +122,8 @@ class LayoutSection(Section, frozen=True):
     schedule: Annotated[Schedule | None, Meta(description="Order of a pipeline's passes; default: 1f1b")] = None
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
-    recompute: Annotated[Recompute | None, Meta(description="Activations computed again in the backward")] = None
-    offload: Annotated[Offload | None, Meta(description="What is kept in host memory")] = None
+    recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
+    offload: Annotated[Offload | None, Meta(description="What is offloaded to host memory")] = None
 
 
 class LoraSection(Section, frozen=True):
@@ -155,29 +155,29 @@ def judged(description: str, of: str, *, wing: str | None = None, option: str | 
 class LimitsSection(Section, frozen=True):
     """What the answer must keep; a broken limit is exit code 1."""
 
-    max_hours: Annotated[Positive | None, judged("Longest run in hours", "hours", wing="training")] = None
+    max_hours: Annotated[Positive | None, judged("Maximum time of the run in hours", "hours", wing="training")] = None
     max_cost: Annotated[
-        Positive | None, judged("Highest price of the run, in the currency of cost", "cost", wing="training")
+        Positive | None, judged("Maximum price of the run, in the currency of cost", "cost", wing="training")
     ] = None
     max_ttft_s: Annotated[
         Positive | None,
-        judged("Longest time to the first token in seconds", "ttft_s", wing="serving", option="ttft"),
+        judged("Maximum time to first token (TTFT) in seconds", "ttft_s", wing="serving", option="ttft"),
     ] = None
     max_tpot_s: Annotated[
         Positive | None,
-        judged("Longest time per output token in seconds", "tpot_s", wing="serving", option="tpot"),
+        judged("Maximum time per output token (TPOT) in seconds", "tpot_s", wing="serving", option="tpot"),
     ] = None
     max_cost_per_million_tokens: Annotated[
         Positive | None,
-        judged("Highest price of a million output tokens", "cost_per_million_tokens", wing="serving"),
+        judged("Maximum price per million output tokens", "cost_per_million_tokens", wing="serving"),
     ] = None
-    max_gpus: Annotated[Degree | None, judged("Most GPUs that may be used", "gpus")] = None
+    max_gpus: Annotated[Degree | None, judged("Maximum number of GPUs", "gpus")] = None
     min_headroom_gib: Annotated[
         NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
     ] = None
     confidence: Annotated[
         Confidence | None,
-        Meta(description="Probability with which limits and memory must be kept; default: 0.5, the expected value"),
+        Meta(description="Required probability that limits hold and memory suffices; default: 0.5, the expected value"),
     ] = None
 
 
@@ -222,18 +222,18 @@ class ServeSection(Section, frozen=True):
     concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
     users: Annotated[Degree | None, Meta(description="People who ask, read the answer and ask again")] = None
     think_time_s: Annotated[
-        Positive | None, Meta(description="Seconds between a user's getting an answer and asking again; default: 30")
+        Positive | None, Meta(description="Seconds between an answer and the user's next request; default: 30")
     ] = None
     batch: Annotated[
         Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
     ] = None
     input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
     output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
-    input_spread: Annotated[Spread | None, Meta(description="Standard deviation over mean of prompts")] = None
-    output_spread: Annotated[Spread | None, Meta(description="Standard deviation over mean of answers")] = None
+    input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
+    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of answer lengths / mean")] = None
     prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
     draft_tokens: Annotated[
-        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculation proposes a step")
+        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
     ] = None
     acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is kept")] = None
     draft_cost: Annotated[Share | None, Meta(description="Time of one proposal over that of a step")] = None
@@ -246,13 +246,13 @@ class ServeSection(Section, frozen=True):
     gpu_memory_utilization: Annotated[
         Fraction | None, Meta(description="Share of the memory that the engine may take")
     ] = None
-    max_sequences: Annotated[Degree | None, Meta(description="Most requests in one step of a replica")] = None
+    max_sequences: Annotated[Degree | None, Meta(description="Maximum requests in one step of a replica")] = None
     max_model_len: Annotated[
         Tokens | None,
-        Meta(description="Longest prompt and answer that the engine is started for; default: the model's positions"),
+        Meta(description="Longest prompt plus answer that the engine accepts; default: the model's maximum"),
     ] = None
-    max_step_tokens: Annotated[Degree | None, Meta(description="Most tokens in one step of a replica")] = None
-    percentile: Annotated[Percentile | None, Meta(description="Percentile that limits of latency hold at")] = None
+    max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
+    percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
     spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None
 
 
@@ -262,11 +262,9 @@ class ScenarioFile(Section, frozen=True):
     model: Annotated[Name, Meta(description="Model: a profile name, a profile path, or a Hugging Face config.json")]
     server: Annotated[Name | None, Meta(description="Server profile; instead of gpu")] = None
     gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
-    gpus: Annotated[Degree | None, Meta(description="Number of GPUs; left out, it is searched for")] = None
-    nodes: Annotated[Degree | None, Meta(description="Servers of the job")] = None
-    host_memory_gib: Annotated[
-        Positive | None, Meta(description="Memory of one node beside that of its GPUs in GiB, for what is offloaded")
-    ] = None
+    gpus: Annotated[Degree | None, Meta(description="Number of GPUs; searched for if omitted")] = None
+    nodes: Annotated[Degree | None, Meta(description="Number of servers")] = None
+    host_memory_gib: Annotated[Positive | None, Meta(description="Host memory of a node in GiB, for offloading")] = None
     job: Annotated[Job | None, Meta(description="Job: a training method; inference is sized by serve")] = None
     stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
@@ -279,7 +277,7 @@ class ScenarioFile(Section, frozen=True):
         Objective | None, Meta(description="What plan calls the best; servers where there is a deadline, else cost")
     ] = None
     partial_servers: Annotated[
-        bool | None, Meta(description="Also numbers of GPUs that leave part of a server unused")
+        bool | None, Meta(description="Also try numbers of GPUs that leave part of a server unused")
     ] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)

@@ -31,7 +31,7 @@ def conflicts(
     """
     layout = given.values.layout
     if server is not None:
-        instead = f"; {given.caller.setting('serve.weights')} keeps narrow weights anywhere"
+        instead = f"; {given.caller.setting('serve.weights')} keeps quantized weights on any GPU"
         yield from unknown_precision(given, server, given.values.precision, instead)
     if model is not None:
         yield from indivisible(given, model)
@@ -44,7 +44,7 @@ def conflicts(
         yield from _loads(given, engine)
     if model and scheme and scheme.weights.experts_only and not model.experts:
         message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
-        yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq narrow every linear layer")
+        yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
 
 
 def _length(given: Given) -> Iterator[Problem]:
@@ -53,7 +53,7 @@ def _length(given: Given) -> Iterator[Problem]:
     longest = serve.max_model_len
     mean = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
     if longest is not None and mean > longest:
-        message = f"prompt and answer have {mean:,.0f} tokens in the mean, more than max_model_len ({longest:,})"
+        message = f"a prompt and its answer have {mean:,.0f} tokens on average, more than max_model_len ({longest:,})"
         yield problem_at(given, "serve.max_model_len", message)
 
 

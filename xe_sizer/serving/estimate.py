@@ -275,7 +275,7 @@ class ServingEstimate:
 
     @property
     def margin(self) -> str:
-        """How close: over, tight (the room beside one request is inside the error of the model) or headroom."""
+        """How close: over, tight (the room beside one request is within the error of the model) or headroom."""
         if not self.fits:
             return "over"
         room = self.headroom_bytes if self.grows else self.pool_bytes - self.request_bytes

@@ -202,7 +202,7 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     elif sized.queues:
         running = math.floor(sized.choice.places) * sized.working_replicas
         message = (
-            f"{running:,} of the {sized.in_flight:,.0f} requests in flight run at once, the others wait for a place"
+            f"{running:,} of the {sized.in_flight:,.0f} requests in flight run at once, the others wait in the queue"
         )
         yield Reason(code=QUEUES, message=message)
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
@@ -213,7 +213,7 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
 def _overload(sized: ServingEstimate) -> Reason:
     asked, replicas, gpus = sized.resolved.amount, sized.working_replicas, int(sized.placement.gpus[0])
     if not sized.choice.full_rate:
-        message = "the cache of a replica holds less than one request, as long as they vary to be"
+        message = "the KV cache of a replica is too small for the longest of requests that vary this much"
         return Reason(code=OVERLOADED, message=message)
     shape = f"{gpus} GPU{'s' if gpus > 1 else ''}"
     words = f"{replicas} replicas of {shape} sustain" if replicas > 1 else f"one replica of {shape} sustains"

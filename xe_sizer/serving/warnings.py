@@ -40,7 +40,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
     if resolved.load is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
-        yield f"no load is given: a replica runs at {whole_percent(FULL)} of what it takes ({loads})"
+        yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
     yield from _saturated(sized)
     yield from _too_long(sized)
     if traffic.draft_tokens:
@@ -63,7 +63,7 @@ def _saturated(sized: ServingEstimate) -> Iterator[str]:
         return
     if load == "concurrency" and sized.point.in_flight > places + 0.5:
         inside = f"{math.floor(places) * sized.working_replicas:,} of the {resolved.amount:,.0f} requests run at once"
-        yield f"{inside}: the others wait for a place (more GPUs or narrower formats)"
+        yield f"{inside}: the others wait in the queue (more GPUs or narrower formats)"
     if load == "batch" and resolved.amount > places:
         inside = f"{max(math.floor(places), 1):,} of the {resolved.amount:,.0f} requests of the batch run at once"
         yield f"{inside}: a replica runs it in waves"

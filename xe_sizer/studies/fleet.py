@@ -108,7 +108,7 @@ def _unpriced(found: Fleet) -> Iterator[str]:
     unknown = [one.resolved.job.server.name for one in kept if one.cost is None]
     if found.order == BY_POWER and any(one.cost is not None for one in kept):
         why = f"no price is known for {', '.join(unknown)}" if unknown else "prices are in different currencies"
-        yield f"{why}: hardware is in the order of GPU design power, which says nothing of what it costs"
+        yield f"{why}: hardware is sorted by GPU design power, which says nothing about its price"
 
 
 def _expense(sized: ServingEstimate, comparable: bool) -> float:

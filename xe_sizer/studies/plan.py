@@ -196,11 +196,11 @@ def _warnings(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
     if len(found) > 1:
         yield from one_price(found[0].resolved.given)
     if any(one.billed_gpus > one.gpus for one in ranking.sized):
-        yield "whole servers are paid for: parts of one cost as much as all of it"
+        yield "whole servers are paid for: part of a server costs as much as all of it"
     unknown = [kind.resolved for kind in found if not kind.resolved.rules.host_known]
     if any(resolved.rules.stack.supports.offload for resolved in unknown):
         names = ", ".join(dict.fromkeys(resolved.job.server.name for resolved in unknown))
-        yield f"host memory unknown, so offloading is tried only where it is asked for: {names}"
+        yield f"host memory unknown, so offloading is tried only on request: {names}"
 
 
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
@@ -251,7 +251,7 @@ def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
         message = "interrupted before a layout that fits was found"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="interrupted", message=message),))
     if answers.chosen is None:
-        message = "no layout fits on any of the GPUs that were tried"
+        message = "no layout fits on any of the GPUs searched"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
     caller, confidence = chosen.resolved.given.caller, chosen.confidence

@@ -60,9 +60,9 @@ class Ranking:
         """What to say where prices are missing."""
         without = dict.fromkeys(_name(one) for one in self.sized if one.cost is None)
         if self.priced and without:
-            yield f"no price for {', '.join(without)}: the cheapest is that of what is priced"
+            yield f"no price for {', '.join(without)}: only plans with a price are compared by price"
         elif not self.priced and len(without) < len({_name(one) for one in self.sized}):
-            yield "prices are in several currencies: GPU-hours are compared in their place"
+            yield "prices are in several currencies: GPU-hours are compared instead"
 
     def value(self, place: int, objective: str) -> float:
         """What an objective makes as small as it can be; infinite where it is not known."""

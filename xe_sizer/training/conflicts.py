@@ -97,7 +97,7 @@ def _nodes(given: Given, server: Server, problem: Any) -> Iterator[Problem]:
     if gpus is not None and nodes is not None and gpus != nodes * each:
         shape = f"{nodes} nodes of {each} have" if nodes > 1 else f"a node of {each} has"
         message = f"{gpus} GPUs are asked for, but {shape} {nodes * each}"
-        yield problem("nodes", message, "give one of the two")
+        yield problem("nodes", message, "give only one of the two")
 
 
 def _sequences(given: Given, problem: Any) -> Iterator[Problem]:

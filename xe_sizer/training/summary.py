@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 EVERY_MICRO_BATCH = frozenset(part.name for part in MICRO_BATCH_PARTS)
-KERNELS = "kernels below their peaks"
+KERNELS = "kernels below peak"
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 

@@ -52,7 +52,7 @@ def document(check: CheckResult, options: Options) -> Document:
     details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
     blocks: list[Block] = [_summary(check)] if options.brief else [*pictures(check)]
     if details:
-        blocks.append(Notes("What is wrong", details))
+        blocks.append(Notes("Problems", details))
     folder = _folder(check)
     rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
     blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
@@ -125,7 +125,7 @@ def _note(result: Sized) -> str:
     if not result.verdict.fits:
         return words_of(result).missing_memory(result)
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
-        return "more load than it takes"
+        return "load exceeds capacity"
     missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
     if missed:

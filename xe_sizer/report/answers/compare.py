@@ -98,7 +98,7 @@ _ROWS: tuple[tuple[str, _Cell], ...] = (
     ("GPU-hours", lambda r: number(r.cost.gpu_hours.expected)),
     ("price", lambda r: money(r.cost.price.expected, r.cost.price.currency) if r.cost.price else NOT_A_NUMBER),
     ("energy", lambda r: f"{number(r.cost.energy_kwh)} kWh" if r.cost.energy_kwh else NOT_A_NUMBER),
-    ("tokens per second and GPU", lambda r: number(r.time.tokens_per_s_per_gpu)),
+    ("tokens per second per GPU", lambda r: number(r.time.tokens_per_s_per_gpu)),
     ("model FLOPs utilisation", lambda r: percent(r.time.mfu)),
     ("bound by", lambda r: clean(r.time.bound)),
 )  # fmt: skip

@@ -126,9 +126,9 @@ def _typical(result: Result) -> str:
     if not memory.device_bytes:
         return ""
     return (
-        f"Typical readings of a run: {gib(memory.allocated_bytes)} GiB allocated, "
+        f"A run typically shows {gib(memory.allocated_bytes)} GiB allocated, "
         f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in {monitor_name(result)}. "
-        f"The verdict uses the cautious peak, {gib(memory.peak_bytes)}."
+        f"The verdict uses a cautious peak: {gib(memory.peak_bytes)}."
     )
 
 
@@ -139,8 +139,8 @@ def host_table(result: Result) -> Table:
     title = "Host memory of a node"
     if not available:
         unknown = ("available", "unknown", "")
-        doubt = ", so the verdict is unsure: --host-memory-gib says it" if unsure_of_host(result) else ""
-        note = f"How much a node has is not known{doubt}."
+        doubt = ", so the verdict is unsure: set --host-memory-gib" if unsure_of_host(result) else ""
+        note = f"The host memory of a node is not known{doubt}."
         return Table(title, columns, (("needed", gib(needed), ""), unknown), totals=1, note=note)
     share = needed / available
     rows = (
@@ -180,7 +180,7 @@ def totals_table(result: Result) -> Table:
         _samples_row(data),
         ("real tokens", count(data.real_tokens), ""),
         ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
-        ("tokens per second and GPU", number(time.tokens_per_s_per_gpu), ""),
+        ("tokens per second per GPU", number(time.tokens_per_s_per_gpu), ""),
         (f"{_read(data)} per second", number(time.samples_per_s), ""),
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
         *_ideal_rows(result),
@@ -217,7 +217,7 @@ def _read(data: Data) -> str:
 def _start_up_rows(time: Time) -> Iterator[tuple[str, str, str]]:
     """What passes before the first step; a result saved by an older version does not have it."""
     if time.start_up_s:
-        yield "start-up, beside the total", duration(time.start_up_s), "assumed"
+        yield "start-up, not included", duration(time.start_up_s), "assumed"
 
 
 def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -225,7 +225,7 @@ def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:
     time = result.time
     if time.ideal_step_s:
         lost = ", ".join(f"{clean(loss.name)} {percent(loss.share)}" for loss in time.losses[:WORST_LOSSES])
-        yield "share of the ideal", percent(time.ideal_step_s / time.step_s.expected), f"lost: {lost}" if lost else ""
+        yield "roofline efficiency", percent(time.ideal_step_s / time.step_s.expected), f"lost: {lost}" if lost else ""
 
 
 def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:

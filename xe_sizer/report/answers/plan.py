@@ -31,7 +31,7 @@ WORDS = {
     "gpus": "the fewest GPUs",
     "cost": "the cheapest",
     "time": "the fastest",
-    "energy": "the least energy",
+    "energy": "the lowest energy",
 }
 FEWEST_GPU_HOURS = "the fewest GPU-hours"
 # Limits that no candidate can miss: the search keeps within them.
@@ -87,7 +87,7 @@ def _headline(result: PlanResult) -> str:
     chosen = result.candidates[result.answers.chosen]
     plan = f"{hardware_words(chosen)}, {duration(chosen.total_s.expected)}"
     if not result.verdict.meets_limits:
-        return f"{job}: the nearest to the limits is {plan}; {searched}"
+        return f"{job}: the closest to the limits is {plan}; {searched}"
     limits = " within the limits" if result.verdict.limits else ""
     return f"{job}: {_best_words(result, chosen)}{limits}: {plan}; {searched}"
 
@@ -99,7 +99,7 @@ def _best_words(result: PlanResult, chosen: Candidate) -> str:
     if chosen.price is None:
         return FEWEST_GPU_HOURS
     every = all(candidate.price is not None for candidate in result.candidates)
-    return WORDS["cost"] if every else f"{WORDS['cost']} of what is priced"
+    return WORDS["cost"] if every else f"{WORDS['cost']} of those with a price"
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
@@ -155,7 +155,7 @@ def _premises(scenario: Mapping[str, Any]) -> str:
     }
     given = ("file", "flag", "env")
     words = (text if origin.get(key) in given else f"{text} (assumed)" for key, text in stated.items())
-    return f"for all: {', '.join(words)}"
+    return f"all plans: {', '.join(words)}"
 
 
 def _candidates(result: PlanResult) -> Table:
@@ -171,7 +171,7 @@ def _candidates(result: PlanResult) -> Table:
     slowest = max(candidate.total_s.expected for candidate in shown)
     shares = tuple(candidate.total_s.expected / slowest for candidate in shown)
     more = f"{len(shown)} of {len(best)}; " if len(best) > len(shown) else ""
-    note = f"{more}no other plan needs as few GPUs and as little time, price and energy"
+    note = f"{more}no other plan is at least as good in GPUs, time, price and energy"
     last = (Column("limits"),) if limited else ()
     return Table("Pareto-optimal plans", (*columns, *last), rows, shares, note=note, bars="time")
 
@@ -197,7 +197,7 @@ def _rules(result: PlanResult) -> Table:
     columns = (Column("rule"), Column("removed", True), Column("of"), Column("because"))
     rows = tuple((clean(rule.name), count(rule.removed), rule.unit, clean(rule.reason)) for rule in result.search.rules)
     searched = result.search
-    note = f"{searched.layouts_considered:,} layouts were legal, {searched.layouts_feasible:,} of them fit the memory"
+    note = f"{searched.layouts_considered:,} layouts were legal, {searched.layouts_feasible:,} of them fit in memory"
     return Table("What the rules removed", columns, rows, note=note)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ANSWER = Scaling
 BEYOND = 1.02  # efficiency above which it is no rounding
-NO_LAYOUT = "no layout fits on any of the GPUs that were tried"
+NO_LAYOUT = "no layout fits on any of the GPUs searched"
 
 
 def document(result: Scaling, options: Options) -> Document:
@@ -46,7 +46,7 @@ def document(result: Scaling, options: Options) -> Document:
     kept = "the same global batch" if result.kind == "strong" else "a global batch that grows with the GPUs"
     most = max((point.efficiency for point in result.points), default=1.0)
     shares = tuple(point.efficiency / most for point in result.points)
-    note = "efficiency: samples per second and GPU against the fewest GPUs on which it fits"
+    note = "efficiency: samples per second per GPU, relative to the fewest GPUs on which it fits"
     note += _beyond(result.points)
     words = f"{job_words(result.scenario)}: {result.kind} scaling, {kept}"
     if not result.points:

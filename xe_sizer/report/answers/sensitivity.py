@@ -54,7 +54,7 @@ def document(result: Sensitivity, options: Options) -> Document:
     for factor in result.factors:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
     words = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')} takes {duration(base.total_s)}; "
-    words += f"what moves it most: {', '.join(clean(factor.name) for factor in timed(result)[:3])}"
+    words += f"largest effects: {', '.join(clean(factor.name) for factor in timed(result)[:3])}"
     blocks: tuple[Block, ...] = (
         Summary(tuple(sensitivity_points(result))),
         *pictures(result, _tornado(result, options.width)),
@@ -90,7 +90,7 @@ def _tornado(result: Sensitivity, width: int | None) -> Figure:
     """Bars to both sides of the time as asked: shorter to the left, longer to the right, on a logarithmic scale."""
     lines = list(_bars(timed(result), width))
     short = unfit(timed(result))
-    note = "effect of each factor's steps on the time of the job, logarithmic" + (f"; * {short}" if short else "")
+    note = "effect of each step on the time of the job, logarithmic" + (f"; * {short}" if short else "")
     return Figure(TITLE, tuple(lines), note)
 
 

@@ -49,19 +49,19 @@ MEMORY = ("peak_bytes", "usable_bytes", "headroom_bytes")
 FIGURES = ("ttft_s", "tpot_s", "request_s")
 LATENCIES = (("first token (TTFT)", "ttft_s"), ("per token (TPOT)", "tpot_s"), ("whole request", "request_s"))
 TRAFFIC = {
-    "input_tokens": "tokens of a prompt, in the mean",
-    "output_tokens": "tokens of an answer, in the mean",
-    "input_spread": "standard deviation over mean of the prompts",
-    "output_spread": "standard deviation over mean of the answers",
-    "prefix_hit_share": "of a prompt's tokens, found in the cache",
-    "draft_tokens": "proposed in a step by speculation",
+    "input_tokens": "mean tokens per prompt",
+    "output_tokens": "mean tokens per answer",
+    "input_spread": "standard deviation of prompt lengths over their mean",
+    "output_spread": "standard deviation of answer lengths over their mean",
+    "prefix_hit_share": "share of prompt tokens found in the cache",
+    "draft_tokens": "tokens proposed per step by speculative decoding",
     "acceptance_rate": "probability that a proposed token is kept",
     "request_rate": "requests per second, all replicas together",
     "concurrency": "requests in flight, all replicas together",
     "users": "people who ask, read the answer and ask again",
-    "think_time_s": "seconds between a user's getting an answer and asking again",
+    "think_time_s": "seconds between an answer and the user's next request",
     "batch": "requests that each replica starts together",
-    "percentile": "per cent of requests that keep the limits on latency",
+    "percentile": "percentage of requests that must meet the latency limits",
 }
 
 
@@ -114,7 +114,7 @@ def _rate_rows(result: ServeResult) -> Iterator[Row]:
     yield "output tokens", f"{_rate(made.output_tokens_per_s)} /s", f"{_rate(made.output_tokens_per_s_per_gpu)} per GPU"
     yield "prompt and output tokens", f"{_rate(made.total_tokens_per_s)} /s", ""
     if made.tokens_per_s_per_user:
-        yield "tokens for one user", f"{number(made.tokens_per_s_per_user)} /s", ""
+        yield "tokens per user", f"{number(made.tokens_per_s_per_user)} /s", ""
 
 
 def _taken(result: ServeResult) -> str:
@@ -122,11 +122,11 @@ def _taken(result: ServeResult) -> str:
     if asked is None or not replicas.max_requests_per_s:
         return ""
     if result.latency.ttft_s.expected is None:
-        return f"of {number(asked)} /s: more than it sustains"
+        return f"of {number(asked)} /s: more than it can sustain"
     limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
     within = " within the limits" if limits and result.verdict.meets_limits else ""
     most = number(rounded(replicas.max_requests_per_s, down=True))
-    return f"{percent(replicas.utilisation)} of the {most} /s that it sustains{within}"
+    return f"{percent(replicas.utilisation)} of the {most} /s it sustains{within}"
 
 
 def _rate(value: float) -> str:
@@ -136,7 +136,7 @@ def _rate(value: float) -> str:
 def _cache_rows(result: ServeResult) -> Iterator[Row]:
     cache = result.kv_cache
     tokens = f"{count(round(cache.pool_tokens))} tokens of {byte_size(cache.bytes_per_token)}"
-    yield "KV cache of a replica", byte_size(cache.pool_bytes), tokens
+    yield "KV cache per replica", byte_size(cache.pool_bytes), tokens
 
 
 def _cost_rows(result: ServeResult) -> Iterator[Row]:
@@ -145,12 +145,12 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     if cost.per_hour is not None:
         yield "price per hour", f"{amount(cost.per_hour)} {currency}", ""
     if cost.per_million_input_tokens is not None:
-        yield "price of a million input tokens", f"{_money(cost.per_million_input_tokens)} {currency}", ""
+        yield "price per million input tokens", f"{_money(cost.per_million_input_tokens)} {currency}", ""
     if cost.per_million_output_tokens is not None:
-        yield "price of a million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
+        yield "price per million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
     energy = cost.energy_kwh_per_million_tokens
     if energy is not None:
-        yield "energy of a million tokens", f"{number(energy)} kWh", clean(cost.energy_formula) or "prompts and answers"
+        yield "energy per million tokens", f"{number(energy)} kWh", clean(cost.energy_formula) or "prompts and answers"
 
 
 def _money(value: float) -> str:
@@ -175,16 +175,16 @@ def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:
 
 
 def phase_tables(result: ServeResult) -> Iterator[Table]:
-    """A decode step and a step with prompts by part, and both by module."""
+    """A decode step and a step with prefill by part, and both by module."""
     phases = result.phases
     yield parts_table("Time of a decode step", phases.decode.components, phases.decode.seconds)
-    yield parts_table("Time of a step with prompts", phases.prefill.components, phases.prefill.seconds)
+    yield parts_table("Time of a step with prefill", phases.prefill.components, phases.prefill.seconds)
     prompts = {module.name: module.seconds for module in phases.prefill.modules}
     rows = tuple(
         (words(module.name), duration(module.seconds), duration(prompts.get(module.name, 0.0)))
         for module in phases.decode.modules
     )
-    columns = (Column("module"), Column("decode", True), Column("with prompts", True))
+    columns = (Column("module"), Column("decode", True), Column("with prefill", True))
     yield Table("Time of a step by module", columns, rows, detail=True)
 
 
@@ -195,11 +195,11 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
     if "time" in topics:
         phases = result.phases
         yield formulas("How a decode step adds up", phases.decode.components, phases.decode.seconds)
-        yield formulas("How a step with prompts adds up", phases.prefill.components, phases.prefill.seconds)
+        yield formulas("How a step with prefill adds up", phases.prefill.components, phases.prefill.seconds)
     if OPERATORS in topics:
         decode, prefill = result.phases.decode, result.phases.prefill
         yield operator_table("Operators of a decode step", decode.operators, ALL_LAYERS)
-        yield operator_table("Operators of a step with prompts", prefill.operators, ALL_LAYERS)
+        yield operator_table("Operators of a step with prefill", prefill.operators, ALL_LAYERS)
     if "data" in topics:
         yield _load(result)
     if "sources" in topics:
@@ -209,7 +209,7 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
 def _load(result: ServeResult) -> Table:
     serve = result.scenario.get("serve") or {}
     rows = [(words(key), number(serve[key]), meaning) for key, meaning in TRAFFIC.items() if serve.get(key) is not None]
-    rows.append(("per replica", number(result.replicas.running_requests), "concurrent requests, in the mean"))
+    rows.append(("per replica", number(result.replicas.running_requests), "concurrent requests, on average"))
     columns = (Column("quantity"), Column("value", True), Column("meaning"))
     return Table(f"How the load adds up: {serve_words.load_words(result)}", columns, tuple(rows))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Figure
     from xe_sizer.result.studies import Candidate, PlanResult
 
-RANKS = ("other plan", "no plan beats it", "chosen")
+RANKS = ("other plan", "Pareto-optimal", "chosen")
 
 
 def pictures(result: PlanResult, figure: Figure | None) -> Iterator[Picture]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Figure
     from xe_sizer.result.studies import Factor, Sensitivity
 
-TITLE = "What each factor is worth"
+TITLE = "Effect of each factor"
 
 
 def timed(result: Sensitivity) -> tuple[Factor, ...]:
@@ -33,7 +33,7 @@ def pictures(result: Sensitivity, figure: Figure) -> Iterator[Picture]:
     swings = tuple(map(_swing, timed(result)))
     if not swings:
         return
-    axis = Axis("times the time of the whole job", logarithmic=True)
+    axis = Axis("factor on the time of the whole job", logarithmic=True)
     says = "; ".join(f"{swing.name}: {_ends(swing)}" for swing in swings)
     drawing = Tornado(axis, swings, f"as asked: {duration(result.base.total_s)}")
     short = unfit(timed(result))
@@ -48,7 +48,7 @@ def _swing(factor: Factor) -> Swing:
     more = max((each for each in possible if each[0] > 1.0), key=lambda each: each[0], default=None)
     texts = [f"{clean(each[1].step)} ×{each[0]:.2f}" if each else "" for each in (less, more)]
     if not any(texts):
-        texts[0] = "no effect" if possible else "no step of it fits"
+        texts[0] = "no effect" if possible else "no step fits"
     return Swing(marked(factor), less[0] if less else 1.0, more[0] if more else 1.0, texts[0], texts[1])
 
 

@@ -21,7 +21,7 @@ LATENCIES = (
     ("ttft_s", "Time to the first token", "max_ttft_s"),
     ("tpot_s", "Time per output token", "max_tpot_s"),
 )
-UNBOUNDED = "nothing bounds it: the load is more than it takes"
+UNBOUNDED = "unbounded: the load exceeds the capacity"
 
 
 def pictures(result: ServeResult) -> Iterator[Picture]:
@@ -33,7 +33,7 @@ def pictures(result: ServeResult) -> Iterator[Picture]:
     if result.verdict.fits:
         decode, prefill = result.phases.decode, result.phases.prefill
         yield step_picture("Time of a decode step", decode.components, decode.seconds)
-        yield step_picture("Time of a step with prompts", prefill.components, prefill.seconds)
+        yield step_picture("Time of a step with prefill", prefill.components, prefill.seconds)
 
 
 def _latency(result: ServeResult, key: str, title: str, limit: str) -> Picture:
@@ -66,14 +66,14 @@ def front(points: Sequence[ParetoPoint], sizes: Sequence[str], title: str, figur
         Point(
             point.tokens_per_s_per_user,
             point.output_tokens_per_s_per_gpu,
-            f"{clean(size)}, {number(point.running_requests)} requests inside",
+            f"{clean(size)}, {number(point.running_requests)} concurrent requests",
             clean(size) if place == 0 or size != sizes[place - 1] else "",
             kind=tuple(dict.fromkeys(sizes)).index(size),
             rank=1,
         )
         for place, (point, size) in enumerate(zip(points, sizes, strict=True))
     )
-    across = Axis("tokens per second for a user", logarithmic=True)
-    drawing = Chart(across, Axis("tokens per second and GPU", logarithmic=True), shown, ("", "way to run a replica"))
-    says = f"{len(points)} ways to run a replica: {', '.join(dict.fromkeys(sizes))}"
+    across = Axis("tokens per second per user", logarithmic=True)
+    drawing = Chart(across, Axis("tokens per second per GPU", logarithmic=True), shown, ("", "replica configuration"))
+    says = f"{len(points)} replica configurations: {', '.join(dict.fromkeys(sizes))}"
     return Picture(title, says, drawing, "Both axes are logarithmic.", figure)
