@@ -134,8 +134,8 @@ FILES = {
         "model: llama-2-7b\ngpu: v100-sxm-32gb\nprecision: bf16\n", "3:12", "has no bf16", "fp16"
     ),
     "fp8 on Ampere": Bad("model: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n", "3:12", "has no fp8", "bf16"),
-    "tp with FSDP": Bad(BASE + "stack: hf-trainer\nlayout: {tp: 2}\n", "5:14", "hf-trainer has no tp", "megatron-lm"),
-    "pp with ZeRO": Bad(BASE + "stack: deepspeed\nlayout: {pp: 2}\n", "5:14", "deepspeed has no pp", "nemo"),
+    "tp with FSDP": Bad(BASE + "stack: hf-trainer\nlayout: {tp: 2}\n", "5:14", "does not support tp", "megatron-lm"),
+    "pp with ZeRO": Bad(BASE + "stack: deepspeed\nlayout: {pp: 2}\n", "5:14", "deepspeed does not support pp", "nemo"),
     "ZeRO 3 of Megatron": Bad(BASE + "stack: nemo\nlayout: {zero: 3}\n", "5:16", "no ZeRO stage 3", "0, 1"),
     "ZeRO 3 and a pipeline": Bad(BASE + "layout: {zero: 3, pp: 2}\n", "4:16", "pipeline stages", "pp 1"),
     "offload of Megatron": Bad(
@@ -242,7 +242,12 @@ ALL_AT_ONCE = {
             "job: lora\nlora: {targets: [qvk]}\nmodel: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n"
             "stack: hf-trainer\nlayout: {tp: 2}\ntrain: {micro_batch: none}\n"
         ),
-        ["2:17 'qvk' is not", "5:12 a100-sxm-80gb has no fp8", "7:14 hf-trainer has no tp", "8:22 'micro_batch'"],
+        [
+            "2:17 'qvk' is not",
+            "5:12 a100-sxm-80gb has no fp8",
+            "7:14 hf-trainer does not support tp",
+            "8:22 'micro_batch'",
+        ],
     ),
     "a key that may name the hardware": (
         "model: llama-2-7b\nsrver: dell-xe9680-h100\nlayout: {tp: 3}\n",

@@ -30,7 +30,7 @@ def test_a_host_of_unknown_memory_is_unsure(cli: Cli) -> None:
     assert (verdict["fit_probability"], verdict["fit_certainty"]) == (None, "unsure")
     shown = cli("estimate", *JOB).out
     assert shown.startswith("FITS, UNSURE")
-    assert "unsure: offloading needs 113 GiB of host memory a node" in shown
+    assert "unsure: offloading needs 113 GiB of host memory per node" in shown
     assert "--host-memory-gib" in shown
 
 

@@ -56,7 +56,7 @@ def test_a_name_gives_the_answer_of_the_profile_that_it_is_read_as(cli: Cli) -> 
 def test_several_are_an_error_that_lists_them(cli: Cli, option: str, name: str, candidates: tuple[str, ...]) -> None:
     ran = cli("estimate", "--model", "llama-2-7b", option, name)
     assert ran.code == 2
-    assert ran.err.startswith(f"{option}: '{name}' is the name of several")
+    assert ran.err.startswith(f"{option}: '{name}' matches several")
     for each in candidates:
         assert each in ran.err
 

@@ -235,11 +235,11 @@ def test_steps_that_come_to_one_layout_appear_once(cli: Cli) -> None:
 
 def test_the_tornado_marks_what_does_not_fit_and_leaves_the_deadline_out(cli: Cli) -> None:
     out = cli("sensitivity", "examples/plan/sft-70b.yaml", "--gpus", "32").out
-    tornado = out[out.index("Effect of each factor") : out.index("Every step")]
+    tornado = out[out.index("Effect of each factor") : out.index("All variations")]
     assert "model size *" in tornado
     assert "* does not fit: llama-3.1-405b" in tornado
     assert "deadline" not in tornado
-    assert "deadline" in out[out.index("Every step") :]
+    assert "deadline" in out[out.index("All variations") :]
 
 
 def test_efficiency_above_one_is_explained(cli: Cli) -> None:
@@ -326,7 +326,7 @@ def test_a_kind_without_a_name_among_the_prices_keeps_its_own(cli: Cli) -> None:
 
 def test_one_price_for_all_hardware_is_said(cli: Cli) -> None:
     warned = ask(cli, f"{CLOUD} --price-per-gpu-hour 3")["warnings"]
-    said = "every kind of hardware is charged the same 3 per GPU-hour; --price NAME=3 prices each by its name"
+    said = "every kind of hardware is charged the same 3 per GPU-hour; --price NAME=3 sets the price of one of them"
     assert said in warned
     assert said not in ask(cli, f"{CLOUD} --price h100-sxm-80gb=3")["warnings"]
 

@@ -63,7 +63,7 @@ def test_unstated_network_and_rate_are_filled_and_marked(tmp_path, h100):
     node = load(tmp_path, text.replace(", one_way_gb_per_s: 450", ""), h100)
     assert node.scale_up_one_way_bytes_per_s == 450e9  # the accelerator's own link
     assert node.scale_out_bytes_per_s == 400e9
-    assert node.network_assumptions == ("network: 8 x 400 Gbit/s, as is usual for such a node",)
+    assert node.network_assumptions == ("network: 8 x 400 Gbit/s, usual for such a node",)
 
 
 def test_pcie_of_the_server_wins(tmp_path, h100):

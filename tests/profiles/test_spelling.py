@@ -85,7 +85,7 @@ def test_several_are_listed_with_what_tells_them_apart() -> None:
         BUILT_IN.path("gpu", "A100 40GB", Location("--gpu"))
     (problem,) = caught.value.problems
     assert str(problem.location) == "--gpu"
-    assert problem.message == "'A100 40GB' is the name of several gpus"
+    assert problem.message == "'A100 40GB' matches several gpus"
     assert problem.hint == "write 'a100-pcie-40gb' (39 GiB) or 'a100-sxm-40gb' (40 GiB)"
 
 

@@ -143,7 +143,7 @@ def test_host_memory_is_shown_where_offloading_needs_it(lora: Result, too_big: R
 
 
 def test_a_node_without_enough_memory_is_the_headline(lora: Result) -> None:
-    message = "offloading needs 3000 GiB of host memory a node, 2048 GiB available"
+    message = "offloading needs 3000 GiB of host memory per node, 2048 GiB available"
     reason = Reason(code="out-of-host-memory", message=message, fix="use 2 nodes")
     verdict = msgspec.structs.replace(lora.verdict, fits=False, reasons=(reason,))
     result = with_memory(lora, host_bytes=3000.0 * GIB, host_available_bytes=2048.0 * GIB)

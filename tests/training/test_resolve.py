@@ -85,9 +85,9 @@ def test_an_accelerator_without_bf16_computes_in_fp16() -> None:
         ({"layout.pp": 5}, "pp 5 does not divide the 32 layers"),
         ({"layout.pp": 4, "layout.vpp": 3}, "pp x vpp = 12 does not divide the 32 layers"),
         ({"layout.ep": 2}, "no experts"),
-        ({"layout.tp": 2, "stack": "hf-trainer"}, "hf-trainer has no tp"),
+        ({"layout.tp": 2, "stack": "hf-trainer"}, "hf-trainer does not support tp"),
         ({"layout.zero": 3, "stack": "megatron-lm"}, "no ZeRO stage 3"),
-        ({"layout.zero": 3, "layout.pp": 2}, "does not go with pipeline stages"),
+        ({"layout.zero": 3, "layout.pp": 2}, "cannot be combined with pipeline stages"),
         ({"layout.offload": "params", "stack": "megatron-lm"}, "cannot offload params"),
         ({"job": "lora", "lora.targets": ["wibble"]}, "'wibble' is not a projection"),
         ({"gpus": 4, "layout.tp": 8}, "4"),
@@ -110,7 +110,7 @@ def test_ways_that_a_stack_lacks_name_those_that_have_them() -> None:
     with pytest.raises(InputError) as caught:
         ask({**BASE, "stack": "hf-trainer", "layout.pp": 2})
     (problem,) = caught.value.problems
-    named = (problem.hint or "").removeprefix("stacks with it: ").split(", ")
+    named = (problem.hint or "").removeprefix("stacks that support it: ").split(", ")
     assert set(named) == {name for name in stack_names() if load_stack(name).supports.pipeline_parallel}
 
 

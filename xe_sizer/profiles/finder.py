@@ -142,7 +142,7 @@ class Finder:
         known = self.known(kind)
         names = meant(kind, name, known)
         if len(names) > 1 and not self._of_another_kind(kind, name):
-            message = f"'{name}' is the name of several {KINDS[kind].title}s"
+            message = f"'{name}' matches several {KINDS[kind].title}s"
             raise InputError(Problem(message, place_of(where), f"write {listed(names, known)}"))
         if len(names) != 1:
             return None

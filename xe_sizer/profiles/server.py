@@ -89,7 +89,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
     """
     node = _node_fabric(profile, fabrics, locate)
     scale_out = profile.scale_out or usual_scale_out(gpu, profile.gpus, node)
-    usual = () if profile.scale_out else (f"network: {_words(scale_out)}, as is usual for such a node",)
+    usual = () if profile.scale_out else (f"network: {_words(scale_out)}, usual for such a node",)
     pcie = pcie_bytes_per_s(profile.pcie) if profile.pcie else gpu.pcie_bytes_per_s
     stated = profile.scale_up.one_way_gb_per_s
     where = partial(locate, ("scale_out", "fabric")) if locate else None
@@ -158,5 +158,5 @@ def bare_server(gpu: Accelerator, fabrics: FindFabric, accelerators: int | None 
         scale_up=ScaleUp(scale_up),
         source=Source(gpu.source),
     )
-    told = f"no server named: {count} accelerators a node, fabric {scale_up}"
+    told = f"no server named: {count} accelerators per node assumed, fabric {scale_up}"
     return replace(server(profile, gpu, fabrics), fabric_assumptions=(told,))

@@ -79,7 +79,7 @@ def figures_in_words(one: Figures) -> Iterator[tuple[str, str]]:
     if one.total_s is not None:
         yield "time", duration(one.total_s)
     elif one.tpot_s is not None:
-        yield "time", f"{duration(one.tpot_s)} a token"
+        yield "time", f"{duration(one.tpot_s)} per token"
     if one.price is not None:
         yield "price", money(one.price, one.currency)
 

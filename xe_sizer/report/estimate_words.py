@@ -60,7 +60,7 @@ def caution(result: Result) -> str:
 def _host_doubt(result: Result) -> str:
     needed = whole(math.ceil(result.memory.host_bytes / GIB))
     return (
-        f"unsure: offloading needs {needed} GiB of host memory a node, and how much a node has is not known; "
+        f"unsure: offloading needs {needed} GiB of host memory per node, and how much a node has is not known; "
         "'host_memory_gib: N' in the scenario (--host-memory-gib N) sets it"
     )
 

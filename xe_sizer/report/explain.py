@@ -143,7 +143,7 @@ def _data(result: Result) -> Iterator[Table]:
     data = result.data
     inflation = data.processed_tokens / data.real_tokens if data.real_tokens else float("nan")
     rows = (
-        ("samples", count(data.samples), "in the data set" if data.epochs is not None else "of all steps"),
+        ("samples", count(data.samples), "in the data set" if data.epochs is not None else "read by all steps"),
         *_read(data),
         ("real tokens", count(data.real_tokens), "of the whole job, after truncation to the sequence length"),
         ("padding", clean(data.padding), "what a sequence is padded to"),

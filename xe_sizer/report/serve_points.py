@@ -44,7 +44,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
 def latency_words(result: ServeResult) -> str:
     """What limits are compared with: `184 ms to the first token (TTFT), 38.7 ms per token (TPOT), 95 % of requests`."""
     at = judged(result)
-    whom = f"{number(at.percentile)} % of requests" if at.percentile else "in the mean"
+    whom = f"{number(at.percentile)} % of requests" if at.percentile else "on average"
     return f"{latency(at.ttft_s)} to the first token (TTFT), {latency(at.tpot_s)} per token (TPOT), {whom}"
 
 

@@ -118,7 +118,7 @@ def caution(result: ServeResult) -> str:
 def pace(result: ServeResult) -> tuple[str, float | None, str]:
     """A token of an answer."""
     tpot_s = result.latency.tpot_s.expected
-    return "tpot_s", tpot_s, NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} a token"
+    return "tpot_s", tpot_s, NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} per token"
 
 
 def pace_range(result: ServeResult) -> str:

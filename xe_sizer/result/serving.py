@@ -124,7 +124,7 @@ class KvCache(Struct, frozen=True):
 class Replicas(Struct, frozen=True):
     """Copies of the model, `spare` of which take no load.
 
-    utilisation : load over what the working replicas take within the limits on latency; max_requests_per_s : that
+    utilisation : load over the capacity of the working replicas within the latency limits; max_requests_per_s : that
     running_requests : requests inside one working replica, in the mean
     """
 

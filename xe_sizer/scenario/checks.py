@@ -88,7 +88,11 @@ def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
         yield from _both(scenario, "serve.scheme", f"serve.{name}", hint)
     for name in ("acceptance_rate", "draft_cost"):
         if scenario.raw(f"serve.{name}") is not None and not scenario("serve.draft_tokens"):
-            yield f"serve.{name}", f"'{name}' needs 'draft_tokens'", "say how many tokens speculation proposes a step"
+            yield (
+                f"serve.{name}",
+                f"'{name}' needs 'draft_tokens'",
+                "say how many tokens speculative decoding proposes per step",
+            )
     if scenario("serve.draft_tokens") and scenario.raw("serve.acceptance_rate") is None:
         yield (
             "serve.draft_tokens",

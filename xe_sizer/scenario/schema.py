@@ -100,7 +100,7 @@ class TrainSection(Section, frozen=True):
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     reduce_every_micro_batch: Annotated[
-        bool | None, Meta(description="Reduce gradients in every micro-batch, not once a step (ZeRO 2 and 3)")
+        bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
     ] = None
 
 
@@ -236,7 +236,9 @@ class ServeSection(Section, frozen=True):
         Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
     ] = None
     acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is kept")] = None
-    draft_cost: Annotated[Share | None, Meta(description="Time of one proposal over that of a step")] = None
+    draft_cost: Annotated[
+        Share | None, Meta(description="Time to draft one token as a share of the time of a step")
+    ] = None
     weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights")] = None
     activations: Annotated[NumberFormat | None, Meta(description="Number format of the activations")] = None
     kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the KV cache")] = None

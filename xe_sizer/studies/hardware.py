@@ -105,4 +105,4 @@ def one_price(given: Given) -> Iterator[str]:
     price = given.values.cost.price_per_gpu_hour
     if price is not None and not isinstance(price, Mapping):
         each = given.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
-        yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} prices each by its name"
+        yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} sets the price of one of them"

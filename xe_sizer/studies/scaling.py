@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
     """The job on numbers of GPUs that double: the same batch (strong), or one that grows with the GPUs (weak).
 
-    Efficiency is the samples per second and GPU against those on the fewest GPUs on which it fits. Raises InputError.
+    Efficiency is the samples per second per GPU, relative to the fewest GPUs that fit. Raises InputError.
     """
     resolved = resolve(given, registry)
     open_ = replace(resolved.without_layout(), gpus=None)

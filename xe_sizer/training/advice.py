@@ -288,8 +288,8 @@ def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
     words += "" if after.roomy else " (tight)"
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
     if host >= GIB:
-        words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory a node"
-        words += " if it has that much" if after.host_unknown else ""
+        words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory per node"
+        words += " (if available)" if after.host_unknown else ""
     if before.resolved.gpus is None and after.gpus != before.gpus:
         words += f", on {after.gpus} instead of {before.gpus} GPUs"
     words += f", {_hours(after)} h"

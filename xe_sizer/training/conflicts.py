@@ -65,30 +65,30 @@ def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterat
     layout, supports = given.values.layout, stack.supports
     optimizer = finder.called("optimizer", given.values.optimizer or stack.defaults.optimizer)
     if optimizer not in supports.optimizers and not finder.is_users_own("optimizer", optimizer):
-        hint = did_you_mean(optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
+        hint = did_you_mean(optimizer, supports.optimizers) or f"it supports {', '.join(supports.optimizers)}"
         yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)
     for key, way in PARALLEL_WAYS.items():
         if (getattr(layout, key) or 1) > 1 and not getattr(supports, way):
-            hint = f"stacks with it: {', '.join(stacks_with(way))}"
-            yield problem(f"layout.{key}", f"{stack.name} has no {key}", hint)
+            hint = f"stacks that support it: {', '.join(stacks_with(way))}"
+            yield problem(f"layout.{key}", f"{stack.name} does not support {key}", hint)
     if layout.zero is not None and layout.zero not in supports.zero:
         yield problem(
             "layout.zero",
-            f"{stack.name} has no ZeRO stage {layout.zero}",
-            f"it has {', '.join(map(str, supports.zero))}",
+            f"{stack.name} does not support ZeRO stage {layout.zero}",
+            f"it supports {', '.join(map(str, supports.zero))}",
         )
     if layout.offload is not None and layout.offload not in supports.offload:
         yield problem(
             "layout.offload",
             f"{stack.name} cannot offload {layout.offload}",
-            f"it has {', '.join(supports.offload)}",
+            f"it supports {', '.join(supports.offload)}",
         )
 
 
 def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:
     layout = given.values.layout
     if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
-        message = f"ZeRO stage {layout.zero} does not go with pipeline stages"
+        message = f"ZeRO stage {layout.zero} cannot be combined with pipeline stages"
         yield problem("layout.zero", message, "use zero 1, or pp 1")
 
 

@@ -273,7 +273,7 @@ def offload(step: Step) -> Array:
     return np.where(step.offloaded, copies_s + cpu_s, 0.0)
 
 
-@part("step overhead", "logging, data loading, synchronisation once a step", "stack")
+@part("step overhead", "logging, data loading, synchronisation once per step", "stack")
 def overhead(step: Step) -> Array:
     return np.full(len(step.layouts), step.job.stack.step_overhead_s)
 

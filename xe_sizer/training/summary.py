@@ -353,9 +353,8 @@ def _reasons(memory: Memory) -> tuple[Reason, ...]:
         reasons.append(Reason(code="out-of-memory", message=message))
     host = memory.host_available_bytes
     if host is not None and memory.host_bytes > host:
-        message = (
-            f"offloading needs {memory.host_bytes / GIB:.0f} GiB of host memory a node, {host / GIB:.0f} GiB available"
-        )
+        needed = f"{memory.host_bytes / GIB:.0f} GiB of host memory per node"
+        message = f"offloading needs {needed}, {host / GIB:.0f} GiB available"
         reasons.append(Reason(code="out-of-host-memory", message=message))
     return tuple(reasons)
 

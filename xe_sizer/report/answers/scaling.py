@@ -94,4 +94,4 @@ def findings(result: Scaling, options: Options) -> Iterator[Finding]:
 
 
 def _words(point: ScalingPoint) -> str:
-    return f"{duration(point.step_s)} a step, {percent(point.efficiency)} efficient, bound by {clean(point.bound)}"
+    return f"{duration(point.step_s)} per step, {percent(point.efficiency)} efficient, bound by {clean(point.bound)}"

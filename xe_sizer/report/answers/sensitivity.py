@@ -58,7 +58,7 @@ def document(result: Sensitivity, options: Options) -> Document:
     blocks: tuple[Block, ...] = (
         Summary(tuple(sensitivity_points(result))),
         *pictures(result, _tornado(result, options.width)),
-        Table("Every step", columns, tuple(rows)),
+        Table("All variations", columns, tuple(rows)),
     )
     if not base.fits:
         short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"

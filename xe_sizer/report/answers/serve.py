@@ -135,7 +135,7 @@ def _rate(value: float) -> str:
 
 def _cache_rows(result: ServeResult) -> Iterator[Row]:
     cache = result.kv_cache
-    tokens = f"{count(round(cache.pool_tokens))} tokens of {byte_size(cache.bytes_per_token)}"
+    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(cache.bytes_per_token)}"
     yield "KV cache per replica", byte_size(cache.pool_bytes), tokens
 
 

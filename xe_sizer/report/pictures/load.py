@@ -52,7 +52,7 @@ def _picture(result: ServeResult, key: str, title: str, limit: str) -> Picture:
         Axis(label), time_axis("Time", middle if wide else max(seconds), wide), tuple(lines), marks, (asked,)
     )
     first, last = (f"{duration(getattr(each, key))} at {number(each.load)}" for each in (points[0], points[-1]))
-    says = f"in the mean {first}, {last} {label.lower()}; {asked.text}"
+    says = f"on average {first}, {last} {label.lower()}; {asked.text}"
     return Picture(title, says, drawing, f"{NOTE} The axis of times is logarithmic." if wide else NOTE)
 
 
