@@ -78,7 +78,7 @@ FILES = {
     "key of another section": Bad(BASE + "layout: {micro_batch: 5}\n", "4:10", "unknown key", "train"),
     "model": Bad(BASE.replace("llama-2-7b", "lama-2-7b"), "1:8", "unknown model", "'llama-2-7b'"),
     "gpu": Bad(BASE.replace("h100-sxm-80gb", "h100-smx"), "2:6", "unknown gpu", "'h100-sxm-80gb'"),
-    "gpu of several": Bad(BASE.replace("h100-sxm-80gb", "H100"), "2:6", "the name of several gpus", "'h100-sxm-80gb'"),
+    "gpu of several": Bad(BASE.replace("h100-sxm-80gb", "H100"), "2:6", "matches several gpus", "'h100-sxm-80gb'"),
     "server": Bad(SERVER.replace("h100", "h10"), "2:9", "unknown server", "'dell-xe9680-h100'"),
     "a gpu for a server": Bad("model: llama-2-7b\nserver: b200\n", "2:9", "unknown server", "write gpu: b200"),
     "stack": Bad(BASE + "stack: megatorn\n", "4:8", "unknown stack", "'megatron-lm'"),
@@ -136,7 +136,7 @@ FILES = {
     "fp8 on Ampere": Bad("model: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n", "3:12", "has no fp8", "bf16"),
     "tp with FSDP": Bad(BASE + "stack: hf-trainer\nlayout: {tp: 2}\n", "5:14", "does not support tp", "megatron-lm"),
     "pp with ZeRO": Bad(BASE + "stack: deepspeed\nlayout: {pp: 2}\n", "5:14", "deepspeed does not support pp", "nemo"),
-    "ZeRO 3 of Megatron": Bad(BASE + "stack: nemo\nlayout: {zero: 3}\n", "5:16", "no ZeRO stage 3", "0, 1"),
+    "ZeRO 3 of Megatron": Bad(BASE + "stack: nemo\nlayout: {zero: 3}\n", "5:16", "does not support ZeRO stage 3", "0, 1"),
     "ZeRO 3 and a pipeline": Bad(BASE + "layout: {zero: 3, pp: 2}\n", "4:16", "pipeline stages", "pp 1"),
     "offload of Megatron": Bad(
         BASE + "stack: nemo\nlayout: {offload: params}\n", "5:19", "cannot offload params", "none, optimizer"

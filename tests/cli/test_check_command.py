@@ -118,7 +118,7 @@ def test_services_in_the_table_and_in_junit(cli: Cli, estimator: Estimator, mixe
     lines = cli("check", mixed).out.splitlines()
     chat, slow = (next(line for line in lines if f"{name}.yaml " in line) for name in ("c-chat", "d-slow"))
     assert " SERVES " in chat
-    assert re.search(r" a token   \S+ to \S+ ms   limits met$", chat.rstrip())
+    assert re.search(r" per token   \S+ to \S+ ms   limits met$", chat.rstrip())
     assert slow.rstrip().endswith("misses max_tpot_s")
     root = ET.fromstring(cli("check", mixed, "--format", "junit").out)
     failed = [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None]

@@ -101,7 +101,7 @@ def test_unbounded_latencies_are_words_in_a_report_and_null_in_json(overloaded: 
     answer = json.loads(render(overloaded, "json", OPTIONS))
     assert answer["latency"]["ttft_s"] == {"low": None, "expected": None, "high": None}
     assert answer["verdict"]["reasons"][0]["code"] == "overloaded"
-    assert pace(overloaded)[2].endswith(" a token")
+    assert pace(overloaded)[2].endswith(" per token")
 
 
 @pytest.mark.parametrize("name", ["chat", "unservable", "overloaded"])
@@ -179,7 +179,7 @@ def test_a_batch_of_both_kinds(lora: Result, chat: ServeResult, unservable: Serv
         assert all(file in render(batch, name, Options()) for file in files)
     lines = render(batch, "table", Options()).splitlines()
     row = next(line for line in lines if line.startswith("chat.yaml "))
-    assert re.search(r" 40\.7 ms a token .* max_tpot_s met, unsure \(range to 57\.0 ms\)$", row)
+    assert re.search(r" 40\.7 ms per token .* max_tpot_s met, unsure \(range to 57\.0 ms\)$", row)
     answer = json.loads(render(batch, "json", Options()))
     assert ["latency" in entry["result"] for entry in answer["scenarios"]] == [False, True, True]
 
