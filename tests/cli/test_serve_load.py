@@ -105,7 +105,7 @@ def test_tight_limits_take_more_replicas_and_not_a_longer_pipeline(cli: Cli) -> 
 
 
 def test_a_users_own_limit_may_be_as_long_as_it_likes(cli: Cli) -> None:
-    assert ask(cli, f"{CHAT} --concurrency 500 --gpus 2 --ttft 600")[0] == 0
+    assert ask(cli, f"{CHAT} --concurrency 500 --gpus 2 --ttft 600s")[0] == 0
 
 
 # Users

@@ -28,5 +28,11 @@ def test_without_a_price_whole_servers_are_counted_all_the_same() -> None:
 
 
 def test_gpus_that_are_paid_for_and_not_used_are_told() -> None:
-    assert list(whole_servers(16, 9)) == ["the price counts whole servers: 16 GPUs are paid for, 9 used"]
-    assert list(whole_servers(16, 16)) == []
+    assert list(whole_servers(16, 9, SERVER)) == ["the price counts whole servers: 16 GPUs are paid for, 9 used"]
+    assert list(whole_servers(16, 16, SERVER)) == []
+
+
+def test_a_price_by_gpu_says_what_it_leaves_out_of_the_servers() -> None:
+    said = ["the price by GPU counts the 12 GPUs used, not all 16 of the servers"]
+    assert list(whole_servers(12, 12, SERVER)) == said
+    assert list(whole_servers(12, 12, replace(SERVER, name="generic-h100-sxm-80gb"))) == []

@@ -47,7 +47,7 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     )  # fmt: skip
     rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
-    note = f"{more}those within the limits first, {order}; per million: output tokens"
+    note = f"{more}those within the limits first, {order}; per million: tokens of prompts and answers"
     return Table("On other hardware", columns, rows, note=note)
 
 
@@ -66,9 +66,7 @@ def _hardware(one: FleetOption) -> str:
 
 
 def _price_cells(one: FleetOption) -> tuple[str, str]:
-    values = (one.cost_per_hour, one.cost_per_million_output_tokens)
-    hour, million = (money(value, one.currency) for value in values)
-    return hour, million
+    return money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency)
 
 
 def _outcome(one: FleetOption) -> str:

@@ -14,10 +14,10 @@ from xe_sizer.report.first_screen import (
     memory_point,
 )
 from xe_sizer.report.format import amount, clean, number, plural
-from xe_sizer.report.serve_words import judged, latency, objectives, replica_gpus, shared, span_words
+from xe_sizer.report.serve_words import judged, latency, objectives, partly_priced, replica_gpus, shared, span_words
 
 if TYPE_CHECKING:
-    from xe_sizer.result.serving import ServeResult
+    from xe_sizer.result.serving import ServeCost, ServeResult
 
 
 def serve_points(result: ServeResult) -> Iterator[Point]:
@@ -37,6 +37,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield gpus_point(result.gpus, replicas)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
+    yield from (Point("", clean(words)) for words in result.misread)
     yield from (Point("", words) for words in objectives(result))
     yield from change_point(result.advice)
 
@@ -73,7 +74,18 @@ def _flying(result: ServeResult) -> str:
 
 def _cost(result: ServeResult) -> Iterator[Point]:
     cost, currency = result.cost, clean(result.cost.currency)
-    if cost.per_hour is not None:
-        million = cost.per_million_output_tokens
-        each = "" if million is None else f", {number(million)} {currency} per million output tokens"
-        yield Point("Cost", f"{amount(cost.per_hour)} {currency} an hour{each}")
+    if cost.per_hour is None:
+        yield Point("Cost", "unknown: give --price-per-gpu-hour")
+    else:
+        yield Point(
+            "Cost", f"{amount(cost.per_hour)} {currency} an hour{partly_priced(result)}{_million(cost, currency)}"
+        )
+
+
+def _million(cost: ServeCost, currency: str) -> str:
+    """Prices of a million tokens: `; per million tokens 0.191 in, 0.890 out, 0.353 USD over both`."""
+    parts = {"in": cost.per_million_input_tokens, "out": cost.per_million_output_tokens}
+    told = [f"{number(value)} {name}" for name, value in parts.items() if value is not None]
+    if cost.per_million_tokens is not None:
+        told.append(f"{number(cost.per_million_tokens)} {currency} over both")
+    return f"; per million tokens {', '.join(told)}" if told else ""

@@ -54,6 +54,15 @@ def replica_gpus(result: ServeResult) -> int:
     return layout.tp * layout.pp * layout.dp
 
 
+def partly_priced(result: ServeResult) -> str:
+    """What of the servers the price is for, where that is not all of them: ` (12 of 16 GPUs priced)`."""
+    gpus, billed = result.gpus, result.cost.billed_gpus
+    whole = gpus.nodes * gpus.gpus_per_node
+    server = profile_name(result, "server")
+    named = server and not server.startswith(BARE_SERVER)
+    return f" ({billed:,} of {whole:,} GPUs priced)" if named and billed is not None and billed < whole else ""
+
+
 def shared(result: ServeResult) -> str:
     """What of the requests in flight each of several replicas has: `125 per replica`."""
     each = result.per_replica
@@ -72,9 +81,9 @@ def outcome(result: ServeResult) -> str:
         f"{latency(at.ttft_s)} to the first token (TTFT) and {latency(at.tpot_s)} per token (TPOT){whom}, "
         f"{number(round(result.throughput.output_tokens_per_s))} tokens/s"
     )
-    price = result.cost.per_million_output_tokens
+    price = result.cost.per_million_tokens
     if price is not None:
-        figures += f", {amount(price)} {clean(result.cost.currency)} per million output tokens"
+        figures += f", {amount(price)} {clean(result.cost.currency)} per million tokens in and out"
     missed = missed_text(verdict)
     said = f"{missed}: {figures}" if missed else figures
     return "; ".join((said, *objectives(result)))

@@ -140,6 +140,8 @@ class Replicas(Struct, frozen=True):
 class ServeCost(Struct, frozen=True):
     """Price of all GPUs, divided between prompts and answers as they share the replicas' time; null without a price.
 
+    per_million_tokens : of both kinds alike, which is what kinds of hardware are compared by
+    billed_gpus : GPUs that the hour pays for; null without a price
     energy_kwh_per_million_tokens : prompts and answers together; null where the design power is not known
     energy_formula : what that energy counts, in words
     """
@@ -150,6 +152,8 @@ class ServeCost(Struct, frozen=True):
     energy_kwh_per_million_tokens: float | None
     currency: str
     energy_formula: str = ""
+    per_million_tokens: float | None = None
+    billed_gpus: int | None = None
 
 
 class PhaseModule(Struct, frozen=True):
@@ -197,6 +201,7 @@ class FleetOption(Struct, frozen=True):
     cost_per_million_output_tokens: float | None
     currency: str
     power_w: float | None
+    cost_per_million_tokens: float | None = None
 
 
 class ParetoPoint(Struct, frozen=True):
@@ -232,6 +237,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     """The service, with everything of all replicas together but `layout`, `memory`, `kv_cache` and `per_replica`.
 
     fleet_order : price or power; empty where one kind of hardware was asked for
+    misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     """
 
     question: ClassVar[str] = "serve"
@@ -255,6 +261,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     pareto: tuple[ParetoPoint, ...] = ()
     load_curve: tuple[LoadPoint, ...] = ()
     advice: tuple[Advice, ...] = ()
+    misread: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
 

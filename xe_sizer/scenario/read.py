@@ -74,7 +74,8 @@ class Given:
     or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
     are what was merged. `caller` says how messages name the flags.
     `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
-    `read_as` has the dotted keys whose value was written otherwise than the schema has it, with both.
+    `read_as` has the dotted keys whose value was written otherwise than the schema has it, with both; `with_unit` those
+    of numbers that were written with a unit.
     """
 
     values: ScenarioFile
@@ -87,6 +88,7 @@ class Given:
     document: Document | None = None
     caller: Caller = COMMAND_LINE
     read_as: Mapping[str, tuple[str, object]] = field(default_factory=dict)
+    with_unit: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> Path | None:
@@ -175,6 +177,7 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
     given = partial(
         Given, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
         environment=environment, document=document, caller=layers.caller, read_as=written.read,
+        with_unit=written.with_unit,
     )  # fmt: skip
     try:
         values = convert(written.values, ScenarioFile, locate)

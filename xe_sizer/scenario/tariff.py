@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.frozen import frozen
+from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import IntArray
@@ -43,7 +44,10 @@ class Tariff:
         return -(-gpus // self.sold_together) * self.sold_together
 
 
-def whole_servers(billed: int, used: int) -> Iterator[str]:
-    """What to say where a server's price pays for accelerators that are not used."""
+def whole_servers(billed: int, used: int, server: Server) -> Iterator[str]:
+    """What to say where a server's price pays for accelerators that are not used, or a price by GPU leaves them out."""
+    whole = -(-used // server.accelerators) * server.accelerators
     if billed > used:
         yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
+    elif billed < whole and not server.name.startswith(BARE_SERVER):
+        yield f"the price by GPU counts the {billed} GPUs used, not all {whole} of the servers"

@@ -46,16 +46,19 @@ class Written:
     """The values of a scenario with what was written otherwise put right.
 
     read : dotted keys with what was written and what it was read as, where that is more than a matter of case
+    with_unit : dotted keys of numbers that were written with a unit
     """
 
     values: dict[str, Any]
     read: Mapping[str, tuple[str, object]]
+    with_unit: frozenset[str]
     problems: tuple[Problem, ...]
 
 
 def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
     """Words and quantities of a scenario's keys as its schema has them; what cannot be read stays as it is."""
     read: dict[str, tuple[str, object]] = {}
+    with_unit: set[str] = set()
     problems: list[Problem] = []
 
     def section(group: Mapping[str, Any], of: Any, path: tuple[str, ...]) -> dict[str, Any]:
@@ -71,11 +74,14 @@ def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
                 except InputError as error:
                     problems.extend(Problem(each.message, locate(here), each.hint) for each in error.problems)
                     del found[key]
-                if isinstance(value, str) and key in found and _differs(value, found[key]):
-                    read[".".join(here)] = (value, found[key])
+                if isinstance(value, str) and key in found:
+                    if _differs(value, found[key]):
+                        read[".".join(here)] = (value, found[key])
+                    if QUANTITY.fullmatch(value.strip()):
+                        with_unit.add(".".join(here))
         return found
 
-    return Written(section(values, struct, ()), read, tuple(problems))
+    return Written(section(values, struct, ()), read, frozenset(with_unit), tuple(problems))
 
 
 def _known(group: Mapping[str, Any], of: Any) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ from xe_sizer.serving.memory import (
     static_peak,
     weights,
 )
+from xe_sizer.serving.resolved import PATIENCE_S
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, MEMORY_SPREAD, spread_of
 from xe_sizer.units import GIB, HOUR_S, MEGA
@@ -133,9 +134,15 @@ class ServingEstimate:
 
     @property
     def queues(self) -> bool:
-        """Whether requests wait for a place longer than the limit on the first token allows."""
-        late = any(limit.name == "max_ttft_s" and not limit.ok for limit in self.limits)
+        """Whether requests wait for a place longer than the limit on the first token allows, or than people wait."""
+        late = any(limit.name == "max_ttft_s" and not limit.ok for limit in self.limits) or self.waits_too_long
         return self.fits and not self.overloaded and late and self.point.in_flight > self.choice.places
+
+    @property
+    def waits_too_long(self) -> bool:
+        """Whether the first token comes later than people wait, and only a limit that looks mistaken allows it."""
+        allowed = any(name == "max_ttft_s" for name, _ in self.resolved.unlikely_limits())
+        return allowed and self.ttft_s > PATIENCE_S
 
     @property
     def judged_s(self) -> tuple[float, float, float]:
@@ -181,7 +188,7 @@ class ServingEstimate:
     def keeps_limits(self) -> bool:
         """Whether the service takes its load and keeps every limit, as sure as was asked."""
         kept = all(limit.ok for limit in self.limits) and not any(memory_doubt(self, self.confidence))
-        return kept and not self.overloaded
+        return kept and not self.overloaded and not self.queues
 
     @property
     def ok(self) -> bool:
@@ -197,7 +204,8 @@ class ServingEstimate:
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory, places for the load, or a limit [-]."""
         memory = self.peak_bytes / self.usable_bytes
-        return max(memory, self.utilisation if self.overloaded else 0.0, *shares(self.judged_by, WING, self))
+        crowd = self.utilisation if self.overloaded else self.ttft_s / PATIENCE_S if self.queues else 0.0
+        return max(memory, crowd, *shares(self.judged_by, WING, self))
 
     @property
     def billed_gpus(self) -> int:
@@ -224,6 +232,11 @@ class ServingEstimate:
     def cost_per_million_tokens(self) -> float | None:
         """Price of a million output tokens, by their share of a replica's time; None where no price is known."""
         return self._cost_per_million(1.0 - self.prefill_share, self.resolved.traffic.outputs)
+
+    @property
+    def cost_per_million_of_both(self) -> float | None:
+        """Price of a million tokens, of prompts and of answers alike; None where no price is known."""
+        return self._cost_per_million(1.0, self.resolved.traffic.inputs + self.resolved.traffic.outputs)
 
     def _cost_per_million(self, share: float, tokens: float) -> float | None:
         requests = self.taken_per_s * HOUR_S

@@ -53,6 +53,14 @@ def _share(now: float, then: float) -> Change:
     )  # fmt: skip
 
 
+def milliseconds(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Limits on latency that look like milliseconds, read so."""
+    limits = dict(sized.resolved.unlikely_limits())
+    if limits:
+        words = " and ".join(f"{name} {limit:g}ms instead of {limit:g} s" for name, limit in limits.items())
+        yield Change(words, {f"limits.{name}": f"{limit:g}ms" for name, limit in limits.items()}, 1)
+
+
 def placement(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The sizes that the user fixed left open."""
     resolved = sized.resolved
@@ -169,7 +177,7 @@ TO_FIT = (
     Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
 )  # fmt: skip
 TO_MEET_LIMITS = (
-    Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache),
-    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
+    Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights),
+    Remedy(2, narrower_cache), Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
 )  # fmt: skip
 TO_GAIN = (Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache))

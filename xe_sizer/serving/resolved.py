@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.frozen import frozen
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.traffic import Traffic
+
+
+PATIENCE_S = 60.0
+"""What nobody waits for an answer to begin, unless a limit with a unit says so [s]."""
+LONGEST_S: Mapping[str, float] = {"max_ttft_s": PATIENCE_S, "max_tpot_s": 1.0}
+"""Limits above these look like milliseconds where they are written without a unit [s]."""
 
 
 @frozen
@@ -46,6 +52,13 @@ class ResolvedService:
         """Whether the user says how long requests may take; else the default objectives do, if anything does."""
         asked = self.given.values.limits
         return asked.max_ttft_s is not None or asked.max_tpot_s is not None
+
+    def unlikely_limits(self) -> Iterator[tuple[str, float]]:
+        """Limits on latency, written without a unit, that look like milliseconds: name and value [s]."""
+        for name, longest in LONGEST_S.items():
+            limit = getattr(self.given.values.limits, name)
+            if limit is not None and limit > longest and f"limits.{name}" not in self.given.with_unit:
+                yield name, limit
 
     def most_gpus(self) -> int | None:
         """GPUs that a replica may have: those asked for hold the spare ones too."""

@@ -37,7 +37,7 @@ from xe_sizer.serving.load_curve import load_curve
 from xe_sizer.serving.step import STEP_PARTS
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import span
-from xe_sizer.serving.warnings import warnings_of
+from xe_sizer.serving.warnings import misread, warnings_of
 from xe_sizer.units import HOUR_S, MEGA, rounded
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         load_curve=tuple(load_curve(sized)) if details else (),
-        warnings=(*resolved.warnings, *warnings_of(sized)),
+        misread=tuple(misread(resolved)),
+        warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),
         sources=tuple(_sources(sized)) if details else (),
     )
 
@@ -191,6 +192,8 @@ def cost_of(sized: ServingEstimate) -> ServeCost:
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
         currency=sized.resolved.tariff.currency,
         energy_formula="" if energy is None else energy_words(INFERENCE_POWER_SHARE),
+        per_million_tokens=sized.cost_per_million_of_both,
+        billed_gpus=None if sized.cost is None else sized.billed_gpus,
     )
 
 

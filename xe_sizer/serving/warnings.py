@@ -18,6 +18,7 @@ from xe_sizer.units import whole_percent
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.resolved import ResolvedService
 
 SATURATED = 0.9
 ROUND_TOKENS = 1024
@@ -50,10 +51,21 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         left, size = resolved.gpus - sized.gpus, int(sized.placement.gpus[0])
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
     if sized.cost is not None:
-        yield from whole_servers(sized.billed_gpus, sized.gpus)
+        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
     ignored = sorted(_ignored(resolved.given, resolved.values["serve.engine"]))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
+
+
+def misread(resolved: ResolvedService) -> Iterator[str]:
+    """Limits that are read in seconds and look like milliseconds, with how to write these."""
+    setting = resolved.given.caller.setting
+    for name, limit in resolved.unlikely_limits():
+        key = f"limits.{name}"
+        each = " per token" if name == "max_tpot_s" else ""
+        meant = f"for milliseconds write {setting(key, f'{limit:g}ms')}, for seconds {setting(key, f'{limit:g}s')}"
+        rate = f", for {limit:g} tokens/s {setting(key, f'{1.0 / limit:.3g}')}" if each else ""
+        yield f"{name} {limit:g} is read as {limit:,g} s{each}: {meant}{rate}"
 
 
 def _saturated(sized: ServingEstimate) -> Iterator[str]:

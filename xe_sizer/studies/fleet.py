@@ -143,6 +143,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         cost_per_million_output_tokens=sized.cost_per_million_tokens,
         currency=sized.resolved.tariff.currency,
         power_w=power_w(sized),
+        cost_per_million_tokens=sized.cost_per_million_of_both,
     )
 
 

@@ -286,7 +286,7 @@ def _warnings(sized: TrainingEstimate) -> Iterator[str]:
     if sized.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
     if sized.cost is not None:
-        yield from whole_servers(sized.billed_gpus, sized.gpus)
+        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
     yield from slow_start(sized)
 
 

@@ -143,11 +143,13 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     cost = result.cost
     currency = clean(cost.currency)
     if cost.per_hour is not None:
-        yield "price per hour", f"{amount(cost.per_hour)} {currency}", ""
+        yield "price per hour", f"{amount(cost.per_hour)} {currency}", serve_words.partly_priced(result).strip(" ()")
     if cost.per_million_input_tokens is not None:
         yield "price per million input tokens", f"{_money(cost.per_million_input_tokens)} {currency}", ""
     if cost.per_million_output_tokens is not None:
         yield "price per million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
+    if cost.per_million_tokens is not None:
+        yield "price per million tokens", f"{_money(cost.per_million_tokens)} {currency}", "prompts and answers alike"
     energy = cost.energy_kwh_per_million_tokens
     if energy is not None:
         yield "energy per million tokens", f"{number(energy)} kWh", clean(cost.energy_formula) or "prompts and answers"

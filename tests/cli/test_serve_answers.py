@@ -1,0 +1,107 @@
+"""What the answer on a service says first, through the command line: units, prices, what to change."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+CHAT = "--model llama-3.1-70b --server dell-xe9680-h100 --input-tokens 1000 --output-tokens 300"
+LIMITS = "--ttft 2 --tpot 0.05"
+
+
+def ask(cli: Cli, arguments: str) -> tuple[int, dict[str, Any]]:
+    ran = cli("serve", *shlex.split(arguments), "--format", "json")
+    answer: dict[str, Any] = json.loads(ran.out)
+    return ran.code, answer
+
+
+def brief(cli: Cli, arguments: str) -> str:
+    return " ".join(cli("serve", *shlex.split(arguments), "--brief").out.split())
+
+
+# Limits that look like milliseconds
+
+
+def test_milliseconds_meant_are_no_success_after_minutes(cli: Cli) -> None:
+    """500 users on one replica that runs 17: 453 wait or run at 1.57 requests/s, minutes for the first token."""
+    asked = f"{CHAT} --users 500 --ttft 2000 --tpot 50"
+    code, answer = ask(cli, asked)
+    assert (code, answer["verdict"]["reasons"][0]["code"]) == (1, "queues")
+    assert answer["latency"]["ttft_s"]["expected"] > 60
+    said = brief(cli, asked)
+    assert said.startswith("QUEUES")
+    assert "max_ttft_s 2000 is read as 2,000 s: for milliseconds write --ttft 2000ms, for seconds --ttft 2000s" in said
+    assert "--tpot 50ms" in said
+    advised = shlex.split(answer["advice"][0]["command"])
+    assert advised[advised.index("--ttft") + 1] == "2000ms"
+    assert cli(*advised[1:]).code == 0
+
+
+def test_a_limit_with_a_unit_is_meant(cli: Cli) -> None:
+    code, answer = ask(cli, f"{CHAT} --users 500 --gpus 2 --ttft 2000s")
+    assert (code, answer["misread"]) == (0, [])
+    assert answer["latency"]["ttft_s"]["expected"] > 60
+    code, answer = ask(cli, f"{CHAT} --users 500 --ttft 2000ms")
+    assert (code, answer["misread"]) == (0, [])
+    assert answer["latency"]["ttft_s"]["expected"] < 2
+
+
+@pytest.mark.parametrize("given", ["60", "59"])
+def test_a_minute_is_a_limit_like_any_other(cli: Cli, given: str) -> None:
+    assert ask(cli, f"{CHAT} --users 500 --ttft {given}")[1]["misread"] == []
+
+
+def test_tokens_per_second_given_as_time_per_token_are_told(cli: Cli) -> None:
+    code, answer = ask(cli, f"{CHAT} --users 500 --tpot 20")
+    (told,) = answer["misread"]
+    assert code == 0
+    assert told == (
+        "max_tpot_s 20 is read as 20 s per token: for milliseconds write --tpot 20ms, for seconds --tpot 20s, "
+        "for 20 tokens/s --tpot 0.05"
+    )
+    assert answer["warnings"][0] == told
+
+
+# Prices
+
+
+def test_a_million_tokens_have_one_price_that_hardware_is_compared_by(cli: Cli) -> None:
+    """The hour over all tokens of an hour, and not a share of it over a part of them."""
+    _, answer = ask(cli, f"{CHAT} --users 500 {LIMITS} --price-per-gpu-hour 2.5")
+    cost, made = answer["cost"], answer["throughput"]
+    both = cost["per_hour"] / (made["total_tokens_per_s"] * 3600) * 1e6
+    assert cost["per_million_tokens"] == pytest.approx(both)
+    parts = 1000 * cost["per_million_input_tokens"] + 300 * cost["per_million_output_tokens"]
+    assert parts / 1300 == pytest.approx(both)
+    said = brief(cli, f"{CHAT} --users 500 {LIMITS} --price-per-gpu-hour 2.5")
+    assert f"per million tokens 0.191 in, 0.890 out, {both:.3f} USD over both" in said
+
+
+def test_the_fleet_is_compared_by_the_price_of_both(cli: Cli) -> None:
+    asked = f"--model llama-3.1-70b --users 500 {LIMITS} --price-per-gpu-hour 2.5"
+    asked += " --among dell-xe9680-h100 --among dell-xe9680-h200"
+    _, answer = ask(cli, asked)
+    for one in answer["fleet"]:
+        tokens_per_s = one["output_tokens_per_s_per_gpu"] * one["gpus"] * (1024 + 256) / 256
+        assert one["cost_per_million_tokens"] == pytest.approx(one["cost_per_hour"] / (3600 * tokens_per_s) * 1e6)
+    assert "per million: tokens of prompts and answers" in cli("serve", *shlex.split(asked)).out
+
+
+def test_a_price_by_gpu_says_how_many_of_the_servers_it_pays(cli: Cli) -> None:
+    asked = f"{CHAT} {LIMITS} --price-per-gpu-hour 2.5 --request-rate 16.7"
+    _, answer = ask(cli, asked)
+    assert (answer["gpus"]["count"], answer["gpus"]["nodes"], answer["cost"]["per_hour"]) == (12, 2, 30.0)
+    assert answer["cost"]["billed_gpus"] == 12
+    assert "30.00 USD an hour (12 of 16 GPUs priced)" in brief(cli, asked)
+    assert any("not all 16 of the servers" in warning for warning in answer["warnings"])
+
+
+def test_an_unknown_price_is_said_with_what_gives_it(cli: Cli) -> None:
+    assert "Cost unknown: give --price-per-gpu-hour" in brief(cli, f"{CHAT} --users 500 {LIMITS}")
