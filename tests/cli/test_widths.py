@@ -87,7 +87,7 @@ def test_the_first_screen_of_a_terminal_has_the_answer(at: At, question: str) ->
         ),
         "serve": ("Latency", "80 % range", "requests/s", "GPUs", "Memory", "█", "max_ttft_s 1.0 s", "met"),
         "plan": ("Time", "80 % range", "Cost", "GPUs", "Memory", "█", "max_hours 1 h", "Next", "xe-sizer estimate"),
-        "compare": ("job=lora", "job=qlora", "job=sft", "80 % range", "GPU-hours"),
+        "compare": ("LoRA", "QLoRA", "SFT", "80 % range", "GPU-hours"),
         "sensitivity": ("Time", "80 % range", "Cost", "Memory", "Model size", "Data size"),
     }[question]:
         assert word in screen

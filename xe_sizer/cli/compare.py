@@ -52,7 +52,8 @@ def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping
     from xe_sizer.studies.estimate import estimate
 
     with from_outside(list(filter(_is_saved, alternatives))):
-        return how.write(compare(on_equal_gpus(asked, how.registry, estimate)))
+        results = on_equal_gpus(asked, how.registry, estimate)
+        return how.write(compare(results, [one for _, one in asked]))
 
 
 def _asked(

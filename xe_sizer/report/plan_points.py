@@ -10,6 +10,7 @@ from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import limits_points, memory_of
 from xe_sizer.report.format import clean, money, number
 from xe_sizer.report.plan_words import hardware_words, layout_words
+from xe_sizer.report.premises import assumed_run
 
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Candidate, PlanResult
@@ -23,7 +24,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
             yield Point("Next", "what it needs, and the nearest change that fits", command=result.command)
         return
     chosen = result.candidates[result.answers.chosen]
-    yield Point("Time", spanned(chosen.total_s))
+    yield Point("Time", " ".join(filter(None, (spanned(chosen.total_s), assumed_run(result.scenario)))))
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{hardware_words(chosen)}: {layout_words(chosen.layout)}")
     yield memory_of(chosen.peak_bytes, chosen.peak_bytes + chosen.headroom_bytes, chosen.headroom_bytes)

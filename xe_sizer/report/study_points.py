@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point, Summary
+from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.first_screen import memory_of
 from xe_sizer.report.format import clean, duration, gib, money, number, plural, ratio
+from xe_sizer.report.premises import assumed_run
 from xe_sizer.report.verdict import verdict_word
 from xe_sizer.result.common import Range
 
@@ -22,17 +24,37 @@ MOST_SHOWN = 8  # alternatives, factors or files on the first screen
 def compare_points(result: Comparison) -> Summary:
     """One line an alternative."""
     shown = result.alternatives[:MOST_SHOWN]
-    points = (Point(clean(one.name), ", ".join(_alternative(one)), spare=place) for place, one in enumerate(shown))
+    supposed = {assumed_run(one.result.scenario) for one in result.alternatives}
+    points = [
+        Point(name, ", ".join(_alternative(one, len(supposed) > 1)), spare=place)
+        for place, (name, one) in enumerate(zip(shown_names(result), shown, strict=False))
+    ]
+    if len(supposed) == 1 and any(supposed):
+        points.append(Point("Times", supposed.pop()))
     return Summary(tuple(points), len(result.alternatives) - len(shown), "alternative")
 
 
-def _alternative(one: Alternative) -> Iterator[str]:
+def shown_names(result: Comparison) -> tuple[str, ...]:
+    """What the alternatives are called: by their jobs where those alone tell them apart."""
+    answers = [one.result for one in result.alternatives]
+    names = [clean(one.name) for one in result.alternatives]
+    jobs = [clean((answer.scenario.get("names") or {}).get("job") or "") for answer in answers]
+    others = [name for name in names if not name.startswith("job=") or "," in name]
+    same = {(answer.scenario.get("names") or {}).get("model") for answer in answers}
+    alone = (
+        all(jobs) and len(set(jobs)) == len(jobs) and len(same) == 1 and len({hardware(each) for each in answers}) == 1
+    )
+    return tuple(jobs if alone and len(others) <= 1 and "=" not in "".join(others) else names)
+
+
+def _alternative(one: Alternative, says_length: bool) -> Iterator[str]:
     answer = one.result
     yield f"{verdict_word(answer)} on {plural(answer.gpus.count, 'GPU')}"
     if not answer.verdict.fits:
         yield f"{gib(answer.memory.peak_bytes)} of {gib(answer.memory.usable_bytes)} GiB per GPU"
         return
-    yield spanned(answer.time.total_s, answer.time.calibrated)
+    supposed = assumed_run(answer.scenario) if says_length else ""
+    yield " ".join(filter(None, (spanned(answer.time.total_s, answer.time.calibrated), supposed)))
     yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
     if answer.cost.price is not None:
         yield money(answer.cost.price.expected, answer.cost.price.currency)
@@ -42,7 +64,8 @@ def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
     """The job as asked, then its factors with their widest steps."""
     base = result.base
     cost = "" if base.price is None else f", {money(base.price, base.currency)}"
-    yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}")
+    supposed = assumed_run(result.scenario)
+    yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}{f', {supposed}' if supposed else ''}")
     yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{cost}")
     free = base.usable_bytes - base.peak_bytes
     yield memory_of(base.peak_bytes, base.usable_bytes, free)

@@ -121,6 +121,7 @@ class Comparison(Answer, frozen=True, kw_only=True):
 
     alternatives: tuple[Alternative, ...]
     differences: tuple[Difference, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -202,13 +203,19 @@ class Scaling(Answer, frozen=True, kw_only=True):
 
 
 class SweepRow(Struct, frozen=True):
-    """The chosen plan of one question of a sweep, or why there is none."""
+    """The chosen plan of one question of a sweep, or why there is none.
+
+    verdict : fit and limits with how sure they are; supposed : steps or epochs of the run, with the origin of each, as
+    a scenario has them. None and empty where there is no plan, or in answers of older versions.
+    """
 
     scenario: str
     values: dict[str, str]
     ok: bool
     reason: str = ""
     candidate: Candidate | None = None
+    verdict: Verdict | None = None
+    supposed: dict[str, Any] = {}
 
 
 class SweepResult(Answer, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from xe_sizer.result.studies import (
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.provenance import collect
+from xe_sizer.studies.hardware import one_price
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 
@@ -75,10 +76,25 @@ def _estimated(one: Given | Result, gpus: int | None, registry: Registry, estima
         return estimate(one, registry)
 
 
-def compare(alternatives: Sequence[tuple[str, Result]]) -> Comparison:
-    """Results side by side, and the parts of a step in which they differ most from the first."""
+def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | Result] = ()) -> Comparison:
+    """Results side by side, and the parts of a step in which they differ most from the first.
+
+    asked : the scenarios of the results, for what to warn of
+    """
     entries = tuple(Alternative(name=name, result=result) for name, result in alternatives)
-    return Comparison(schema_version=SCHEMA_VERSION, alternatives=entries, differences=tuple(_differences(entries)))
+    return Comparison(
+        schema_version=SCHEMA_VERSION,
+        alternatives=entries,
+        differences=tuple(_differences(entries)),
+        warnings=tuple(_one_price(asked, entries)),
+    )
+
+
+def _one_price(asked: Sequence[Given | Result], entries: Sequence[Alternative]) -> Iterator[str]:
+    """A warning where one price of the user's is charged for GPUs of several kinds."""
+    kinds = {(entry.result.scenario.get("names") or {}).get("gpu") for entry in entries}
+    if len(kinds) > 1:
+        yield from dict.fromkeys(text for one in asked if not isinstance(one, Result) for text in one_price(one))
 
 
 def _differences(entries: Sequence[Alternative]) -> Iterator[Difference]:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -39,8 +39,21 @@ def answer(cell: Cell) -> SweepRow:
     chosen = None if result.answers.chosen is None else result.candidates[result.answers.chosen]
     reason = "; ".join(found.message for found in result.verdict.reasons)
     return SweepRow(
-        scenario=cell.scenario, values=dict(cell.values), ok=result.verdict.ok, reason=reason, candidate=chosen
+        scenario=cell.scenario,
+        values=dict(cell.values),
+        ok=result.verdict.ok,
+        reason=reason,
+        candidate=chosen,
+        verdict=result.verdict,
+        supposed=_supposed(result.scenario),
     )
+
+
+def _supposed(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of how long the run is, with the origin of each: what a time means."""
+    train, origin = scenario["train"], scenario["origin"]
+    lengths = {key: train[key] for key in ("steps", "epochs") if key in train}
+    return {"train": lengths, "origin": {f"train.{key}": origin.get(f"train.{key}", "") for key in lengths}}
 
 
 def sweep(

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
+from msgspec.structs import replace as replaced
 
 from xe_sizer.report.certainty import RANGE
-from xe_sizer.report.document import Column, Document, Table
+from xe_sizer.report.document import Column, Document, Notes, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
@@ -26,7 +27,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
-from xe_sizer.report.study_points import compare_points
+from xe_sizer.report.study_points import compare_points, shown_names
 from xe_sizer.report.verdict import job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
@@ -44,7 +45,7 @@ NAMES = ("model", "gpu", "server")
 def document(result: Comparison, options: Options) -> Document:
     """One column an alternative; below it the parts of the time in which they differ most."""
     results = [one.result for one in result.alternatives]
-    names = tuple(Column(clean(one.name), True, wraps=True) for one in result.alternatives)
+    names = tuple(Column(name, True, wraps=True) for name in shown_names(result))
     rows = tuple((label, *map(value, results)) for label, value in _ROWS)
     first = compare_points(result)
     blocks: list[Block] = [first, *pictures(result), Table("Side by side", (Column(""), *names), rows)]
@@ -54,8 +55,20 @@ def document(result: Comparison, options: Options) -> Document:
     )
     note = "time of the whole job; the parts that differ most come first"
     blocks.append(Table("Where they differ", (Column("part"), *names), parts, note=note))
-    fitting = [one for one in result.alternatives if one.result.verdict.ok]
+    if warnings := tuple(_warnings(result)):
+        blocks.append(Notes("Warnings", warnings))
+    called = zip(shown_names(result), result.alternatives, strict=True)
+    fitting = [replaced(one, name=name) for name, one in called if one.result.verdict.ok]
     return Document("COMPARED", len(fitting) == len(results), _headline(result, fitting), (), tuple(blocks))
+
+
+def _warnings(result: Comparison) -> Iterator[str]:
+    """What a reader must know to read the figures right, once; with the alternatives where it is not of all."""
+    yield from map(clean, result.warnings)
+    called = tuple(zip(shown_names(result), result.alternatives, strict=True))
+    for text in dict.fromkeys(text for _, one in called for text in one.result.warnings):
+        of = [name for name, one in called if text in one.result.warnings]
+        yield clean(text) if len(of) == len(called) else f"{', '.join(of)}: {clean(text)}"
 
 
 def _headline(result: Comparison, fitting: Sequence[Alternative]) -> str:

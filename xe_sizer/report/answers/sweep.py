@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import RANGE, probability_words, spanned
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, gib, money, number, plural
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
 from xe_sizer.report.pictures.sweep import pictures
 from xe_sizer.report.plan_words import hardware_words, layout_words
+from xe_sizer.report.premises import assumed_run
+from xe_sizer.result.common import certainty_of
 from xe_sizer.result.studies import SweepResult
 
 if TYPE_CHECKING:
+    from xe_sizer.report.document import Block
+    from xe_sizer.report.findings import Level
     from xe_sizer.report.options import Options
     from xe_sizer.result.studies import SweepRow
 
 ANSWER = SweepResult
+SURE = "sure"
 FIGURES = (
     "gpu", "server", "gpus", "step_s", "gpu_hours", "price", "currency", "energy_kwh", "peak_bytes", "headroom_bytes",
     "command",
@@ -30,50 +36,96 @@ def _keys(result: SweepResult) -> tuple[str, ...]:
 def document(result: SweepResult, options: Options) -> Document:
     keys = _keys(result)
     files = len({row.scenario for row in result.rows}) > 1
+    judged = any(map(_probability, result.rows))
     columns = (
         *((Column("scenario"),) if files else ()),
         *(Column(key) for key in keys),
         Column("verdict"),
+        *((Column("probability", True),) if judged else ()),
         Column("GPUs", True),
         Column("time", True),
-        Column("GPU-hours", True),
+        Column(RANGE, True, spare=2),
+        Column("GPU-hours", True, spare=1),
         Column("price", True),
-        Column("GiB used", True),
+        Column("GiB used", True, spare=3),
         Column("layout"),
     )
     rows = tuple(
         (
             *((clean(row.scenario),) if files else ()),
             *(clean(row.values.get(key, "")) for key in keys),
-            *_figures(row),
+            *_figures(row, judged),
         )
         for row in result.rows
     )
     met = sum(row.ok for row in result.rows)
-    words = f"{plural(len(result.rows), 'plan')}, {met} fit and meet their limits"
-    return Document("SWEEP", met == len(result.rows), words, (), (*pictures(result), Table("Plans", columns, rows)))
+    unsure = sum(row.ok and _is_doubtful(row) for row in result.rows)
+    words = (
+        f"{plural(len(result.rows), 'plan')}, {met} fit and meet their limits{f', {unsure} unsure' if unsure else ''}"
+    )
+    blocks: tuple[Block, ...] = (*pictures(result), Table("Plans", columns, rows))
+    return Document("SWEEP", met == len(result.rows), words, (), blocks, _caution(result))
 
 
-def _figures(row: SweepRow) -> tuple[str, ...]:
+def _figures(row: SweepRow, judged: bool) -> tuple[str, ...]:
     one = row.candidate
     if one is None:
-        return ("no", *[NOT_A_NUMBER] * 5, clean(row.reason))
-    price = money(one.price, one.currency)
-    verdict = "yes" if row.ok else "misses limits"
-    figures = (count(one.gpus), duration(one.total_s.expected), number(one.gpu_hours), price, gib(one.peak_bytes))
-    return (verdict, *figures, layout_words(one.layout))
+        return ("no", *([NOT_A_NUMBER] if judged else []), *[NOT_A_NUMBER] * 6, clean(row.reason))
+    sure = [_sure_words(row)] if judged else []
+    span = one.total_s
+    times = (count(one.gpus), duration(span.expected), duration_range(span))
+    figures = (number(one.gpu_hours), money(one.price, one.currency), gib(one.peak_bytes))
+    return (_verdict(row), *sure, *times, *figures, layout_words(one.layout))
+
+
+def _probability(row: SweepRow) -> float | None:
+    """Of the fit or the limit of a plan that is least sure; None where nobody can say."""
+    if row.verdict is None:
+        return None
+    known = (row.verdict.fit_probability, *(limit.probability for limit in row.verdict.limits))
+    return min((each for each in known if each is not None), default=None)
+
+
+def _is_doubtful(row: SweepRow) -> bool:
+    """Whether something of a yes is less than likely."""
+    probability = _probability(row)
+    return probability is not None and certainty_of(probability) in ("unsure", "unlikely")
+
+
+def _verdict(row: SweepRow) -> str:
+    if not row.ok:
+        return "misses limits"
+    if row.verdict is None:
+        return "yes"
+    word = "met" if row.verdict.limits else "fits"
+    probability = _probability(row)
+    certainty = SURE if probability is None else certainty_of(probability)
+    return word if certainty == SURE else f"{word}, {certainty}"
+
+
+def _sure_words(row: SweepRow) -> str:
+    probability = _probability(row)
+    return NOT_A_NUMBER if probability is None else probability_words(probability)
+
+
+def _caution(result: SweepResult) -> str:
+    """How long the runs are where nobody said it, once for all plans of one length."""
+    supposed = (assumed_run(row.supposed) for row in result.rows)
+    return "; ".join(f"times are {words}" for words in dict.fromkeys(supposed) if words)
 
 
 def rows(result: SweepResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a question: the figures of its chosen plan, or why there is none."""
     keys = _keys(result)
     names = [name for name in FIGURES if name not in keys]
-    yield "scenario", *keys, "ok", "reason", "total_s", *names
+    yield "scenario", *keys, "ok", "probability", "reason", "total_low_s", "total_s", "total_high_s", *names
     for row in result.rows:
         one = row.candidate
         figures = [getattr(one, name) for name in names] if one else [None] * len(names)
-        total = one.total_s.expected if one else None
-        yield row.scenario, *(row.values.get(key) for key in keys), row.ok, row.reason, total, *figures
+        span = one.total_s if one else None
+        total = (span.low, span.expected, span.high) if span else (None, None, None)
+        asked = (row.values.get(key) for key in keys)
+        yield row.scenario, *asked, row.ok, _probability(row), row.reason, *total, *figures
 
 
 def findings(result: SweepResult, options: Options) -> Iterator[Finding]:
@@ -92,7 +144,8 @@ def _case(row: SweepRow) -> Case:
 def _remark(row: SweepRow, name: str) -> Remark:
     title = "meets its limits" if row.ok else "misses its limits" if row.candidate else "no plan"
     lines = (f"{name}: {_plan_words(row)}", *([row.reason] if row.candidate and row.reason else []))
-    return Remark("notice" if row.ok else "error", f"{TOOL}: {title}", "\n".join(lines), row.scenario or None)
+    level: Level = "error" if not row.ok else "warning" if _is_doubtful(row) else "notice"
+    return Remark(level, f"{TOOL}: {title}", "\n".join(lines), row.scenario or None)
 
 
 def _plan_words(row: SweepRow) -> str:
@@ -100,4 +153,6 @@ def _plan_words(row: SweepRow) -> str:
     one = row.candidate
     if one is None:
         return row.reason
-    return f"{hardware_words(one)}, {duration(one.total_s.expected)}, {layout_words(one.layout)}"
+    time = spanned(one.total_s)
+    unsure = f"; unsure, {_sure_words(row)}" if row.ok and _is_doubtful(row) else ""
+    return f"{hardware_words(one)}, {time}, {layout_words(one.layout)}{unsure}"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import amount, clean, duration, duration_range, number, value_range
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark
 from xe_sizer.report.pictures.estimate import RANGE_NOTE
 from xe_sizer.report.pictures.parts import time_axis
+from xe_sizer.report.study_points import shown_names
 from xe_sizer.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -22,7 +25,8 @@ DOES_NOT_FIT = "does not fit"
 
 def pictures(result: Comparison) -> Iterator[Picture]:
     """Time and GPU-hours, and the price where every alternative that fits has one."""
-    alternatives = result.alternatives
+    called = zip(shown_names(result), result.alternatives, strict=True)
+    alternatives = tuple(replace(one, name=name) for name, one in called)
     fitting = [one.result for one in alternatives if one.result.verdict.fits]
     if not fitting:
         return
