@@ -139,7 +139,7 @@ def test_the_tables_of_runs_that_ship_are_consistent() -> None:
 def test_the_speed_of_light_has_no_range() -> None:
     found = uncertainty(job(), Efficiency(ideal=True))
     assert (found.low, found.high, found.calibrated) == (1, 1, False)
-    assert "speed of light" in found.evidence
+    assert "roofline limit" in found.evidence
 
 
 def test_borrowed_laws_widen_the_range() -> None:

@@ -85,7 +85,7 @@ class Uncertainty:
 
 
 SPEED_OF_LIGHT = Uncertainty(
-    1.0, 1.0, "the speed of light, below which no software comes: a bound, not an estimate", False, bound=True
+    1.0, 1.0, "the roofline limit, which no software can beat: a bound, not an estimate", False, bound=True
 )
 
 

@@ -24,7 +24,7 @@ def pictures(result: Result) -> Iterator[Picture]:
     yield memory_picture(result)
     if result.verdict.fits:
         time = result.time
-        ideal = (Mark(time.ideal_step_s, f"speed of light {duration(time.ideal_step_s)}"),) if time.ideal_step_s else ()
+        ideal = (Mark(time.ideal_step_s, f"roofline limit {duration(time.ideal_step_s)}"),) if time.ideal_step_s else ()
         yield step_picture("Time of a step", time.components, time.step_s.expected, ideal)
 
 
