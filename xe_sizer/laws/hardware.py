@@ -129,6 +129,7 @@ class Server:
 
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
     the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes.
+    `host_most_bytes` is what the server can be ordered with, where its host memory is one configuration of several.
     What is assumed of the fabric matters to several accelerators, what is assumed of the network to several nodes.
     """
 
@@ -148,6 +149,7 @@ class Server:
     fabric_assumptions: tuple[str, ...] = ()
     network_assumptions: tuple[str, ...] = ()
     source: str = ""
+    host_most_bytes: float | None = None
 
     @property
     def scale_up(self) -> str:

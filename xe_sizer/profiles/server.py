@@ -111,7 +111,15 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         assumptions=profile.assumed,
         network_assumptions=usual,
         source=profile.source.title,
+        host_most_bytes=_orderable_bytes(profile.host),
     )
+
+
+def _orderable_bytes(host: Host) -> float | None:
+    """The most memory that the server takes, where what it has is one configuration of several."""
+    if host.memory_gb is None or host.max_memory_gb is None or host.max_memory_gb <= host.memory_gb:
+        return None
+    return host.max_memory_gb * GIGA
 
 
 def _node_fabric(profile: ServerProfile, fabrics: FindFabric, locate: Locate | None) -> NodeFabric:

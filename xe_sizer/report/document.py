@@ -206,9 +206,10 @@ class Document:
 
     @property
     def brief(self) -> Document:
-        """What a manager reads: the verdict with its gravest reason, and the summary."""
+        """What a manager reads: the verdict with its gravest reason, the summary, and a picture where one is drawn."""
         caution = "" if self.reasons else self.caution
-        return replace(self, reasons=self.reasons[:1], caution=caution, blocks=self.first_screen)
+        drawn = tuple(replace(picture, figure=None) for picture in self.pictures[:1])
+        return replace(self, reasons=self.reasons[:1], caution=caution, blocks=(*self.first_screen, *drawn))
 
     @property
     def first_screen(self) -> tuple[Summary, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import limit_words, probability_words
 from xe_sizer.report.document import Point
-from xe_sizer.report.format import clean, gib, percent, plural
+from xe_sizer.report.format import clean, gib, percent, plural, whole
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.training import Result
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Sized, Verdict
@@ -17,10 +19,14 @@ if TYPE_CHECKING:
 
 def memory_point(memory: Ledger, verdict: Verdict) -> Point:
     """The fullest GPU against its card, as a bar, and how sure it fits."""
+    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, fit_words(verdict))
+
+
+def fit_words(verdict: Verdict) -> str:
+    """What stands behind the memory of what fits: whether it is tight, and how sure it fits."""
     tight = ", tight" if verdict.fits and verdict.margin == "tight" else ""
     chance = verdict.fit_probability if verdict.fits else None
-    further = tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
-    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, further)
+    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
 
 
 def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
@@ -29,6 +35,23 @@ def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further
     left = f"{gib(free_bytes)} GiB free{of_usable}" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
     text = f"{gib(used_bytes)} of {gib(usable_bytes)} GiB per GPU, {left}{further}"
     return Point("Memory", text, used_bytes / usable_bytes if usable_bytes else None)
+
+
+def host_point(needed_bytes: float, available_bytes: float | None, most_bytes: float | None) -> Iterator[Point]:
+    """Host memory that offloading takes of a server; nothing where it takes next to none.
+
+    most_bytes : that the server can be ordered with, where what it has is one configuration of several
+    """
+    if needed_bytes < GIB:
+        return
+    needed = whole(math.ceil(needed_bytes / GIB))
+    if available_bytes is None:
+        yield Point("Host memory", f"{needed} GiB per server, how much it has is unknown: order at least {needed} GiB")
+        return
+    text = f"{needed} of {whole(available_bytes / GIB)} GiB per server"
+    if most_bytes is not None:
+        text += f" as its profile has it (it takes up to {whole(most_bytes / GIB)}): order at least {needed} GiB"
+    yield Point("Host memory", text)
 
 
 def gpus_point(gpus: Gpus, more: str = "") -> Point:

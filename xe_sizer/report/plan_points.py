@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import spanned
+from xe_sizer.report.certainty import bias_words, spanned
 from xe_sizer.report.document import Point
-from xe_sizer.report.first_screen import limits_points, memory_of
-from xe_sizer.report.format import clean, money, number
-from xe_sizer.report.plan_words import hardware_words, layout_words
+from xe_sizer.report.first_screen import fit_words, host_point, limits_points, memory_of
+from xe_sizer.report.format import clean, money, number, plural
+from xe_sizer.report.plan_words import hardware_words, layout_words, premises
 from xe_sizer.report.premises import assumed_run
 
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Candidate, PlanResult
+
+ROOM = 160  # characters of notes that the first screen has room for
 
 
 def plan_points(result: PlanResult) -> Iterator[Point]:
@@ -25,12 +27,29 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
         return
     chosen = result.candidates[result.answers.chosen]
     yield Point("Time", " ".join(filter(None, (spanned(chosen.total_s), assumed_run(result.scenario)))))
+    if bias := bias_words(result.basis):
+        yield Point("", bias, spare=4)
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{hardware_words(chosen)}: {layout_words(chosen.layout)}")
-    yield memory_of(chosen.peak_bytes, chosen.peak_bytes + chosen.headroom_bytes, chosen.headroom_bytes)
+    usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
+    yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
+    yield from host_point(chosen.host_bytes, chosen.host_available_bytes, chosen.host_most_bytes)
     yield from limits_points(result.verdict, chosen.currency)
     yield from _others(result, chosen)
-    yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=2)
+    yield from _premises(result)
+    yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=6)
+
+
+def _premises(result: PlanResult) -> Iterator[Point]:
+    """What may change the purchase: what nobody gave, and the warnings, as far as there is room for them."""
+    assumed = [text for text, given in premises(result.scenario) if not given]
+    if assumed:
+        yield Point("Assumed", ", ".join(assumed), spare=1)
+    notes = [clean(text) for text in result.warnings]
+    shown = [text for place, text in enumerate(notes) if not place or sum(map(len, notes[: place + 1])) <= ROOM]
+    if len(shown) < len(notes):
+        shown.append(f"{plural(len(notes) - len(shown), 'note')}: see the warnings of the full report")
+    yield from (Point("" if place else "Notes", text) for place, text in enumerate(shown))
 
 
 def _cost_words(one: Candidate) -> Iterator[str]:
@@ -44,11 +63,11 @@ def _cost_words(one: Candidate) -> Iterator[str]:
 def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
     """The fewest, the cheapest and the fastest, where they are not the chosen one."""
     answers = result.answers
-    named = {"Fewest": answers.smallest, "Cheapest": answers.cheapest, "Fastest": answers.fastest}
-    for label, place in named.items():
+    named = {"Fewest": (answers.smallest, 3), "Cheapest": (answers.cheapest, 2), "Fastest": (answers.fastest, 5)}
+    for label, (place, spare) in named.items():
         if place is None or result.candidates[place] == chosen:
             continue
         one = result.candidates[place]
         price = f", {money(one.price, one.currency)}" if one.price is not None else ""
         time = spanned(one.total_s)
-        yield Point(label, f"{clean(hardware_words(one))}: {time}, {number(one.gpu_hours)} GPU-hours{price}", spare=1)
+        yield Point(label, f"{clean(hardware_words(one))}: {time}, {number(one.gpu_hours)} GPU-hours{price}", spare=spare)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.format import clean
+from xe_sizer.report.format import clean, count, number
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Answers, Candidate
     from xe_sizer.result.training import Layout
+
+GIVEN = ("file", "flag", "env")  # origins of what somebody gave
 
 
 def hardware_words(candidate: Candidate) -> str:
@@ -32,6 +35,19 @@ def named_answers(answers: Answers) -> dict[str, int]:
         "fastest": answers.fastest,
     }
     return {name: place for name, place in places.items() if place is not None}
+
+
+def premises(scenario: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """What all plans share, each with whether it was given."""
+    train, origin = scenario["train"], scenario["origin"]
+    stated = {
+        "stack": f"stack {clean(scenario['stack'])}",
+        "train.global_batch": f"global batch {count(train['global_batch'])}",
+        "train.seq_len": f"{count(train['seq_len'])} tokens",
+        "train.padding": f"padding {train['padding']}",
+        **{f"train.{name}": f"{name} {number(train[name])}" for name in ("steps", "epochs") if name in train},
+    }
+    return ((text, origin.get(key) in GIVEN) for key, text in stated.items())
 
 
 def layout_words(layout: Layout) -> str:

@@ -92,10 +92,8 @@ def render(answer: Answer, name: str, options: Options) -> str:
 
 
 def _prose(document: Document, answer: Answer, options: Options) -> Document:
-    """The document with its foot, or the first screen of it alone."""
-    if options.brief:
-        return document.brief
-    return replace(document, foot=lambda: _foot(answer))
+    """The document, or the first screen of it alone, with its foot."""
+    return replace(document.brief if options.brief else document, foot=lambda: _foot(answer))
 
 
 def _foot(answer: Answer) -> Foot:

@@ -21,6 +21,13 @@ CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES"}
 """Words for a service that has too few places for its load, by the code of the reason."""
 
 
+class Judged(Protocol):
+    """An answer with a verdict."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+
 class Words(Protocol):
     """How a kind of answer speaks of one scenario; `WORDS` of its reporter.
 
@@ -61,18 +68,22 @@ def verdict_word(answer: Sized) -> str:
         return crowded
     if not answer.verdict.meets_limits:
         return "MISSES LIMITS"
-    yes = words_of(answer).YES
+    return yes_word(words_of(answer).YES, answer)
+
+
+def yes_word(yes: str, answer: Judged) -> str:
+    """The word for a yes, and what is to be doubted about its memory."""
     if not is_tight(answer):
         return yes
     return f"{yes}, UNSURE" if unsure_of_host(answer) else f"{yes}, TIGHT"
 
 
-def is_tight(answer: Sized) -> bool:
+def is_tight(answer: Judged) -> bool:
     """Whether it fits by less than the model may be wrong."""
     return answer.verdict.fits and answer.verdict.margin == "tight"
 
 
-def unsure_of_host(answer: Sized) -> bool:
+def unsure_of_host(answer: Judged) -> bool:
     """Whether it fits only if the host has enough memory, and nobody said how much it has."""
     return answer.verdict.fits and answer.verdict.fit_probability is None and answer.verdict.fit_certainty == UNSURE
 

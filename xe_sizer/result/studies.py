@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Answer, LeftOut, Range, Verdict
+from xe_sizer.result.common import Answer, Basis, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
@@ -36,8 +36,12 @@ class Search(Struct, frozen=True):
 class Candidate(Struct, frozen=True):
     """The best layout on one number of one kind of GPU.
 
-    pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them
+    pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them, nor does
+    a smaller one, no less plain, come within the model's error of it
     bound : what limits a step; command : the estimate of it; start_up_s : before the first step, no part of `total_s`
+    fit_probability : that card and host suffice, None where nobody knows how much the host has [-]
+    host_bytes : of a server, for what is offloaded; host_available_bytes : None where nobody knows
+    host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
     """
 
     gpu: str
@@ -59,6 +63,10 @@ class Candidate(Struct, frozen=True):
     tokens_per_s: float = 0.0
     command: str = ""
     start_up_s: float | None = None
+    fit_probability: float | None = None
+    host_bytes: float = 0.0
+    host_available_bytes: float | None = None
+    host_most_bytes: float | None = None
 
 
 class Answers(Struct, frozen=True):
@@ -80,6 +88,11 @@ class Answers(Struct, frozen=True):
 
 
 class PlanResult(Answer, frozen=True, kw_only=True):
+    """The best layout on every number of every kind of GPU, and which of them is the plan.
+
+    basis : the published runs behind the range of the chosen plan
+    """
+
     question: ClassVar[str] = "plan"
 
     tool_version: str
@@ -92,6 +105,7 @@ class PlanResult(Answer, frozen=True, kw_only=True):
     command: str
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+    basis: Basis | None = None
 
     @property
     def ok(self) -> bool:

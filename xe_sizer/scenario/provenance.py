@@ -82,7 +82,8 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
     server = _profile_server(given, registry, provenance)
     if server is None or given.values.host_memory_gib is None:
         return server
-    return replace(server, host_memory_bytes=provenance.settle("host_memory_gib", None) * GIB)
+    settled = provenance.settle("host_memory_gib", None) * GIB
+    return replace(server, host_memory_bytes=settled, host_most_bytes=None)
 
 
 def gpu_price(given: Given, server: Server, finder: Finder) -> float | None:

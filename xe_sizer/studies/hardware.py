@@ -10,8 +10,10 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
 from xe_sizer.scenario.change import changed
+from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
@@ -98,6 +100,11 @@ def on_each(
 def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]) -> bool:
     """Whether there are answers, and their prices are all known and in one currency."""
     return all(one.cost is not None for one in sized) and len({one.resolved.tariff.currency for one in sized}) == 1
+
+
+def hardware_name(server: Server) -> str:
+    """The server, or the GPU where none is named."""
+    return server.accelerator.name if server.name.startswith(BARE_SERVER) else server.name
 
 
 def one_price(given: Given) -> Iterator[str]:

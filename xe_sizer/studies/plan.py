@@ -20,7 +20,7 @@ from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
-from xe_sizer.studies.hardware import on_each, one_price
+from xe_sizer.studies.hardware import hardware_name, on_each, one_price
 from xe_sizer.studies.ranking import Ranking, objective_of
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
@@ -176,7 +176,14 @@ def _result(
         answers=answers,
         command=command(resolved.given, {}, registry.user_folders),
         left_out=left_out,
-        warnings=(*resolved.warnings, *_joining(resolved, sized), *_start(sized, answers), *_warnings(found, ranked)),
+        warnings=(
+            *_untried(found),
+            *_prices(found, ranked),
+            *resolved.warnings,
+            *_joining(resolved, sized),
+            *_start(sized, answers),
+        ),
+        basis=None if answers.chosen is None else sized[answers.chosen].uncertainty.basis,
     )
 
 
@@ -190,17 +197,23 @@ def _start(sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]
     return iter(()) if answers.chosen is None else slow_start(sized[answers.chosen])
 
 
-def _warnings(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
-    """What a reader must know to read the candidates right."""
+def _prices(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
+    """What a reader must know of the prices to read the candidates right."""
     yield from ranking.unpriced()
     if len(found) > 1:
         yield from one_price(found[0].resolved.given)
     if any(one.billed_gpus > one.gpus for one in ranking.sized):
         yield "whole servers are paid for: part of a server costs as much as all of it"
-    unknown = [kind.resolved for kind in found if not kind.resolved.rules.host_known]
-    if any(resolved.rules.stack.supports.offload for resolved in unknown):
-        names = ", ".join(dict.fromkeys(resolved.job.server.name for resolved in unknown))
-        yield f"host memory unknown, so offloading is tried only on request: {names}"
+
+
+def _untried(found: Sequence[Candidates]) -> Iterator[str]:
+    """Where nobody knows how much memory a host has, offloading is tried only on request: more servers may be named."""
+    unknown = (kind.resolved for kind in found if not kind.resolved.rules.host_known)
+    open_ = (one for one in unknown if one.rules.stack.supports.offload and "offload" not in one.fixed)
+    names = ", ".join(dict.fromkeys(hardware_name(one.job.server) for one in open_))
+    if names:
+        setting = found[0].resolved.given.caller.setting("host_memory_gib")
+        yield f"host memory of {names} unknown: plans that offload are left out; give {setting}"
 
 
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
@@ -227,6 +240,10 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.given, layout_flags(sized), registry.user_folders),
         start_up_s=start_up_s(job),
+        fit_probability=sized.fit_probability,
+        host_bytes=float(round(sized.ledger.host_bytes[0])),
+        host_available_bytes=job.server.host_memory_bytes,
+        host_most_bytes=job.server.host_most_bytes,
     )
 
 

@@ -12,6 +12,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.result.common import CERTAINTIES
 from xe_sizer.result.studies import Answers
+from xe_sizer.studies.hardware import hardware_name
 from xe_sizer.training.ties import GPUS_ERROR, complexity
 from xe_sizer.units import BARE_SERVER
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
 
 SURE = max(CERTAINTIES.values())  # probability from which the upper end of a range is inside a limit
+LIKELY = CERTAINTIES["likely"]  # probability from which memory is taken to suffice, of plans alike
 
 
 def objective_of(given: Given) -> str:
@@ -36,6 +38,11 @@ def servers(sized: TrainingEstimate) -> int:
 def surely(sized: TrainingEstimate) -> bool:
     """Whether every limit is kept at the upper end of its range too."""
     return all(limit.probability is None or limit.probability >= SURE for limit in sized.limits)
+
+
+def likely_fits(sized: TrainingEstimate) -> bool:
+    """Whether memory is likely to suffice; it is not where that turns on a host that nobody knows."""
+    return sized.fit_probability is not None and sized.fit_probability >= LIKELY
 
 
 @frozen
@@ -86,7 +93,7 @@ class Ranking:
         return servers(sized), sized.gpus, int(complexity(sized.layouts)[0])
 
     def best(self, places: Sequence[int], objective: str) -> int:
-        """The lowest value; of values nearer to it than the model's error what surely keeps the limits, or the smaller.
+        """The lowest value; of values nearer to it than the model's error what is likely to fit, the surest, the smaller.
 
         A count is exact: of equal ones what surely keeps the limits, then the fastest, the smaller of those as fast.
         """
@@ -97,9 +104,12 @@ class Ranking:
             return self.best(sure or places, "time")
         lowest = min(self.value(place, objective) for place in places)
         near = [place for place in places if self.value(place, objective) <= lowest * (1.0 + GPUS_ERROR)]
-        return min(
-            near, key=lambda place: (not surely(self.sized[place]), *self._size(place), self.sized[place].total_s)
-        )
+        return min(near, key=self._doubt_and_size)
+
+    def _doubt_and_size(self, place: int) -> tuple[float, ...]:
+        """Of plans as good as the model can tell: what fits and keeps the limits more surely, then the smaller."""
+        sized = self.sized[place]
+        return not likely_fits(sized), not surely(sized), *self._size(place), sized.total_s
 
     @cached_property
     def order(self) -> list[int]:
@@ -115,12 +125,26 @@ class Ranking:
 
     @cached_property
     def pareto(self) -> list[bool]:
-        """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them."""
+        """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them.
+
+        What a smaller plan, no less plain, matches within the model's error is none either.
+        """
         prices = ("cost",) if len(self.priced) == len(self.sized) else ()
         places, objectives = range(len(self.sized)), ("gpus", "time", "energy", *prices)
         values = np.array([[self.value(place, name) for name in objectives] for place in places])
         beaten = (np.all(values <= row, axis=1) & np.any(values < row, axis=1) for row in values)
-        return [not bool(np.any(by)) for by in beaten]
+        front = [place for place, by in zip(places, beaten, strict=True) if not np.any(by)]
+        kept: list[int] = []
+        for place in sorted(front, key=self._size):
+            smaller = values[[other for other in kept if self._plainer(other, place)], 1:]
+            if not np.any(np.all(smaller <= values[place, 1:] * (1.0 + GPUS_ERROR), axis=1)):
+                kept.append(place)
+        return [place in kept for place in places]
+
+    def _plainer(self, other: int, place: int) -> bool:
+        """Whether one plan is smaller than another and no less plain."""
+        mine, its = self._size(place), self._size(other)
+        return its < mine and its[2] <= mine[2]
 
     @cached_property
     def answers(self) -> Answers:
@@ -141,6 +165,4 @@ class Ranking:
 
 
 def _name(sized: TrainingEstimate) -> str:
-    """The server, or the GPU where none is named."""
-    server = sized.resolved.job.server
-    return server.accelerator.name if server.name.startswith(BARE_SERVER) else server.name
+    return hardware_name(sized.resolved.job.server)

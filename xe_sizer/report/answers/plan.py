@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.certainty import RANGE, doubts
+from xe_sizer.report.certainty import RANGE, doubts, probability_words
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Document, Notes, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import clean, count, duration, duration_range, gib, money, number
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
 from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_points import plan_points
-from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words, named_answers
+from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words, named_answers, premises
 from xe_sizer.report.scenario_findings import limit_case
-from xe_sizer.report.verdict import job_words
+from xe_sizer.report.verdict import job_words, yes_word
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Figure
     from xe_sizer.report.findings import Level
     from xe_sizer.report.options import Options
+    from xe_sizer.result.common import Verdict
 
 ANSWER = PlanResult
 SHOWN = 12  # candidates of the table; JSON and CSV have all
@@ -33,7 +34,9 @@ WORDS = {
     "time": "the fastest",
     "energy": "the lowest energy",
 }
+FITS = "fits with"  # a column: how likely memory suffices
 FEWEST_GPU_HOURS = "the fewest GPU-hours"
+EQUAL = "plans as good as each other within the model's error (8 %) count as equal, and the smaller is named"
 # Limits that no candidate can miss: the search keeps within them.
 SEARCHED_WITHIN = ("max_gpus", "min_headroom_gib")
 
@@ -61,7 +64,7 @@ def _word(result: PlanResult) -> str:
         return "INCOMPLETE"
     if not result.verdict.fits:
         return "DOES NOT FIT"
-    return "FITS" if result.verdict.meets_limits else "MISSES LIMITS"
+    return yes_word("FITS", result) if result.verdict.meets_limits else "MISSES LIMITS"
 
 
 def _reasons(result: PlanResult) -> tuple[str, ...]:
@@ -76,7 +79,21 @@ def _reasons_beyond(result: PlanResult) -> tuple[str, ...]:
 def _caution(result: PlanResult) -> str:
     if not result.search.complete:
         return "interrupted: the best of what had been searched by then"
-    return "; ".join(doubts(result.verdict)) if result.verdict.ok else ""
+    if not result.verdict.ok:
+        return ""
+    return "; ".join(filter(None, (_joint(result.verdict), *doubts(result.verdict))))
+
+
+def _joint(verdict: Verdict) -> str:
+    """How sure memory and limits are together, where memory is not; empty where it is."""
+    memory, limits = verdict.fit_probability, [limit.probability for limit in verdict.limits if limit.low is not None]
+    if memory is None or verdict.fit_certainty == "sure":
+        return ""
+    least = min((chance for chance in limits if chance is not None), default=None)
+    words = f"memory {probability_words(memory)}"
+    if least is None:
+        return f"{words} sure to suffice"
+    return f"{words}, limits {probability_words(least)}: both with a probability of {probability_words(memory * least)}"
 
 
 def _headline(result: PlanResult) -> str:
@@ -88,6 +105,10 @@ def _headline(result: PlanResult) -> str:
     plan = f"{hardware_words(chosen)}, {duration(chosen.total_s.expected)}"
     if not result.verdict.meets_limits:
         return f"{job}: the closest to the limits is {plan}; {searched}"
+    if result.objective == "servers" and result.verdict.limits and not chosen.server.startswith(BARE_SERVER):
+        meets = "server meets" if chosen.nodes == 1 else "servers are the fewest that meet"
+        box = f"{chosen.nodes:,} {meets} the limits: {hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')}"
+        return f"{job}: {box}, {duration(chosen.total_s.expected)}; {searched}"
     limits = " within the limits" if result.verdict.limits else ""
     return f"{job}: {_best_words(result, chosen)}{limits}: {plan}; {searched}"
 
@@ -115,6 +136,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
         Column("GiB used", True, spare=5),
+        Column(FITS, True, spare=6),
         Column("bound by", spare=3),
         Column("layout", least=24),
     )
@@ -130,6 +152,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
         "GiB used": gib(candidate.peak_bytes),
+        FITS: NOT_A_NUMBER if candidate.fit_probability is None else probability_words(candidate.fit_probability),
         "bound by": clean(candidate.bound),
         "layout": layout_words(candidate.layout),
     }
@@ -145,17 +168,8 @@ def _answers(result: PlanResult) -> Table:
 
 def _premises(scenario: Mapping[str, Any]) -> str:
     """What all plans share, with what nobody gave marked."""
-    train, origin = scenario["train"], scenario["origin"]
-    stated = {
-        "stack": clean(scenario["stack"]),
-        "train.global_batch": f"global batch {count(train['global_batch'])}",
-        "train.seq_len": f"{count(train['seq_len'])} tokens",
-        "train.padding": f"padding {train['padding']}",
-        **{f"train.{name}": f"{name} {number(train[name])}" for name in ("steps", "epochs") if name in train},
-    }
-    given = ("file", "flag", "env")
-    words = (text if origin.get(key) in given else f"{text} (assumed)" for key, text in stated.items())
-    return f"all plans: {', '.join(words)}"
+    words = (text if given else f"{text} (assumed)" for text, given in premises(scenario))
+    return f"all plans: {', '.join(words)}; {EQUAL}"
 
 
 def _candidates(result: PlanResult) -> Table:
