@@ -19,6 +19,7 @@ def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None =
     tariff = SimpleNamespace(currency=more.get("currency", "USD"))
     return SimpleNamespace(
         gpus=gpus, total_s=hours, gpu_hours=hours * gpus, cost=price, ok=more.get("ok", True), shortfall=hours,
+        fit_probability=more.get("fit", 0.99),
         limits=(SimpleNamespace(probability=sure),), layouts=layouts(tp=more.get("tp", 1)),
         resolved=SimpleNamespace(job=SimpleNamespace(server=server), tariff=tariff),
     )  # fmt: skip
@@ -71,3 +72,25 @@ def test_what_misses_a_limit_comes_last_and_the_nearest_is_taken_where_all_do() 
     assert best("time", candidate(8, 1.0, ok=False), candidate(8, 9.0)) == 1
     all_late = Ranking((candidate(8, 3.0, ok=False), candidate(8, 2.0, ok=False)), "time")
     assert (all_late.answers.chosen, all_late.answers.nearest) == (1, 1)
+
+
+@pytest.mark.parametrize(("fit", "chosen"), [(0.77, 0), (0.74, 1), (None, 1)])
+def test_of_plans_alike_what_is_not_likely_to_fit_loses(fit: float | None, chosen: int) -> None:
+    """Also where it is the smaller; beyond the model's error it is another plan."""
+    doubtful, roomy = candidate(8, 1.0, fit=fit), candidate(16, 1.05)
+    assert best("time", doubtful, roomy) == chosen
+    assert best("time", doubtful, candidate(16, 1.0 + 1.1 * GPUS_ERROR)) == 0
+
+
+def test_a_plan_that_a_smaller_one_matches_within_the_error_is_not_on_the_front() -> None:
+    """1.05 h on 8 against 1 h on 16 GPUs is no gain; against what misses it by more than the error, it is."""
+    small, odd = candidate(8, 1.05), candidate(16, 1.0, tp=2)
+    assert Ranking((small, odd), "time").pareto == [True, False]
+    assert Ranking((candidate(8, 1.05, tp=2), candidate(16, 1.0)), "time").pareto == [True, True]  # a plainer layout
+    assert Ranking((candidate(8, 1.0 + 1.1 * GPUS_ERROR), odd), "time").pareto == [True, True]
+
+
+def test_what_loses_a_tie_does_not_beat_others() -> None:
+    """Each is within the error of the next, the first is not within that of the last."""
+    chain = tuple(candidate(8 * gpus, 1.14 - 0.07 * place) for place, gpus in enumerate((1, 2, 3)))
+    assert Ranking(chain, "time").pareto == [True, False, True]

@@ -48,10 +48,11 @@ def host_point(needed_bytes: float, available_bytes: float | None, most_bytes: f
     if available_bytes is None:
         yield Point("Host memory", f"{needed} GiB per server, how much it has is unknown: order at least {needed} GiB")
         return
-    text = f"{needed} of {whole(available_bytes / GIB)} GiB per server"
-    if most_bytes is not None:
-        text += f" as its profile has it (it takes up to {whole(most_bytes / GIB)}): order at least {needed} GiB"
-    yield Point("Host memory", text)
+    has = whole(available_bytes / GIB)
+    if most_bytes is None:
+        yield Point("Host memory", f"{needed} of {has} GiB per server")
+    else:
+        yield Point("Host memory", f"{needed} of the {has} GiB in the server's profile; order {needed} or more")
 
 
 def gpus_point(gpus: Gpus, more: str = "") -> Point:

@@ -30,7 +30,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     if bias := bias_words(result.basis):
         yield Point("", bias, spare=4)
     yield Point("Cost", ", ".join(_cost_words(chosen)))
-    yield Point("GPUs", f"{hardware_words(chosen)}: {layout_words(chosen.layout)}")
+    yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
     yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
     yield from host_point(chosen.host_bytes, chosen.host_available_bytes, chosen.host_most_bytes)
@@ -42,14 +42,16 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
 
 def _premises(result: PlanResult) -> Iterator[Point]:
     """What may change the purchase: what nobody gave, and the warnings, as far as there is room for them."""
-    assumed = [text for text, given in premises(result.scenario) if not given]
+    known = premises(result.scenario)
+    assumed = [text for key, (text, given) in known.items() if not given and key != "train.padding"]
     if assumed:
         yield Point("Assumed", ", ".join(assumed), spare=1)
     notes = [clean(text) for text in result.warnings]
     shown = [text for place, text in enumerate(notes) if not place or sum(map(len, notes[: place + 1])) <= ROOM]
     if len(shown) < len(notes):
-        shown.append(f"{plural(len(notes) - len(shown), 'note')}: see the warnings of the full report")
-    yield from (Point("" if place else "Notes", text) for place, text in enumerate(shown))
+        shown.append(f"{plural(len(notes) - len(shown), 'more note')} in the full report")
+    if shown:
+        yield Point("Notes", "; ".join(shown))
 
 
 def _cost_words(one: Candidate) -> Iterator[str]:
@@ -69,5 +71,5 @@ def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
             continue
         one = result.candidates[place]
         price = f", {money(one.price, one.currency)}" if one.price is not None else ""
-        time = spanned(one.total_s)
-        yield Point(label, f"{clean(hardware_words(one))}: {time}, {number(one.gpu_hours)} GPU-hours{price}", spare=spare)
+        figures = f"{spanned(one.total_s)}, {number(one.gpu_hours)} GPU-hours{price}"
+        yield Point(label, f"{clean(hardware_words(one))}: {figures}", spare=spare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.format import clean, count, number
@@ -37,8 +37,8 @@ def named_answers(answers: Answers) -> dict[str, int]:
     return {name: place for name, place in places.items() if place is not None}
 
 
-def premises(scenario: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """What all plans share, each with whether it was given."""
+def premises(scenario: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
+    """What all plans share: key -> words, and whether it was given."""
     train, origin = scenario["train"], scenario["origin"]
     stated = {
         "stack": f"stack {clean(scenario['stack'])}",
@@ -47,7 +47,7 @@ def premises(scenario: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         "train.padding": f"padding {train['padding']}",
         **{f"train.{name}": f"{name} {number(train[name])}" for name in ("steps", "epochs") if name in train},
     }
-    return ((text, origin.get(key) in GIVEN) for key, text in stated.items())
+    return {key: (text, origin.get(key) in GIVEN) for key, text in stated.items()}
 
 
 def layout_words(layout: Layout) -> str:

@@ -36,8 +36,8 @@ class Search(Struct, frozen=True):
 class Candidate(Struct, frozen=True):
     """The best layout on one number of one kind of GPU.
 
-    pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them, nor does
-    a smaller one, no less plain, come within the model's error of it
+    pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them; nor
+    does a smaller one, no less plain, come within the model's error of it
     bound : what limits a step; command : the estimate of it; start_up_s : before the first step, no part of `total_s`
     fit_probability : that card and host suffice, None where nobody knows how much the host has [-]
     host_bytes : of a server, for what is offloaded; host_available_bytes : None where nobody knows

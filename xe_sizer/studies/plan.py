@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
+MOST_NAMED = 3  # kinds of hardware that a warning names
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
@@ -210,10 +211,11 @@ def _untried(found: Sequence[Candidates]) -> Iterator[str]:
     """Where nobody knows how much memory a host has, offloading is tried only on request: more servers may be named."""
     unknown = (kind.resolved for kind in found if not kind.resolved.rules.host_known)
     open_ = (one for one in unknown if one.rules.stack.supports.offload and "offload" not in one.fixed)
-    names = ", ".join(dict.fromkeys(hardware_name(one.job.server) for one in open_))
+    names = list(dict.fromkeys(hardware_name(one.job.server) for one in open_))
     if names:
+        told = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} kinds of hardware"
         setting = found[0].resolved.given.caller.setting("host_memory_gib")
-        yield f"host memory of {names} unknown: plans that offload are left out; give {setting}"
+        yield f"host memory of {told} unknown: plans that offload are left out; give {setting}"
 
 
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:

@@ -93,7 +93,7 @@ class Ranking:
         return servers(sized), sized.gpus, int(complexity(sized.layouts)[0])
 
     def best(self, places: Sequence[int], objective: str) -> int:
-        """The lowest value; of values nearer to it than the model's error what is likely to fit, the surest, the smaller.
+        """The lowest value; of values nearer to it than the model's error what likely fits, the surest, the smaller.
 
         A count is exact: of equal ones what surely keeps the limits, then the fastest, the smaller of those as fast.
         """

@@ -55,7 +55,7 @@ def document(result: PlanResult, options: Options) -> Document:
     if result.warnings:
         blocks.append(Notes("Warnings", tuple(clean(text) for text in result.warnings)))
     return Document(
-        _word(result), result.verdict.ok, _headline(result), _reasons_beyond(result), tuple(blocks), _caution(result)
+        _word(result), result.verdict.ok, _title(result), _reasons_beyond(result), tuple(blocks), _caution(result)
     )
 
 
@@ -81,36 +81,49 @@ def _caution(result: PlanResult) -> str:
         return "interrupted: the best of what had been searched by then"
     if not result.verdict.ok:
         return ""
-    return "; ".join(filter(None, (_joint(result.verdict), *doubts(result.verdict))))
+    return _joint(result.verdict) or "; ".join(doubts(result.verdict))
 
 
 def _joint(verdict: Verdict) -> str:
-    """How sure memory and limits are together, where memory is not; empty where it is."""
-    memory, limits = verdict.fit_probability, [limit.probability for limit in verdict.limits if limit.low is not None]
+    """How sure memory and limits are, alone and together, where memory is not sure; empty where it is."""
+    memory = verdict.fit_probability
     if memory is None or verdict.fit_certainty == "sure":
         return ""
-    least = min((chance for chance in limits if chance is not None), default=None)
-    words = f"memory {probability_words(memory)}"
-    if least is None:
-        return f"{words} sure to suffice"
-    return f"{words}, limits {probability_words(least)}: both with a probability of {probability_words(memory * least)}"
+    words = f"memory suffices with {probability_words(memory)} probability"
+    doubtful = [limit for limit in verdict.limits if limit.low is not None and limit.probability is not None]
+    if not doubtful:
+        return words
+    least = min(doubtful, key=lambda limit: limit.probability or 0.0)
+    both = memory * (least.probability or 0.0)
+    return f"{words}, {clean(least.name)} {probability_words(least.probability or 0.0)}, both {probability_words(both)}"
+
+
+def _title(result: PlanResult) -> str:
+    """What the plan is, for a report whose first screen has the figures; why there is none."""
+    job = job_words(result.scenario)
+    if result.answers.chosen is None:
+        return f"{job}: {'; '.join((*_reasons(result), _searched(result)))}"
+    chosen = result.candidates[result.answers.chosen]
+    if not result.verdict.meets_limits:
+        return f"{job}: the closest to the limits is {hardware_words(chosen)}"
+    if result.objective == "servers" and result.verdict.limits and not chosen.server.startswith(BARE_SERVER):
+        box = f"({hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')})"
+        meets = "meets" if chosen.nodes == 1 else "are the fewest that meet"
+        return f"{job}: {plural(chosen.nodes, 'server')} {box} {meets} the limits"
+    limits = " within the limits" if result.verdict.limits else ""
+    return f"{job}: {_best_words(result, chosen)}{limits}: {hardware_words(chosen)}"
+
+
+def _searched(result: PlanResult) -> str:
+    return f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
 
 
 def _headline(result: PlanResult) -> str:
-    job = job_words(result.scenario)
-    searched = f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
+    """The title with what stands alone needs: how long it takes, and what was searched."""
     if result.answers.chosen is None:
-        return f"{job}: {'; '.join((*_reasons(result), searched))}"
-    chosen = result.candidates[result.answers.chosen]
-    plan = f"{hardware_words(chosen)}, {duration(chosen.total_s.expected)}"
-    if not result.verdict.meets_limits:
-        return f"{job}: the closest to the limits is {plan}; {searched}"
-    if result.objective == "servers" and result.verdict.limits and not chosen.server.startswith(BARE_SERVER):
-        meets = "server meets" if chosen.nodes == 1 else "servers are the fewest that meet"
-        box = f"{chosen.nodes:,} {meets} the limits: {hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')}"
-        return f"{job}: {box}, {duration(chosen.total_s.expected)}; {searched}"
-    limits = " within the limits" if result.verdict.limits else ""
-    return f"{job}: {_best_words(result, chosen)}{limits}: {plan}; {searched}"
+        return _title(result)
+    expected_s = result.candidates[result.answers.chosen].total_s.expected
+    return f"{_title(result)}, {duration(expected_s)}; {_searched(result)}"
 
 
 def _best_words(result: PlanResult, chosen: Candidate) -> str:
@@ -168,7 +181,7 @@ def _answers(result: PlanResult) -> Table:
 
 def _premises(scenario: Mapping[str, Any]) -> str:
     """What all plans share, with what nobody gave marked."""
-    words = (text if given else f"{text} (assumed)" for text, given in premises(scenario))
+    words = (text if given else f"{text} (assumed)" for text, given in premises(scenario).values())
     return f"all plans: {', '.join(words)}; {EQUAL}"
 
 

@@ -1,0 +1,105 @@
+"""The first screen of a plan as an architect buys by it: memory, what was assumed, what was left out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+JOB = (
+    "--model llama-3.1-70b --job sft --samples 50000 --mean-tokens 600 --max-tokens 4096 --epochs 3 --max-hours 24 "
+    "--price-per-gpu-hour 2.5 --max-gpus 64"
+)
+H100, H200 = f"plan {JOB} --server dell-xe9680-h100", f"plan {JOB} --server dell-xe9680-h200"
+
+
+def ask(cli: Cli, command: str) -> Any:
+    return json.loads(cli(*shlex.split(command), "--format", "json").out)
+
+
+def screen(cli: Cli, command: str) -> dict[str, str]:
+    """The lines of a brief report by their labels."""
+    lines = cli(*shlex.split(command), "--brief").out.splitlines()
+    assert len(lines) <= 12
+    return {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines if line[:1].isalpha()}
+
+
+def test_a_plan_is_as_sure_of_memory_as_the_estimate_of_it(cli: Cli) -> None:
+    """Its line, its candidates and the word of its verdict; the joint probability is the product."""
+    answer = ask(cli, H100)
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    estimate = ask(cli, chosen["command"].removeprefix("xe-sizer "))
+    memory, limit = estimate["verdict"]["fit_probability"], answer["verdict"]["limits"][0]["probability"]
+    assert chosen["fit_probability"] == memory == answer["verdict"]["fit_probability"] < 0.9
+    ran = cli(*shlex.split(H100), "--brief").out
+    assert f"probability that it fits {memory * 100:.0f} %" in screen(cli, H100)["Memory"]
+    joint = f"with {memory * 100:.0f} % probability, max_hours {limit * 100:.0f} %, both {memory * limit * 100:.0f} %"
+    assert f"memory suffices {joint}" in ran
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 3, 4])
+def test_the_word_of_a_plan_is_that_of_the_estimate_of_it(cli: Cli, micro_batch: int) -> None:
+    """A plan that fits inside the error of the model alone is tight, as its estimate."""
+    job = "--model llama-3.1-8b --gpu l40s --job lora --seq-len 4096 --gpus 1 --global-batch 12 --steps 10"
+    asked = f"{job} --micro-batch {micro_batch} --recompute none"
+    plan, estimate = (cli(*shlex.split(f"{command} {asked}")).out for command in ("plan", "estimate"))
+    assert plan.split("  ")[0] == estimate.split("  ")[0]
+
+
+def test_host_memory_of_a_plan_that_offloads(cli: Cli, tmp_path: Path) -> None:
+    """Twelve bytes a parameter in one server of 2,048 GB; the profile has one configuration of several."""
+    assert screen(cli, H100)["Host memory"] == "1,052 of the 1,907 GiB in the server's profile; order 1,052 or more"
+    given = f"{H100} --host-memory-gib 1500"
+    assert screen(cli, given)["Host memory"] == "1,052 of 1,500 GiB per server"
+    answer = ask(cli, H100)
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    assert (chosen["host_available_bytes"], chosen["host_most_bytes"]) == (2048e9, 4096e9)
+    assert chosen["host_bytes"] == pytest.approx(70.6e9 * 16, rel=0.01)
+    page = tmp_path / "plan.html"
+    cli(*shlex.split(H100), "-o", page)
+    assert "1,052 of the 1,907 GiB" in page.read_text(encoding="utf-8")
+
+
+def test_a_host_of_which_nobody_knows_the_memory_is_said_first(cli: Cli) -> None:
+    """Offloading is not tried there, so that more servers may be named; not so where the scenario says how much."""
+    told = "host memory of dell-xe9680-h200 unknown: plans that offload are left out; give --host-memory-gib"
+    assert screen(cli, H200)["Notes"].startswith(told)
+    assert screen(cli, f"{H100} --among dell-xe9680-h200")["Notes"].startswith(told)
+    known = f"{H200} --host-memory-gib 1907"
+    assert "host memory" not in screen(cli, known)["Notes"]
+    assert ask(cli, known)["candidates"][0]["nodes"] == 1 < ask(cli, H200)["candidates"][0]["nodes"]
+
+
+def test_what_was_assumed_and_noted_stays_in_a_brief_report(cli: Cli, tmp_path: Path) -> None:
+    assert screen(cli, H100)["Assumed"] == "stack generic, global batch 128, 4,096 tokens"
+    assert "Assumed" not in screen(cli, f"{H100} --stack nemo --global-batch 64 --seq-len 4k")
+    page = tmp_path / "brief.html"
+    cli(*shlex.split(H200), "--brief", "-o", page)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<figure>") == 1
+    assert "host memory of dell-xe9680-h200 unknown" in text
+    assert "stack generic, global batch 128" in text
+    assert "The command that repeats this report" in text
+    assert "<footer>" in text
+
+
+def test_the_headline_counts_servers(cli: Cli) -> None:
+    one, two = (cli(*shlex.split(command)).out.splitlines()[0] for command in (H100, H200))
+    assert one == "FITS  SFT of llama-3.1-70b: 1 server (dell-xe9680-h100, 8 GPUs) meets the limits"
+    assert two.endswith(": 2 servers (dell-xe9680-h200, 16 GPUs) are the fewest that meet the limits")
+
+
+def test_which_way_runs_of_the_stack_were_off_is_said_of_a_plan_too(cli: Cli) -> None:
+    """The sentence of the estimate, as both rest on the same runs."""
+    job = "--model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --job lora --stack hf-trainer --steps 100"
+    ran = cli(*shlex.split(f"plan {job}")).out
+    estimate = ask(cli, f"estimate {job}")
+    bias = estimate["time"]["basis"]["bias"]
+    assert f"Runs with hf-trainer took {bias['median']:.1f} times" in ran
