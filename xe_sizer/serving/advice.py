@@ -6,10 +6,20 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.result.common import CERTAINTIES, certainty_of
 from xe_sizer.scenario.change import together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.remedies import TO_FIT, TO_GAIN, TO_MEET_LIMITS, less_load, narrower_cache, narrower_weights
+from xe_sizer.serving.remedies import (
+    TO_FIT,
+    TO_GAIN,
+    TO_MEET_LIMITS,
+    less_load,
+    looser_limits,
+    narrower_cache,
+    narrower_weights,
+    same_certainty,
+)
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.units import rounded, three_digits
 
@@ -20,6 +30,8 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.trials import Remedy
 
 MOST_GAINS = 2
+SURE = "sure"
+MUCH_FEWER = 0.5  # GPUs with a limit a little wider, against those with the limit as it was asked
 WORTH_SAYING = 0.95  # GPUs for a unit of load, against those of the service as it was asked
 
 Options = list[Option[ServingEstimate]]
@@ -41,7 +53,7 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
         mends=lambda one: one.ok,
     )
     gains = estimate.ok
-    options = _gains(trials)[:MOST_GAINS] if gains else _mended(trials, most)
+    options = [*_cheaper_limit(trials), *_gains(trials)[:MOST_GAINS]] if gains else _mended(trials, most)
     return advice_of(trials, options[:most], "serve", lambda option: _effect(estimate, option, gains))
 
 
@@ -92,7 +104,34 @@ def _gains(trials: Serving) -> Options:
     changes: list[Change] = [change for remedy in TO_GAIN for change in remedy.changes(trials.before, trials.registry)]
     most = WORTH_SAYING * _gpus_per_load(trials.before)
     better = [option for option in trials.kept(changes) if _gpus_per_load(option.after) <= most]
-    return sorted(better, key=lambda option: (_gpus_per_load(option.after), option.change.effort))
+    risky = [option.change for option in better if _less_sure(trials.before, option.after)]
+    safer = [
+        together([change, *same_certainty(trials.before)]) for change in risky if any(same_certainty(trials.before))
+    ]
+    better += [option for option in trials.kept(safer) if _gpus_per_load(option.after) <= most]
+    return sorted(
+        better,
+        key=lambda option: (
+            _less_sure(trials.before, option.after), _gpus_per_load(option.after), option.change.effort
+        ),
+    )  # fmt: skip
+
+
+def _cheaper_limit(trials: Serving) -> Options:
+    """The limit that costs most of the GPUs, as little wider as takes less than half of them."""
+    before = trials.before
+    if before.resolved.load in (None, "batch") or before.resolved.gpus is not None:
+        return []
+    kept = trials.kept(looser_limits(before))
+    return _one_of(option for option in kept if option.after.gpus < MUCH_FEWER * before.gpus)
+
+
+def _less_sure(before: ServingEstimate, after: ServingEstimate) -> bool:
+    """Whether a limit is less sure after a change than the least sure one before, unless it is sure all the same."""
+    now, then = before.least_sure, after.least_sure
+    if before.confidence is not None or now is None or then is None:
+        return False
+    return then < min(now, CERTAINTIES[SURE])
 
 
 def _gpus_per_load(sized: ServingEstimate) -> float:
@@ -118,8 +157,18 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
         words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} tokens/s"
         more = gains and after.gpus == before.gpus
         words += f" instead of {before.requests_per_s * before.resolved.traffic.outputs:,.0f}" if more else ""
+    words += _certainty(before, after)
     missed = [limit.name for limit in after.limits if not limit.ok]
     return f"{words}; still misses {', '.join(missed)}" if missed else words
+
+
+def _certainty(before: ServingEstimate, after: ServingEstimate) -> str:
+    """How sure the least sure limit on latency is met, where it is not sure: `; met, unsure: 50 %, now 65 %`."""
+    then, now = after.least_sure, before.least_sure
+    if then is None or not after.keeps_limits or certainty_of(then) == SURE:
+        return ""
+    known = f", now {100 * now:.0f} %" if before.ok and now is not None else ""
+    return f"; met, {certainty_of(then)}: {100 * then:.0f} %{known}"
 
 
 def _time(seconds: float) -> str:

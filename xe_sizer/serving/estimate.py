@@ -21,7 +21,7 @@ from xe_sizer.serving.memory import (
     static_peak,
     weights,
 )
-from xe_sizer.serving.resolved import PATIENCE_S
+from xe_sizer.serving.resolved import LONGEST_S, PATIENCE_S
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, MEMORY_SPREAD, spread_of
 from xe_sizer.units import GIB, HOUR_S, MEGA
@@ -183,6 +183,12 @@ class ServingEstimate:
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
         return judge(self.judged_by, WING, self)
+
+    @property
+    def least_sure(self) -> float | None:
+        """Probability of the limit on a latency that is least sure; None where there is none [-]."""
+        known = (limit for limit in self.limits if limit.name in LONGEST_S)
+        return min((limit.probability for limit in known if limit.probability is not None), default=None)
 
     @property
     def keeps_limits(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.result.common import DEFAULT_CONFIDENCE
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.number_formats import E4M3, narrow_formats
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes
 MOST_HALVINGS = 12
+LOOSER = (1.25, 1.5, 2.0)
+"""Times a limit that costs many GPUs, within which most users would rather widen it."""
 CLOSE = 1.01  # high over low at which a search for the highest load ends
 WIDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 SHORTER = (2, 4, 8, 16, 32)
@@ -149,6 +152,26 @@ def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[
         wider = {name: rounded(limit * factor, down=False) for name, (limit, _) in broken.items()}
         words = " and ".join(f"{name} {value:g} instead of {broken[name][0]:g}" for name, value in wider.items())
         yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
+
+
+def looser_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Each limit on latency that the service meets by little, a little wider."""
+    limits = sized.resolved.limits
+    for name, value in (("max_ttft_s", sized.ttft_s), ("max_tpot_s", sized.tpot_s)):
+        limit = getattr(limits, name)
+        if limit is not None and LOOSER[-1] * value > limit >= value:
+            for factor in LOOSER:
+                wider = float(f"{limit * factor:.6g}")
+                yield Change(f"{name} {wider:g} instead of {limit:g}", {f"limits.{name}": wider}, 6)
+
+
+def same_certainty(sized: ServingEstimate) -> Iterator[Change]:
+    """Limits met as surely as now, where nobody says how surely."""
+    probability = sized.least_sure
+    if sized.confidence is None and probability is not None:
+        asked = math.floor(100.0 * min(probability, 0.99)) / 100.0
+        if asked > DEFAULT_CONFIDENCE:
+            yield Change(f"limits as sure as now (confidence {asked:g})", {"limits.confidence": asked}, 1)
 
 
 def _sizes(sized: ServingEstimate, after: ServingEstimate) -> dict[str, object]:
