@@ -164,5 +164,20 @@ def test_limits_of_a_service_are_not_judged_for_training(cli: Cli, tmp_path: Pat
     lines = ["model: llama-3.1-8b", "gpu: h100-sxm-80gb", "gpus: 8", "job: sft", "limits: {max_ttft_s: 0.1}"]
     file.write_text("\n".join(lines))
     ran = cli("check", file)
+    assert ran.code == 0
     assert "not judged: max_ttft_s" in ran.out
     assert "limits.max_ttft_s" in cli("estimate", file).out
+    (annotation,) = cli("check", file, "-f", "github").out.splitlines()
+    assert annotation.startswith("::warning ")
+    assert "%0Anot judged: max_ttft_s (this kind of job has no such limit)" in annotation.replace("; ", "%0A")
+    (suite,) = ET.fromstring(cli("check", file, "-f", "junit").out)
+    (case,) = (case for case in suite.iter("testcase") if case.find("skipped") is not None)
+    assert (case.get("name"), suite.get("skipped")) == ("limit max_ttft_s", "1")
+
+
+def test_a_deadline_is_not_judged_for_a_service(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text("model: gpt2\ngpu: h100-sxm-80gb\ngpus: 1\nserve: {request_rate: 1}\nlimits: {max_hours: 4}\n")
+    ran = cli("check", file)
+    assert (ran.code, "limits met; not judged: max_hours\n" in ran.out) == (0, True)
+    assert cli("check", file, "-f", "github").out.startswith("::warning ")

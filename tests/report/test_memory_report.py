@@ -14,8 +14,8 @@ from xe_sizer.result.common import Limit, Reason
 from xe_sizer.result.training import Result
 
 GIB = 1024**3
-# 0.04 x 74 GiB of error against 1 GiB of headroom
-TIGHT = "tight: 1.00 GiB of headroom is within the error of the model, 2.96 GiB (4.0 % of the peak)"
+# 0.04 x 74 GiB against 1 GiB of headroom
+TIGHT = "tight: 1.00 GiB of headroom is less than 4.0 % of the peak, 2.96 GiB"
 
 
 def with_memory(result: Result, **changes: Any) -> Result:

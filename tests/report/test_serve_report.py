@@ -87,7 +87,8 @@ def test_a_range_beyond_the_limit_is_a_caution(chat: ServeResult) -> None:
             low=0.03,
             high=0.057,
         )
-        assert caution(replaced(chat, "verdict", limits=(limit,))) == said
+        asked = msgspec.structs.replace(chat, scenario=chat.scenario | {"limits": {"max_tpot_s": 0.05}})
+        assert caution(replaced(asked, "verdict", limits=(limit,))) == said
 
 
 def test_little_room_for_the_cache_is_tight(chat: ServeResult) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
 
 RANGE = "80 % range"
+SURE = "sure"  # the word of `result.common.CERTAINTIES` for what needs no caution
 
 
 def spanned(span: Range, calibrated: bool = True) -> str:
@@ -40,7 +41,7 @@ def outcome_words(limit: Limit) -> str:
     if limit.ok and limit.certainty == "bound":
         return "met at best"
     word = "met" if limit.ok else "MISSED"
-    doubtful = limit.low is not None and limit.certainty != "sure" and (limit.ok or limit.certainty != "unlikely")
+    doubtful = limit.low is not None and limit.certainty != SURE and (limit.ok or limit.certainty != "unlikely")
     return f"{word}, {clean(limit.certainty)} ({_far_end(limit)})" if doubtful else word
 
 
@@ -60,12 +61,21 @@ def limit_words(limit: Limit, currency: str | None = None) -> str:
 
 
 def doubts(verdict: Verdict) -> tuple[str, ...]:
-    """The limits that are met although the end of their range misses them, each in a few words."""
-    return tuple(
+    """What is a yes and not sure, each in a few words: memory and limits below the same probability."""
+    limits = (
         f"{clean(limit.name)} {outcome_words(limit)}"
         for limit in verdict.limits
         if limit.ok and outcome_words(limit) != "met"
     )
+    return (*fit_doubt(verdict), *limits)
+
+
+def fit_doubt(verdict: Verdict) -> tuple[str, ...]:
+    """That memory fits and how sure, `fits, unsure (67 %)`; nothing where it is sure or nobody can say."""
+    chance = verdict.fit_probability
+    if not verdict.fits or chance is None or verdict.fit_certainty in ("", SURE):
+        return ()
+    return (f"fits, {clean(verdict.fit_certainty)} ({probability_words(chance)})",)
 
 
 def _far_end(limit: Limit) -> str:

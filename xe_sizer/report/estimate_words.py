@@ -69,8 +69,8 @@ def _little_room(result: Result) -> str:
     memory = result.memory
     error_bytes = memory.error_share * memory.peak_bytes
     text = (
-        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is within the error of the model, {gib(error_bytes)} GiB "
-        f"({percent(memory.error_share)} of the peak), so a run may still run out of memory"
+        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is less than {percent(memory.error_share)} of the peak, "
+        f"{gib(error_bytes)} GiB, so a run may still run out of memory"
     )
     asked = max((limit.limit for limit in result.verdict.limits if limit.name == "min_headroom_gib"), default=0.0)
     if asked * GIB >= error_bytes:

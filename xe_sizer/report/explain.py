@@ -111,9 +111,9 @@ def _instruments(result: Result) -> Table:
         ),
         ("cautious peak", gib(memory.peak_bytes), "what the verdict uses: every part at its high end"),
         (
-            "error of the model",
+            "least headroom",
             gib(memory.error_share * memory.peak_bytes),
-            f"{percent(memory.error_share)} of the peak; less headroom than that is tight",
+            f"{percent(memory.error_share)} of the peak; a job with less is called tight",
         ),
     )
     columns = (Column("figure"), Column("GiB", True), Column("meaning"))

@@ -10,6 +10,7 @@ from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
     CROWDED,
+    NO_SUCH_LIMIT,
     caution,
     headline,
     limit_text,
@@ -17,6 +18,7 @@ from xe_sizer.report.verdict import (
     reason_text,
     reasons_beyond,
     subject,
+    unjudged,
     verdict_word,
 )
 from xe_sizer.result.common import UNSURE_MEMORY
@@ -50,6 +52,8 @@ def _cases(answer: Sized) -> Iterator[Case]:
         if reason.code == UNSURE_MEMORY:
             yield Case("memory", "failed", UNSURE_MEMORY, reason_text(reason))
     yield from map(limit_case, answer.verdict.limits)
+    for name in unjudged(answer):
+        yield Case(f"limit {name}", "skipped", "not-judged", NO_SUCH_LIMIT)
 
 
 def limit_case(limit: Limit) -> Case:

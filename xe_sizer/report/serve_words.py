@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, duration_range, gib, number, plural
+from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, duration_range, gib, number, percent, plural
 from xe_sizer.report.verdict import gpu_memory_missing, missed_text, profile_name
 from xe_sizer.result.common import Range
 from xe_sizer.result.serving import LatencyAt
@@ -120,8 +120,8 @@ def caution(result: ServeResult) -> str:
     """Little room for the cache."""
     if not result.verdict.ok or result.verdict.margin != "tight":
         return ""
-    error = f"{gib(result.memory.error_share * result.memory.usable_bytes)} GiB"
-    return f"tight: the memory left beside one request is within the error of the model, {error}"
+    share, usable_bytes = result.memory.error_share, result.memory.usable_bytes
+    return f"tight: one request leaves less than {percent(share)} of the memory free, {gib(share * usable_bytes)} GiB"
 
 
 def pace(result: ServeResult) -> tuple[str, float | None, str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES"}
 """Words for a service that has too few places for its load, by the code of the reason."""
+NO_SUCH_LIMIT = "this kind of job has no such limit"
 
 
 class Judged(Protocol):
@@ -89,9 +90,21 @@ def unsure_of_host(answer: Judged) -> bool:
 
 
 def caution(answer: Sized) -> str:
-    """What a reader must know although the answer may be yes; empty where there is room and the limits are sure."""
-    unsure = "; ".join(doubts(answer.verdict)) if answer.ok else ""
-    return "; ".join(filter(None, (words_of(answer).caution(answer), unsure)))
+    """What a reader must know although the answer may be yes; empty where all is sure, and all limits are judged."""
+    unsure = doubts(answer.verdict) if answer.ok else ()
+    return "; ".join(filter(None, (words_of(answer).caution(answer), *unsure, _unjudged_text(answer))))
+
+
+def unjudged(answer: Sized) -> tuple[str, ...]:
+    """Limits of the scenario that say nothing of this kind of job, as a deadline says nothing of a service."""
+    judged = {limit.name for limit in answer.verdict.limits}
+    given = answer.scenario.get("limits") or {}
+    return tuple(clean(name) for name in given if name not in judged and name != "confidence")
+
+
+def _unjudged_text(answer: Sized) -> str:
+    names = ", ".join(unjudged(answer))
+    return f"not judged: {names} ({NO_SUCH_LIMIT})" if names else ""
 
 
 def subject(answer: Sized) -> str:

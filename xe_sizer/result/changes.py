@@ -12,7 +12,6 @@ from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.check import Checked, CheckResult
-    from xe_sizer.result.common import Verdict
 
 Kind = Literal["worse", "better", "mixed", "same", "new", "removed"]
 KINDS: tuple[Kind, ...] = ("worse", "better", "mixed", "new", "removed", "same")
@@ -83,7 +82,7 @@ def figures(one: Checked) -> Figures:
         tpot_s, price, currency = result.latency.tpot_s.expected, result.cost.per_hour, result.cost.currency
     return Figures(
         verdict=_verdict(one),
-        certainty=_certainty(result.verdict),
+        certainty=result.verdict.certainty,
         gpus=result.gpus.count,
         peak_bytes=result.memory.peak_bytes,
         total_s=total_s,
@@ -102,13 +101,7 @@ def _verdict(one: Checked) -> str:
         return TOO_MUCH
     if not one.ok:
         return MISSES
-    return DOUBTFUL if _certainty(one.result.verdict) in _DOUBTS else PASSES
-
-
-def _certainty(verdict: Verdict) -> str | None:
-    """The least certainty of memory and limits; None where nobody said any."""
-    said = {verdict.fit_certainty, *(limit.certainty for limit in verdict.limits)}
-    return next((word for word in reversed(CERTAINTIES) if word in said), None)
+    return DOUBTFUL if one.result.verdict.certainty in _DOUBTS else PASSES
 
 
 def _kind(before: Figures | None, after: Figures | None) -> Kind:

@@ -139,7 +139,7 @@ class Limit(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """`margin` says how close: headroom, tight (fits inside the error of the model) or over (does not fit).
+    """`margin` says how close: headroom, tight (fits with a few per cent of memory to spare) or over (does not fit).
 
     fit_probability : that the memory suffices, None where nobody can say [-]; fit_certainty : its word, as of a limit,
     unsure where nobody can say
@@ -158,6 +158,12 @@ class Verdict(Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return self.fits and self.meets_limits
+
+    @property
+    def certainty(self) -> str | None:
+        """The least certainty of memory and limits; None where nobody said any."""
+        said = {self.fit_certainty, *(limit.certainty for limit in self.limits)}
+        return next((word for word in reversed(CERTAINTIES) if word in said), None)
 
 
 class Gpus(Struct, frozen=True):

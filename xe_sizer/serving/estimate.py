@@ -294,7 +294,7 @@ class ServingEstimate:
 
     @property
     def margin(self) -> str:
-        """How close: over, tight (the room beside one request is within the error of the model) or headroom."""
+        """How close: over, tight (a few per cent of the memory are free beside one request) or headroom."""
         if not self.fits:
             return "over"
         room = self.headroom_bytes if self.grows else self.pool_bytes - self.request_bytes

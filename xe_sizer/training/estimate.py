@@ -147,7 +147,7 @@ class TrainingEstimate:
 
     @property
     def margin(self) -> str:
-        """How close the verdict is: over, tight where an error of the model or of a guess could turn it, or headroom.
+        """How close the verdict is: over, tight where a few per cent of memory or a guess could turn it, or headroom.
 
         Where nobody knows how much memory the host has, it may turn.
         """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import RANGE, doubts
+from xe_sizer.report.certainty import RANGE, doubts, fit_doubt
 from xe_sizer.report.check_changes import (
     change_in_words,
     change_properties,
@@ -21,7 +22,16 @@ from xe_sizer.report.format import NOT_A_NUMBER, clean, count, gib, plural
 from xe_sizer.report.pictures.check import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.study_points import MOST_SHOWN
-from xe_sizer.report.verdict import caution, headline, is_tight, reason_text, unsure_of_host, verdict_word, words_of
+from xe_sizer.report.verdict import (
+    caution,
+    headline,
+    is_tight,
+    reason_text,
+    unjudged,
+    unsure_of_host,
+    verdict_word,
+    words_of,
+)
 from xe_sizer.result.check import CheckResult
 from xe_sizer.result.common import UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED
@@ -34,6 +44,8 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Sized
 
 ANSWER = CheckResult
+TIGHT = "tight"
+_NARROW = (TIGHT, "likely", "unsure", "unlikely")
 
 
 def document(check: CheckResult, options: Options) -> Document:
@@ -60,7 +72,7 @@ def document(check: CheckResult, options: Options) -> Document:
         f"{clean(one.file)}: {text}" for one in check.scenarios if one.result and (text := caution(one.result))
     )
     if cautions:
-        blocks.append(Notes("Tight or unsure", cautions))
+        blocks.append(Notes("Cautions", cautions))
     blocks += changes_table(check, folder)
     if check.skipped:
         blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
@@ -72,12 +84,16 @@ def document(check: CheckResult, options: Options) -> Document:
 
 
 def _narrowly(check: CheckResult) -> str:
-    """How many of the passed do so by little, or if the host has enough memory: ` (1 tight, 2 unsure)`."""
-    narrow = [one.result for one in check.scenarios if one.result and one.ok and is_tight(one.result)]
-    unsure = sum(map(unsure_of_host, narrow))
-    parts = ((len(narrow) - unsure, "tight"), (unsure, "unsure"))
-    told = ", ".join(f"{number} {word}" for number, word in parts if number)
+    """How many of the passed are not sure, by the least of their memory and limits: ` (1 tight, 2 unsure)`."""
+    counted = Counter(_narrow(one.result) for one in check.scenarios if one.result and one.ok)
+    told = ", ".join(f"{counted[word]} {word}" for word in _NARROW if counted[word])
     return f" ({told})" if told else ""
+
+
+def _narrow(result: Sized) -> str | None:
+    if is_tight(result) and not unsure_of_host(result):
+        return TIGHT
+    return result.verdict.certainty
 
 
 def _folder(check: CheckResult) -> str:
@@ -121,7 +137,12 @@ def _row(one: Checked) -> tuple[str, ...]:
 
 
 def _note(result: Sized) -> str:
-    """Why not, in a few words; else what became of the limits."""
+    """Why not, in a few words; else how sure it fits and what became of the limits; and what was not judged."""
+    unread = ", ".join(unjudged(result))
+    return "; ".join(filter(None, (_outcome(result), f"not judged: {unread}" if unread else "")))
+
+
+def _outcome(result: Sized) -> str:
     if not result.verdict.fits:
         return words_of(result).missing_memory(result)
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
@@ -130,13 +151,10 @@ def _note(result: Sized) -> str:
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
     if missed:
         return f"misses {', '.join(missed)}"
-    if unsure := doubts(result.verdict):
-        return "; ".join(unsure)
-    judged = {limit.name for limit in result.verdict.limits}
-    unread = [name for name in result.scenario.get("limits", {}) if name not in judged and name != "confidence"]
-    if unread:
-        return f"not judged: {', '.join(map(clean, unread))}"
-    return "limits met" if judged else "no limits set"
+    fit, unsure = fit_doubt(result.verdict), doubts(result.verdict)
+    if result.verdict.limits:
+        return "; ".join(unsure if len(unsure) > len(fit) else (*fit, "limits met"))
+    return "; ".join(fit) or ("" if unjudged(result) else "no limits set")
 
 
 def _detail(one: Checked) -> str:

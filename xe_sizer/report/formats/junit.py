@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 SHOWS = "findings"
 ENDINGS = (".xml",)
 _ELEMENTS = {"skipped": "skipped", "failed": "failure", "error": "error"}
-_COUNTERS = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}
+_COUNTERS = {
+    "tests": "testcase",
+    "failures": "testcase/failure",
+    "errors": "testcase/error",
+    "skipped": "testcase/skipped",
+}
 # What XML 1.0 cannot hold, not even escaped (section 2.2, production Char).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import clean, plural
 from xe_sizer.report.picture import Cell, Strip
-from xe_sizer.report.verdict import is_tight, verdict_word
+from xe_sizer.report.verdict import caution, verdict_word
 
 if TYPE_CHECKING:
     from xe_sizer.report.picture import Tone
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEGEND: tuple[tuple[Tone, str], ...] = (
     ("yes", "passed"),
-    ("caution", "passed, tight"),
+    ("caution", "passed, tight or unsure"),
     ("no", "failed"),
     ("unknown", "with bad input"),
 )
@@ -41,4 +41,4 @@ def _tone(one: Checked) -> Tone:
         return "unknown"
     if not one.ok:
         return "no"
-    return "caution" if is_tight(one.result) else "yes"
+    return "caution" if caution(one.result) else "yes"
