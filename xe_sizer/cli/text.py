@@ -88,7 +88,7 @@ class TextCommand(_AsText, TyperCommand):
         except Exception as error:
             if not hasattr(error, "possibilities"):
                 raise
-            from xe_sizer.cli.foreign import unknown_option
+            from xe_sizer.scenario.foreign import unknown_option
 
             known = (name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))
             raise unknown_option(str(getattr(error, "option_name", "")), ctx.command_path, known) from None

@@ -166,5 +166,6 @@ def bare_server(gpu: Accelerator, fabrics: FindFabric, accelerators: int | None 
         scale_up=ScaleUp(scale_up),
         source=Source(gpu.source),
     )
-    told = f"no server named: {count} accelerators per node assumed, fabric {scale_up}"
+    node = "1 GPU per node" if count == 1 else f"{count} GPUs per node on {scale_up}"
+    told = f"no server named: assuming {node}"
     return replace(server(profile, gpu, fabrics), fabric_assumptions=(told,))

@@ -30,7 +30,7 @@ from xe_sizer.report.format import (
     plural,
     whole,
 )
-from xe_sizer.report.names import component_name
+from xe_sizer.report.names import component_name, memory_place
 from xe_sizer.report.verdict import caution, title, unsaid, verdict_word
 from xe_sizer.result.training import Result
 from xe_sizer.units import BARE_SERVER
@@ -162,7 +162,7 @@ def memory_table(result: Sized, note: str = "") -> Table:
         (clean(name), gib(value), NOT_A_NUMBER if share is None else percent(share)) for name, value, share in lines
     )
     return Table(
-        title=f"Memory of the worst GPU ({clean(memory.gpu)}, {clean(memory.phase)})",
+        title=f"Memory of the worst GPU ({memory_place(memory, memory.phase)})",
         columns=(Column("component"), Column("GiB", True), Column("of usable", True)),
         rows=rows,
         shares=(*(share for _, _, share in lines[: len(parts) + 1]), None, None),

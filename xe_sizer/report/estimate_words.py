@@ -6,7 +6,18 @@ import math
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import spanned
-from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, duration_range, gib, number, percent, whole
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    byte_size,
+    clean,
+    duration,
+    duration_range,
+    gib,
+    number,
+    percent,
+    plural,
+    whole,
+)
 from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name, unsure_of_host
 from xe_sizer.units import BARE_SERVER, GIB
 
@@ -44,6 +55,21 @@ def _run(result: Result) -> str:
     return f"{spanned(result.time.total_s, result.time.calibrated)}, {hours} GPU-hours"
 
 
+def pace_words(result: Result) -> str:
+    """Behind the time of the whole job: the steps that it is of, and whether anybody gave them."""
+    origin, steps = result.scenario.get("origin") or {}, plural(result.time.steps, "step")
+    words = f"{steps} of {duration(result.time.step_s.expected)}"
+    if origin.get("train.steps") != "default":
+        return f", {words}"
+    return f" for {words}, assumed: no data was given"
+
+
+def stack_words(result: Result) -> str:
+    """The stack, and that it was chosen where nobody named one."""
+    chosen = (result.scenario.get("origin") or {}).get("stack") == "default"
+    return f"stack {clean(result.scenario.get('stack', ''))}{', chosen' if chosen else ''}"
+
+
 def _shortage(result: Result) -> str:
     if result.verdict.reasons:
         return clean(result.verdict.reasons[0].message)
@@ -51,7 +77,11 @@ def _shortage(result: Result) -> str:
 
 
 def caution(result: Result) -> str:
-    """What tight or unsure means here and how to rule it out."""
+    """What changes the meaning of the answer; what tight or unsure means here and how to rule it out."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _doubt(result))))
+
+
+def _doubt(result: Result) -> str:
     if not is_tight(result):
         return ""
     return _host_doubt(result) if unsure_of_host(result) else _little_room(result)

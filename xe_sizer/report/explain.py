@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Column, Notes, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, count, duration, flops, gib, number, percent
-from xe_sizer.report.names import component_name, monitor_name
+from xe_sizer.report.names import component_name, memory_place, monitor_name
 from xe_sizer.report.options import OPERATORS
 from xe_sizer.units import GIB, KIB
 
@@ -85,7 +85,7 @@ def _over_the_step(result: Result) -> Table:
         for (name, size), share in zip(points, shares, strict=True)
     )
     return Table(
-        title=f"Memory over the step ({clean(result.memory.gpu)}, cautious)",
+        title=f"Memory over the step ({memory_place(result.memory, 'cautious')})",
         columns=(Column("moment"), Column("GiB", True), Column("of usable", True)),
         rows=rows,
         shares=(*shares[:-1], None),

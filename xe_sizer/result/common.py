@@ -197,6 +197,10 @@ class MemoryComponent(Struct, frozen=True):
     terms: tuple[tuple[Factor, ...], ...] = ()
 
 
+ONLY_STAGE = "pipeline stage 1 of 1"
+"""What names the fullest GPU of a job that has no pipeline."""
+
+
 class Ledger(Struct, frozen=True):
     """Memory of the worst GPU at its worst moment; `gpu` says which, `phase` when. The components sum to the peak."""
 

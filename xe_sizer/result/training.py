@@ -86,10 +86,10 @@ class Time(Struct, frozen=True):
     mfu counts the FLOPs that training on the processed tokens needs, with those of passes through frozen weights, hfu
     also those of recomputation.
     `evidence` says what the ranges rest on, `basis` the same in figures, `calibrated` whether that is measurements.
-    `ideal_step_s` is the step of the same layout at the speed of light (peaks reached, exchanges hidden), `losses`
-    where the rest goes, largest first; None and empty where fixed efficiencies were asked for. `operators` is the step
-    of the stage that decides, operator by operator; empty where nobody asked for it. `start_up_s` passes before the
-    first step and is no part of `total_s`.
+    `ideal_step_s` is the step of the same layout at the speed of light (peaks reached, exchanges hidden, nothing
+    offloaded), `losses` where the rest goes, largest first; None and empty where fixed efficiencies were asked for.
+    `operators` is the step of the stage that decides, operator by operator; empty where nobody asked for it.
+    `start_up_s` passes before the first step and is no part of `total_s`.
     """
 
     step_s: Range
@@ -147,6 +147,8 @@ class Cost(Struct, frozen=True):
 
 
 class Result(Answer, frozen=True, kw_only=True):
+    """`cautions` are what a reader must know to read the verdict and the time right; they stand beside both."""
+
     question: ClassVar[str] = "estimate"
 
     tool_version: str
@@ -160,6 +162,7 @@ class Result(Answer, frozen=True, kw_only=True):
     cost: Cost
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
 
     @property

@@ -106,8 +106,8 @@ SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
 """The same of the command that sizes inference."""
 
 SERVE_LIMITS = frozenset(_limit_options("serving").values())
-_ALL_OPTIONS = dict(OPTIONS) | _ONLY_SERVE
-OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in _ALL_OPTIONS.items()})
+ALL_OPTIONS: Mapping[str, str] = MappingProxyType(dict(OPTIONS) | _ONLY_SERVE)
+OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in ALL_OPTIONS.items()})
 """The option of every key that has one."""
 TWO_WAY = frozenset({"layout.sequence_parallel"})
 """Switches that can also be put off: --no-..."""
@@ -125,4 +125,4 @@ def variable_name(option: str) -> str:
 @cache
 def variables() -> Mapping[str, str]:
     """Environment variable -> scenario key."""
-    return {variable_name(option): key for option, key in _ALL_OPTIONS.items()}
+    return {variable_name(option): key for option, key in ALL_OPTIONS.items()}

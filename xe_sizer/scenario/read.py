@@ -182,7 +182,9 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
     try:
         values = convert(written.values, ScenarioFile, locate)
     except InputError as error:
-        problems += error.problems
+        from xe_sizer.scenario.foreign import in_our_words  # most scenarios have no problem
+
+        problems += map(in_our_words, error.problems)
     problems += contradictions(written.values, locate)
     if not problems:
         return given(values=values)

@@ -110,6 +110,8 @@ def _base(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
 
 def _differs(written: str, value: object) -> bool:
     """Whether a value is more than what was written without its unit, case and separators."""
+    if isinstance(value, list):
+        return False
     match = QUANTITY.fullmatch(written.strip())
     if match and isinstance(value, int | float):
         return float(match[1]) != value
@@ -121,6 +123,8 @@ def _value(value: str | bool, key: str, base: Any, metas: tuple[msgspec.Meta, ..
     options = get_args(base) if get_origin(base) is Literal else names_of(metas)
     if options:
         return _word(value, options, metas)
+    if isinstance(value, str) and get_origin(base) is tuple and _base(get_args(base)[0])[0] is str:
+        return [part.strip() for part in value.split(",")]
     if isinstance(value, str) and base in (int, float):
         return _quantity(value, key, base, share=any(meta.le == 1 for meta in metas))
     return value

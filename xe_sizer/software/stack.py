@@ -166,6 +166,7 @@ class Supports(_Part, frozen=True):
     """What the stack can do; `optimizers` are those that it has.
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
+    recompute : those that it has a switch for, which is what advice names
     """
 
     tensor_parallel: bool
@@ -177,6 +178,11 @@ class Supports(_Part, frozen=True):
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
     packing: bool = True
+    recompute: Annotated[tuple[Literal["none", "selective", "full"], ...], msgspec.Meta(min_length=1)] = (
+        "none",
+        "selective",
+        "full",
+    )
 
 
 class Stack(_Part, frozen=True):
@@ -185,6 +191,7 @@ class Stack(_Part, frozen=True):
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
+    settings : what the stack calls the settings of a scenario, by dotted key, where that is not plain
     """
 
     name: str
@@ -204,6 +211,7 @@ class Stack(_Part, frozen=True):
     default: bool = False
     aliases: tuple[str, ...] = ()
     calibrated_on: str | None = None
+    settings: dict[str, str] = {}
 
     @property
     def forward_launch_s(self) -> float:

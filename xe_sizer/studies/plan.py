@@ -32,7 +32,8 @@ from xe_sizer.training.resolve import resolve
 from xe_sizer.training.rules import removed_by_rules
 from xe_sizer.training.space import LARGEST_PLAN, layout_chunks
 from xe_sizer.training.start_up import start_up_s
-from xe_sizer.training.summary import bound_of, layout_of, scenario_of, slow_start
+from xe_sizer.training.summary import bound_of, layout_of, scenario_of
+from xe_sizer.training.warnings import slow_start
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry

@@ -12,7 +12,9 @@ from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.layout import SWITCHES, WORDS
+from xe_sizer.training.packing import kept_steps_words
 from xe_sizer.training.remedies import (
+    DROPPED,
     FOR_LIMITS,
     HARDWARE,
     LESS_OFFLOAD,
@@ -20,11 +22,12 @@ from xe_sizer.training.remedies import (
     OTHER_HARDWARE,
     OTHER_METHOD,
     OTHER_TRAINING,
+    dropped_choices,
     packed_samples,
 )
 from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.sizing import size, size_each
-from xe_sizer.units import GIB, HOUR_S, three_digits
+from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -62,7 +65,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         together=lambda changes: _together(estimate, changes, registry),
     )
     options = sorted(_options(trials, most), key=_by_gain if estimate.ok else _rank)[:most]
-    return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option.after))
+    return advice_of(trials, options, "estimate", lambda option: _effect(estimate, option))
 
 
 def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
@@ -99,22 +102,25 @@ def _together(
 def with_the_same_data(before: TrainingEstimate, change: Change, registry: Registry) -> Change:
     """The change with the number of steps that reads as many tokens as before, where steps read another number of them.
 
-    Steps that follow from passes over the data do so by themselves.
+    Steps that follow from passes over the data do so by themselves; it is said where there are more or fewer of them.
     """
     resolved, job = before.resolved, before.resolved.job
-    usual_batch = "train.global_batch" not in resolved.given.origin
+    usual_batch = resolved.fixed_steps and "train.global_batch" not in resolved.given.origin
     reads_otherwise = not DATA_KEYS.isdisjoint(change.values) or usual_batch
-    if not resolved.fixed_steps or not reads_otherwise or "train.steps" in change.values:
+    if not reads_otherwise or "train.steps" in change.values:
         return change
     try:
         after = resolve(changed(resolved.given, change.values), registry).job
     except InputError:
         return change  # which its estimate will find
-    steps = max(round(job.read_tokens / (after.read_tokens / after.steps)), 1)
+    fixed = resolved.fixed_steps
+    steps = max(round(job.read_tokens / (after.read_tokens / after.steps)), 1) if fixed else after.steps
     if steps == job.steps:
         return change
-    words = f"{change.words}, in {steps:,} instead of {job.steps:,} steps for the same data"
-    return replace(change, words=words, values={**change.values, "train.steps": steps})
+    words = f"{change.words}, in {steps:,} instead of {job.steps:,} optimizer steps for the same data"
+    if "train.padding" in change.values:
+        words += f" ({kept_steps_words(before, after.seq_len)})"
+    return replace(change, words=words, values={**change.values, **({"train.steps": steps} if fixed else {})})
 
 
 def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry: Registry) -> bool:
@@ -143,7 +149,7 @@ def _options(trials: Training, most: int) -> Options:
     if not before.choice.fits_with_headroom:
         return _made_to_fit(trials, most)
     if before.ok:
-        faster = [*_faster(trials), *_packed(trials)]
+        faster = _with(_dropped(trials), [*_faster(trials), *_packed(trials)])
         return faster if before.roomy else [*faster, *_given_headroom(trials)]
     if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
@@ -160,9 +166,13 @@ def _rank(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]
     return stage, not after.roomy, effort, after.gpus, after.total_s
 
 
-def _by_gain(option: Option[TrainingEstimate]) -> tuple[bool, bool, float]:
-    """To a job that needs no mending: what has room, on the card at hand, and takes the least time."""
-    return not option.after.roomy, option.change.effort >= HARDWARE, option.after.total_s
+def _by_gain(option: Option[TrainingEstimate]) -> tuple[bool, bool, bool, float]:
+    """To a job that needs no mending: what has room, on the card at hand, and takes the least time.
+
+    A choice that costs time for memory that the job has is left out before anything else is changed.
+    """
+    effort, after = option.change.effort, option.after
+    return not after.roomy, effort >= HARDWARE, effort > DROPPED, after.total_s
 
 
 def _made_to_fit(trials: Training, most: int) -> Options:
@@ -214,6 +224,13 @@ def _made_to_meet_limits(trials: Training, most: int) -> Options:
     return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 
+def _dropped(trials: Training) -> Options:
+    """The choice of the user's own that costs most, where the job fits and is faster without it."""
+    changes = dropped_choices(trials.before, trials.registry)
+    found = trials.kept(changes, lambda after: _is_faster(trials.before, after))
+    return sorted(found, key=_by_gain)[:1]
+
+
 def _packed(trials: Training) -> Options:
     """Packing, where the same data take less time with it."""
     changes = packed_samples(trials.before, trials.registry)
@@ -259,7 +276,8 @@ def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator
         return
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
     values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
-    if values and all(key in OPTION_OF for key in values):
+    has_switch = values.get("layout.recompute", "none") in sized.resolved.job.stack.supports.recompute
+    if values and has_switch and all(key in OPTION_OF for key in values):
         words = ", ".join(_setting_words(key, value) for key, value in values.items())
         yield Change(f"{what}: {words}", values, effort)
 
@@ -282,8 +300,9 @@ def _value(name: str, code: int) -> object:
     return WORDS[name][code] if name in WORDS else code
 
 
-def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
-    """Memory and time that the change leads to, with the time that it adds to the job as it was asked."""
+def _effect(before: TrainingEstimate, option: Option[TrainingEstimate]) -> str:
+    """Memory and time that the change leads to, and against a job that can run what it adds to its time."""
+    after = option.after
     words = f"{three_digits(after.peak_bytes / GIB)} of {three_digits(after.usable_bytes / GIB)} GiB per GPU"
     words += "" if after.roomy else " (tight)"
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
@@ -292,12 +311,19 @@ def _effect(before: TrainingEstimate, after: TrainingEstimate) -> str:
         words += " (if available)" if after.host_unknown else ""
     if before.resolved.gpus is None and after.gpus != before.gpus:
         words += f", on {after.gpus} instead of {before.gpus} GPUs"
-    words += f", {_hours(after)} h"
-    words += f" instead of {_hours(before)} h" if before.fits else ""
-    words += f" ({_difference(before.total_s, after.total_s)} time"
+    micro, other = int(before.layouts.micro_batch[0]), int(after.layouts.micro_batch[0])
+    if micro != other and "train.micro_batch" not in option.change.values:
+        words += f", micro-batch {other} instead of {micro}"
+    words += f", {_time_words(after.total_s)}"
+    return f"{words} instead of {_time_words(before.total_s)} ({_gain(before, after)})" if before.fits else words
+
+
+def _gain(before: TrainingEstimate, after: TrainingEstimate) -> str:
+    """Time, and on another number of GPUs GPU-hours, against the job as it was asked."""
+    words = f"{_difference(before.total_s, after.total_s)} time"
     if after.gpus != before.gpus:
         words += f", {_difference(before.total_s * before.gpus, after.total_s * after.gpus)} GPU-hours"
-    return f"{words})"
+    return words
 
 
 def _difference(before: float, after: float) -> str:
@@ -308,5 +334,9 @@ def _difference(before: float, after: float) -> str:
     return f"{share:+d} %" if share else "same"
 
 
-def _hours(sized: TrainingEstimate) -> str:
-    return f"{sized.hours:,.0f}" if sized.hours >= 100 else f"{sized.hours:.3g}"
+def _time_words(seconds: float) -> str:
+    """A time in hours, and in minutes or seconds where it is less than one."""
+    if seconds >= HOUR_S:
+        hours = seconds / HOUR_S
+        return f"{hours:,.0f} h" if hours >= 100 else f"{hours:.3g} h"
+    return f"{three_digits(seconds / MINUTE_S)} min" if seconds >= MINUTE_S else f"{three_digits(seconds)} s"

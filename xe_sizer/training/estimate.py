@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -200,10 +201,14 @@ class TrainingEstimate:
 
     @cached_property
     def ideal_s(self) -> dict[str, float] | None:
-        """Seconds of each part at the speed of light; None where fixed efficiencies replace the laws."""
+        """Seconds of each part at the speed of light and without offloading, which is a loss whatever the rates.
+
+        None where fixed efficiencies replace the laws.
+        """
         if self.resolved.efficiency.fixed:
             return None
-        line = timeline(at_the_speed_of_light(self.resolved.job), self.layouts, self.choice.sequences)
+        on_card = replace(self.layouts, offload=np.zeros_like(self.layouts.offload))
+        line = timeline(at_the_speed_of_light(self.resolved.job), on_card, self.choice.sequences)
         return {name: float(value[0]) for name, value in line.components.items()}
 
     @property

@@ -1,6 +1,7 @@
 """The remedies: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
 
-Efforts order what a user would rather do first, by how much of the training changes: 1 is nothing but a kernel or a
+Efforts order what a user would rather do first, by how much of the training changes: 0 is to leave out what the user
+chose to save memory with, 1 is nothing but a kernel or a
 batch's parts, 2 and 3 the layout or the optimizer's storage, 4 needs host memory or makes adapters smaller, 5 leaves
 some of them out, 6 halves the sequences. From HARDWARE on it is other hardware, from OTHER_TRAINING on another way to
 train.
@@ -9,6 +10,7 @@ train.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.graph.losses import LEAST_MEMORY
@@ -20,14 +22,15 @@ from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.methods.lora import narrower_targets
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.space import LARGEST_SEARCH
-from xe_sizer.units import GIB
+from xe_sizer.training.step import OFFLOAD_PARTS
+from xe_sizer.units import GIB, whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.job import Job
 
-HARDWARE, OTHER_TRAINING = 8, 13
+DROPPED, HARDWARE, OTHER_TRAINING = 0, 8, 13
 SHORTER = (4, 8, 16)  # parts of the sequence length to try where half is not enough
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
 LITTLE, SAID = 0.05, 0.005  # share of the tokens that a cut may take and be mild, and from which it is said
@@ -44,7 +47,10 @@ def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 def earlier_reduction(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     if accumulates_whole_gradients(sized.resolved.job, sized.layouts)[0]:
-        yield Change("gradients reduced in every micro-batch", {"train.reduce_every_micro_batch": True}, 1)
+        key = "train.reduce_every_micro_batch"
+        called = sized.resolved.job.stack.settings.get(key)
+        words = "gradients reduced in every micro-batch" + (f" ({called})" if called else "")
+        yield Change(words, {key: True}, 1)
 
 
 def smaller_micro_batch(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -55,8 +61,10 @@ def smaller_micro_batch(sized: TrainingEstimate, _: Registry) -> Iterator[Change
 
 
 def recomputation(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """As far as the stack has a switch for it."""
     for stronger in RECOMPUTE[int(sized.layouts.recompute[0]) + 1 :]:
-        yield Change(f"{stronger} recomputation", {"layout.recompute": stronger}, 2)
+        if stronger in sized.resolved.job.stack.supports.recompute:
+            yield Change(f"{stronger} recomputation", {"layout.recompute": stronger}, 2)
 
 
 def zero_stage(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -138,6 +146,26 @@ def less_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     for name in reversed(OFFLOAD[: int(sized.layouts.offload[0])]):
         words = "no offload" if name == "none" else f"only {OFFLOADED[name]}"
         yield Change(words, {"layout.offload": name}, 2)
+
+
+def dropped_choices(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """Less of what the user chose to save memory with, for a job that may fit without it."""
+    fixed, job = sized.resolved.fixed, sized.resolved.job
+    if "offload" in fixed:
+        share = sum(sized.component_s[part] for part in OFFLOAD_PARTS) / sized.step_s
+        takes = f"as offloading takes {whole_percent(share)} of a step"
+        for change in less_offload(sized, registry):
+            yield replace(change, words=f"{change.words}, {takes}", effort=DROPPED)
+    if "recompute" in fixed:
+        more = RECOMPUTE[int(sized.layouts.recompute[0])]
+        for name in RECOMPUTE[: int(sized.layouts.recompute[0])]:
+            if name in job.stack.supports.recompute:
+                yield Change(f"recompute {name} instead of {more}", {"layout.recompute": name}, DROPPED)
+    if "zero" in fixed:
+        for stage in job.stack.supports.zero:
+            if stage < int(sized.layouts.zero[0]):
+                words = f"ZeRO stage {stage} instead of {int(sized.layouts.zero[0])}"
+                yield Change(words, {"layout.zero": stage}, DROPPED)
 
 
 def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

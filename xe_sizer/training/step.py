@@ -291,6 +291,9 @@ STEP_PARTS = (
 )
 
 
+OFFLOAD_PARTS = (host_transfers.name, offload.name)
+
+
 def timeline(job: Job, layouts: Layouts, sequences: Sequences | None = None) -> Timeline:
     """One optimizer step under each layout.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import (
+    ONLY_STAGE,
     SCHEMA_VERSION,
     Factor,
     Gpus,
@@ -23,17 +24,16 @@ from xe_sizer.result.common import (
 )
 from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
-from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.padding import PACKED
 from xe_sizer.training.stage_time import COMPUTE_PARTS, MICRO_BATCH_PARTS
-from xe_sizer.training.start_up import NOTICEABLE, start_up_s
+from xe_sizer.training.start_up import start_up_s
 from xe_sizer.training.step import STEP_PARTS
-from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits, whole_parts
+from xe_sizer.training.warnings import cautions, warnings
+from xe_sizer.units import GIB, HOUR_S, three_digits, whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 EVERY_MICRO_BATCH = frozenset(part.name for part in MICRO_BATCH_PARTS)
 KERNELS = "kernels below peak"
-MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
-MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 
 
 def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
@@ -79,7 +77,8 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         time=time,
         data=_data(sized),
         cost=cost,
-        warnings=(*resolved.warnings, *_warnings(sized)),
+        warnings=(*resolved.warnings, *warnings(sized)),
+        cautions=tuple(cautions(sized)),
         sources=_sources(resolved) if details else (),
     )
 
@@ -166,7 +165,7 @@ def _memory(sized: TrainingEstimate, details: bool) -> Memory:
         usable_bytes=usable,
         headroom_bytes=usable - peak,
         phase=MOMENTS[moment],
-        gpu=f"pipeline stage {number} of {stages}",
+        gpu=f"pipeline stage {number} of {stages}" if stages > 1 else "",
         components=components,
         host_bytes=float(round(sized.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
@@ -277,57 +276,6 @@ def _data(sized: TrainingEstimate) -> Data:
     )
 
 
-def _warnings(sized: TrainingEstimate) -> Iterator[str]:
-    """What the answer itself gives reason to say."""
-    yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
-    yield from _padding(sized)
-    yield from _many_epochs(sized.resolved)
-    stack = sized.resolved.job.stack
-    if sized.gpus > 1 and not stack.supports.several_gpus:
-        yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
-    if sized.cost is not None:
-        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
-    yield from slow_start(sized)
-
-
-def slow_start(sized: TrainingEstimate) -> Iterator[str]:
-    """That a job which lasts minutes spends a good part of them before its first step."""
-    before_s = start_up_s(sized.resolved.job)
-    if sized.fits and before_s > NOTICEABLE * sized.total_s:
-        share = f"{100.0 * before_s / sized.total_s:.0f} %"
-        yield f"start-up comes on top: about {before_s / MINUTE_S:.1f} min, {share} of the time of the steps (assumed)"
-
-
-def _padding(sized: TrainingEstimate) -> Iterator[str]:
-    """That most of the work is padding, and what packs the same data into sequences that memory holds now."""
-    job, padding = sized.resolved.job, float(sized.choice.sequences.padding_share[0])
-    if padding <= MOST_PADDING or not sized.fits:
-        return
-    told = f"{100 * padding:.0f} % of the processed tokens are padding"
-    if not job.stack.supports.packing:
-        yield f"{told}: a stack that packs samples would save most of it, {job.stack.name} does not"
-        return
-    seq_len = min(job.seq_len, int(sized.choice.sequences.longest_tokens[0]))
-    steps = round(job.read_tokens / seq_len / job.global_batch)
-    if not steps:
-        yield f"{told}: packed, the samples fill less than one batch of {job.global_batch:,}"
-        return
-    settings: dict[str, object] = {"train.padding": PACKED}
-    if seq_len < job.seq_len:
-        settings["train.seq_len"] = seq_len
-    if sized.resolved.fixed_steps:
-        settings["train.steps"] = steps
-    yield f"{told}: packing the same samples ({sized.resolved.given.caller.settings(settings)}) saves most of it"
-
-
-def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
-    job, epochs = resolved.job, resolved.epochs
-    if epochs is not None and epochs > MOST_EPOCHS:
-        setting = resolved.given.caller.setting("train.epochs", 3)
-        steps = f"{job.steps:,.9g} step{'s read' if job.steps > 1 else ' reads'}"
-        yield f"{steps} the {job.samples:,.9g} samples {round(epochs):,.9g} times; {setting} sizes three passes"
-
-
 def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
     resolved, gpu = sized.resolved, sized.resolved.job.server.accelerator
@@ -344,11 +292,12 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
 
 def _reasons(memory: Memory) -> tuple[Reason, ...]:
     reasons = []
+    stage = "" if memory.gpu == ONLY_STAGE else f"{memory.gpu}, "
     if memory.headroom_bytes < 0:
         message = (
             f"needs {three_digits(memory.peak_bytes / GIB)} GiB per GPU, "
             f"{three_digits(memory.usable_bytes / GIB)} GiB available, "
-            f"{three_digits(-memory.headroom_bytes / GIB)} GiB missing ({memory.gpu}, {memory.phase})"
+            f"{three_digits(-memory.headroom_bytes / GIB)} GiB missing ({stage}{memory.phase})"
         )
         reasons.append(Reason(code="out-of-memory", message=message))
     host = memory.host_available_bytes

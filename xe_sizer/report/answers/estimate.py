@@ -19,6 +19,7 @@ from xe_sizer.report.blocks import (
 )
 from xe_sizer.report.certainty import bias_words, range_words, spanned
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
+from xe_sizer.report.estimate_words import pace_words, stack_words
 from xe_sizer.report.explain import explanations
 from xe_sizer.report.first_screen import change_point, currency_of, gpus_point, limits_points, memory_point
 from xe_sizer.report.format import (
@@ -36,6 +37,7 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.names import monitor_name
 from xe_sizer.report.pictures.estimate import pictures
+from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.verdict import unsure_of_host
 from xe_sizer.result.training import Result
@@ -92,18 +94,15 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
 def _points(result: Result) -> Iterator[Point]:
     """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
-        yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}, {_pace(result)}")
+        yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}{pace_words(result)}")
         if bias := bias_words(result.time.basis):
             yield Point("", bias, spare=4)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
     yield gpus_point(result.gpus)
+    yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, currency_of(result))
     yield from change_point(result.advice)
-
-
-def _pace(result: Result) -> str:
-    return f"{whole(result.time.steps)} steps of {duration(result.time.step_s.expected)}"
 
 
 def _cost_words(cost: Cost) -> Iterator[str]:

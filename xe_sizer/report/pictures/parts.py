@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import byte_size, clean, duration, gib, percent, time_unit
-from xe_sizer.report.names import component_name
+from xe_sizer.report.names import component_name, memory_place
 from xe_sizer.report.picture import Axis, Mark, Part, Stack
 from xe_sizer.units import GIB
 
@@ -39,7 +39,7 @@ def memory_picture(result: Sized) -> Picture:
         (Mark(usable, f"usable {gib(usable)} GiB"),),
         usable,
     )
-    note = f"Shares are of the usable memory ({clean(memory.gpu)}, {clean(memory.phase)})."
+    note = f"Shares are of the usable memory ({memory_place(memory, memory.phase)})."
     return Picture("Memory of the worst GPU", f"{said}, {rest}: {_listed(stack.parts)}", stack, note)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from xe_sizer.cli.foreign import _MEANT, _NO_EFFECT, _names
+from xe_sizer.scenario.foreign import _MEANT, _NO_EFFECT, _names
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 from .conftest import Ran
@@ -24,6 +24,12 @@ Cli = Callable[..., Ran]
             "write --micro-batch for sequences per GPU, or --global-batch for those of all GPUs",
         ),
         ("plan", "--num-gpus", "write --gpus"),
+        ("estimate", "--deepspeed", "write --stack: the framework by its name, with --zero for its stage"),
+        (
+            "estimate",
+            "--use-liger-kernel",
+            "write --stack: one with these kernels, see 'xe-sizer profiles list stack'",
+        ),
         ("estimate", "--learning-rate", "it changes neither memory nor time: leave it out"),
         ("estimate", "--per_device_train_batch_size", "write --micro-batch"),
         ("serve", "--tensor-parallel-size", "write --tp"),

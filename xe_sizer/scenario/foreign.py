@@ -1,4 +1,4 @@
-"""Options of other tools: what to write here instead."""
+"""Options, keys and values of other tools: what to write here instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
+from xe_sizer.scenario.options import ALL_OPTIONS, OPTIONS, SERVE_OPTIONS
 
 _NO_EFFECT = (
     "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler-"
@@ -14,6 +14,7 @@ _NO_EFFECT = (
     "warmup-steps, weight-decay"
 )
 """What changes neither memory nor time."""
+_LEFT_OUT = "it changes neither memory nor time: leave it out"
 
 _MEANT: Mapping[str, str] = {
     "model": "model-name, model-name-or-path, model-id, base-model, pretrained, hf-model",
@@ -25,6 +26,10 @@ _MEANT: Mapping[str, str] = {
     "job qlora": "load-in-4bit, qlora, use-qlora",
     "job lora": "lora, use-lora, use-peft, peft",
     "stack": "framework, backend, trainer",
+    "stack: the framework by its name, with --zero for its stage": "deepspeed, deepspeed-config, use-deepspeed",
+    "stack: one with these kernels, see 'xe-sizer profiles list stack'": (
+        "use-liger-kernel, use-liger, liger-kernel, enable-liger-kernel, use-unsloth"
+    ),
     "tp": "tensor-parallel-size, tensor-model-parallel-size, tensor-parallel, tp-size",
     "pp": "pipeline-parallel-size, pipeline-model-parallel-size, pipeline-parallel, pp-size",
     "cp": "context-parallel-size, context-parallel, cp-size",
@@ -52,7 +57,8 @@ _MEANT: Mapping[str, str] = {
     "attention": "attn-implementation, use-flash-attn, flash-attn",
     "lora-rank": "lora-r, rank, r, lora-dim",
     "lora-targets": "target-modules, lora-target-modules, lora-target",
-    "precision": "dtype, torch-dtype, bf16, fp16, mixed-precision",
+    "precision": "dtype, torch-dtype, fp16, mixed-precision",
+    "precision bf16": "bf16, bfloat16",
     "weights": "quantization, load-in-8bit, quant",
     "kv-cache": "kv-cache-dtype",
     "max-sequences": "max-num-seqs, max-batch-size",
@@ -68,6 +74,23 @@ _MEANT: Mapping[str, str] = {
 """An option of ours, with its value where other tools have a switch; then what others call it."""
 
 
+_OPTION = re.compile(r"--([a-z-]+)")
+_UNKNOWN = re.compile(r"unknown key '([^']+)'")
+_NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
+_ELSEWHERE = "belongs"  # of the hint to a key of ours that stands in another section than its own
+_PREFERENCES = (
+    "training on preferences or rewards is not sized; supervised fine-tuning of the same model is the least that it "
+    "takes: pairs of answers, a reference model or generation come on top"
+)
+_VALUES: Mapping[tuple[str, str], str] = {
+    ("offload", "cpu"): (
+        "'optimizer' keeps its states in host memory (ZeRO-Offload), 'params' the weights too (FSDP's CPU offload)"
+    ),
+    **{("job", name): _PREFERENCES for name in ("dpo", "orpo", "kto", "simpo", "grpo", "ppo", "rlhf", "rm", "reward")},
+}
+"""What to say to a value of other tools for a key of ours."""
+
+
 def _names(listed: str) -> list[str]:
     return listed.split(", ")
 
@@ -80,10 +103,41 @@ def unknown_option(written: str, command: str, options: Iterable[str]) -> InputE
     return InputError(Problem(f"'{command}' has no such option", Location(written), hint))
 
 
+def in_our_words(problem: Problem) -> Problem:
+    """A problem of a scenario's keys; where a key or a value is that of another tool, with what to write instead."""
+    key, value = _UNKNOWN.match(problem.message), _NO_VALUE.match(problem.message)
+    hint = None
+    if key and _ELSEWHERE not in (problem.hint or ""):
+        hint = _key_instead(key[1].replace("_", "-").lower())
+    elif value:
+        hint = _VALUES.get((value[1], value[2].lower()))
+    return Problem(problem.message, problem.location, hint or problem.hint)
+
+
+def _key_instead(name: str) -> str | None:
+    """What a key of another tool is called here, and where it stands."""
+    if name in _names(_NO_EFFECT):
+        return _LEFT_OUT
+    meant = (setting for setting, names in _MEANT.items() if name in _names(names))
+    return next((_as_key(setting.partition("|")[0]) for setting in meant), None)
+
+
+def _as_key(setting: str) -> str:
+    """An option of ours, with its value or with words on it, as a scenario file has it."""
+    option, _, rest = setting.partition(" ")
+    key = ALL_OPTIONS[option.rstrip(":")]
+    section, _, last = key.rpartition(".")
+    place = f" under '{section}'" if section else " at the top level"
+    if option.endswith(":") or " " in rest:
+        more = _OPTION.sub(lambda other: f"'{ALL_OPTIONS[other[1]].rpartition('.')[2]}'", rest)
+        return f"write '{last}'{place}{':' if option.endswith(':') else ''} {more}"
+    return f"write '{last}: {rest}'{place}" if rest else f"write '{last}'{place}"
+
+
 def _instead(name: str, own: list[str]) -> str | None:
     """What other tools' option is called here; where it is one of ours, the command that has it."""
     if name in _names(_NO_EFFECT):
-        return "it changes neither memory nor time: leave it out"
+        return _LEFT_OUT
     if name in own:
         return f"write --{name}"
     meant = [one for setting, names in _MEANT.items() if name in _names(names) for one in setting.split("|")]

@@ -1,0 +1,113 @@
+"""What an answer itself gives reason to say; what changes its meaning stands beside the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xe_sizer.scenario.provenance import joining_assumptions
+from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.training.methods import METHODS
+from xe_sizer.training.packing import kept_steps_words, packed_steps
+from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
+from xe_sizer.training.start_up import NOTICEABLE, start_up_s
+from xe_sizer.units import MINUTE_S
+
+if TYPE_CHECKING:
+    from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.resolved import ResolvedTraining
+
+MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
+MOST_PADDING = 0.5  # share of padding from which it is worth a warning
+MUCH_LONGER = 1.5  # times the longest sample from which a sequence length that nothing reaches is worth a warning
+
+
+def warnings(sized: TrainingEstimate) -> Iterator[str]:
+    """Everything that is worth a word, what changes the meaning of the answer first."""
+    yield from cautions(sized)
+    yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
+    yield from _unreached(sized)
+    yield from _padding(sized)
+    yield from _many_epochs(sized.resolved)
+    if sized.cost is not None:
+        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
+    yield from slow_start(sized)
+
+
+def cautions(sized: TrainingEstimate) -> Iterator[str]:
+    """What a reader must know to read the verdict and the time right."""
+    resolved, stack = sized.resolved, sized.resolved.job.stack
+    if sized.gpus > 1 and not stack.supports.several_gpus:
+        yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
+    yield from _epochs_of_nothing(resolved)
+    yield from _unpacked_weights(resolved)
+
+
+def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
+    """That passes over the data say nothing where nobody said how much data there is."""
+    epochs, caller = resolved.given.values.train.epochs, resolved.given.caller
+    if epochs is not None and resolved.known_samples is None:
+        written, samples = caller.setting("train.epochs", epochs), caller.setting("data.samples", 50_000)
+        data = f"{samples}, for example, or {caller.setting('data.profile')} says how much an epoch is"
+        yield f"{written} has no effect without the data: {data}"
+
+
+def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
+    """That weights which are published in 4 bit are held in 16 bit, and the method that keeps them in 4."""
+    job, name = resolved.job, resolved.given.values.model
+    if job.method.quantised or name == job.model.name:
+        return
+    from xe_sizer.profiles.spelling import says_4_bit  # a name that was read as another came through it
+
+    if says_4_bit(name):
+        keeping = next((kind.name for kind in METHODS.values() if kind.quantises), None)
+        told = f"{name} names 4-bit weights, which are taken as 16-bit ones here"
+        yield f"{told}; {resolved.given.caller.setting('job', keeping)} keeps them in 4 bit" if keeping else told
+
+
+def slow_start(sized: TrainingEstimate) -> Iterator[str]:
+    """That a job which lasts minutes spends a good part of them before its first step."""
+    before_s = start_up_s(sized.resolved.job)
+    if sized.fits and before_s > NOTICEABLE * sized.total_s:
+        share = f"{100.0 * before_s / sized.total_s:.0f} %"
+        yield f"start-up comes on top: about {before_s / MINUTE_S:.1f} min, {share} of the time of the steps (assumed)"
+
+
+def _unreached(sized: TrainingEstimate) -> Iterator[str]:
+    """That memory is for the longest sample, where the user asks for far longer sequences and nothing fills them."""
+    resolved, job = sized.resolved, sized.resolved.job
+    longest, filled = job.lengths.longest, job.padding in (PACKED, TO_SEQ_LEN)
+    if "train.seq_len" in resolved.given.origin and not filled and job.seq_len > MUCH_LONGER * longest:
+        yield f"the longest sample has {longest:,.0f} tokens: memory is for that, not for {job.seq_len:,}"
+
+
+def _padding(sized: TrainingEstimate) -> Iterator[str]:
+    """That most of the work is padding, and what packs the same data into sequences that memory holds now."""
+    job, padding = sized.resolved.job, float(sized.choice.sequences.padding_share[0])
+    if padding <= MOST_PADDING or not sized.fits:
+        return
+    told = f"{100 * padding:.0f} % of the processed tokens are padding"
+    if not job.stack.supports.packing:
+        yield f"{told}: a stack that packs samples would save most of it, {job.stack.name} does not"
+        return
+    seq_len = min(job.seq_len, int(sized.choice.sequences.longest_tokens[0]))
+    steps = packed_steps(sized, seq_len)
+    if not steps:
+        yield f"{told}: packed, the samples fill less than one batch of {job.global_batch:,}"
+        return
+    settings: dict[str, object] = {"train.padding": PACKED}
+    if seq_len < job.seq_len:
+        settings["train.seq_len"] = seq_len
+    if sized.resolved.fixed_steps:
+        settings["train.steps"] = steps
+    saves = f"packing the same samples ({sized.resolved.given.caller.settings(settings)}) saves most of it"
+    fewer = f", in {steps:,} instead of {job.steps:,} optimizer steps; {kept_steps_words(sized, seq_len)}"
+    yield f"{told}: {saves}{fewer if steps != job.steps else ''}"
+
+
+def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
+    job, epochs = resolved.job, resolved.epochs
+    if epochs is not None and epochs > MOST_EPOCHS:
+        setting = resolved.given.caller.setting("train.epochs", 3)
+        steps = f"{job.steps:,.9g} step{'s read' if job.steps > 1 else ' reads'}"
+        yield f"{steps} the {job.samples:,.9g} samples {round(epochs):,.9g} times; {setting} sizes three passes"
