@@ -300,8 +300,9 @@ def test_the_effect_is_what_the_command_answers(cli: Cli, name: str) -> None:
     memory, ratio = after["memory"], total_s(after) / total_s(before)
     assert f"{memory['peak_bytes'] / 2**30:.1f} of {memory['usable_bytes'] / 2**30:.1f} GiB" in advice["effect"]
     stated = re.search(r"\(([+-]\d+) % time", advice["effect"])
-    assert stated
-    assert int(stated[1]) == pytest.approx(100 * (ratio - 1), abs=0.51)
+    assert bool(stated) == before["verdict"]["fits"]  # nothing is saved of the time of what cannot run
+    if stated:
+        assert int(stated[1]) == pytest.approx(100 * (ratio - 1), abs=0.51)
 
 
 def total_s(result: dict[str, Any]) -> float:

@@ -43,7 +43,8 @@ ODD = (
 )  # fmt: skip
 QUESTIONS = (*EXAMPLES, *ON_STACKS, *ODD)
 MEMORY = re.compile(r"^([\d.,]+) of ([\d.,]+) GiB per GPU")
-HOURS = re.compile(r"(?:^|, )([\d.,]+)(?:e[+-]\d+)? h(?: instead of [\d.,]+ h)? \(")
+TIME = re.compile(r", ([\d.,]+)(?:e[+-]\d+)? (ms|s|min|h|d)(?: instead of | \(|$|,)")
+UNIT_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def ask(cli: Cli, command: str) -> tuple[int, dict[str, Any]]:
@@ -78,9 +79,10 @@ def check_claims(effect: str, after: dict[str, Any]) -> None:
     assert memory, effect
     assert float(memory[1].replace(",", "")) == pytest.approx(after["memory"]["peak_bytes"] / 2**30, rel=0.006)
     assert float(memory[2].replace(",", "")) == pytest.approx(after["memory"]["usable_bytes"] / 2**30, rel=0.006)
-    hours = HOURS.search(effect)
-    assert hours, effect
-    assert float(hours[1].replace(",", "")) == pytest.approx(after["time"]["total_s"]["expected"] / 3600, rel=0.006)
+    time = TIME.search(effect)
+    assert time, effect
+    told_s = float(time[1].replace(",", "")) * UNIT_S[time[2]]
+    assert told_s == pytest.approx(after["time"]["total_s"]["expected"], rel=0.006)
     assert ("(tight)" in effect) <= (after["verdict"]["margin"] == "tight")
 
 
