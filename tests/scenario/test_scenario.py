@@ -102,7 +102,6 @@ BAD_LINES = [
      "longest-in-global-batch, to-seq-len, grouped-by-length, none, not 'longest'"), 18,
      "did you mean 'longest-in-micro-batch' or 'longest-in-global-batch'?"),
     ("lora: {rank: 0}", "'rank' must be at least 1, not 0", 14, None),
-    ("lora: {targets: qkv}", "'targets' must be a list, not 'qkv'", 17, None),
     ("lora: {targets: []}", "'targets' must not be empty", 17, None),
     ("lora: {targets: [qkv, 1]}", "item 2 of 'targets' must be text, not 1", 23,
      "put it in quotes to make it text"),

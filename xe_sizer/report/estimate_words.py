@@ -15,9 +15,9 @@ from xe_sizer.report.format import (
     gib,
     number,
     percent,
-    plural,
     whole,
 )
+from xe_sizer.report.premises import assumed_run
 from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name, unsure_of_host
 from xe_sizer.units import BARE_SERVER, GIB
 
@@ -57,11 +57,9 @@ def _run(result: Result) -> str:
 
 def pace_words(result: Result) -> str:
     """Behind the time of the whole job: the steps that it is of, and whether anybody gave them."""
-    origin, steps = result.scenario.get("origin") or {}, plural(result.time.steps, "step")
-    words = f"{steps} of {duration(result.time.step_s.expected)}"
-    if origin.get("train.steps") != "default":
-        return f", {words}"
-    return f" for {words}, assumed: no data was given"
+    assumed = assumed_run(result.scenario)
+    words = f"{result.time.steps:,.9g} {'step' if result.time.steps == 1 else 'steps'} of {duration(result.time.step_s.expected)}"
+    return f" {assumed} ({words})" if assumed else f", {words}"
 
 
 def stack_words(result: Result) -> str:
