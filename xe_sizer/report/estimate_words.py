@@ -58,7 +58,8 @@ def _run(result: Result) -> str:
 def pace_words(result: Result) -> str:
     """Behind the time of the whole job: the steps that it is of, and whether anybody gave them."""
     assumed = assumed_run(result.scenario)
-    words = f"{result.time.steps:,.9g} {'step' if result.time.steps == 1 else 'steps'} of {duration(result.time.step_s.expected)}"
+    name = "step" if result.time.steps == 1 else "steps"
+    words = f"{result.time.steps:,.9g} {name} of {duration(result.time.step_s.expected)}"
     return f" {assumed} ({words})" if assumed else f", {words}"
 
 
