@@ -56,7 +56,8 @@ def test_the_script_for_a_shell_is_printed_and_other_runs_do_not_load_completion
         [sys.executable, "-m", "xe_sizer", "--show-completion"], env={**os.environ, "SHELL": "/bin/bash"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "_XE_SIZER_COMPLETE" in shown.stdout or "shell" in shown.stdout + shown.stderr
+    # Which shell it is, is found from the processes above; where none is one, that is said.
+    assert "_XE_SIZER_COMPLETE" in shown.stdout or "not supported" in shown.stderr
     code = (
         "import sys; from xe_sizer.cli.main import main\nmain(['estimate', '--model', 'llama-2-7b', '--gpu', 'none'])\n"
         "print(sorted(name for name in ('pydantic', 'xe_sizer.cli.completion') if name in sys.modules))"
