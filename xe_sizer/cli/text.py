@@ -89,9 +89,11 @@ class TextCommand(_AsText, TyperCommand):
             if not hasattr(error, "possibilities"):
                 raise
             from xe_sizer.scenario.foreign import unknown_option
+            from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
             known = (name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))
-            raise unknown_option(str(getattr(error, "option_name", "")), ctx.command_path, known) from None
+            written, others = str(getattr(error, "option_name", "")), {"serve": SERVE_OPTIONS, "estimate": OPTIONS}
+            raise unknown_option(written, ctx.command_path, known, others) from None
 
     def _plain_switches(self, args: list[str]) -> Iterator[str]:
         """Arguments where switches have no value: `--ideal true` is --ideal, and `no` puts a switch off."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.scenario.options import ALL_OPTIONS, OPTIONS, SERVE_OPTIONS
 
 _NO_EFFECT = (
     "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler-"
@@ -95,46 +94,55 @@ def _names(listed: str) -> list[str]:
     return listed.split(", ")
 
 
-def unknown_option(written: str, command: str, options: Iterable[str]) -> InputError:
-    """What to say of an option that a command does not have. options : those that it has, with their dashes"""
+def unknown_option(
+    written: str, command: str, options: Iterable[str], others: Mapping[str, Iterable[str]]
+) -> InputError:
+    """What to say of an option that a command does not have.
+
+    options : those that it has, with their dashes
+    others : command -> options of it, without dashes; where the option is looked for next
+    """
     name, own = written.lstrip("-").replace("_", "-").lower(), [one.removeprefix("--") for one in options]
     near = re.sub(r"'(?=\w)", "'--", did_you_mean(name, own) or "")
-    hint = _instead(name, own) or near or f"'{command} --help' lists all"
+    hint = _instead(name, own, others) or near or f"'{command} --help' lists all"
     return InputError(Problem(f"'{command}' has no such option", Location(written), hint))
 
 
-def in_our_words(problem: Problem) -> Problem:
-    """A problem of a scenario's keys; where a key or a value is that of another tool, with what to write instead."""
+def in_our_words(problem: Problem, keys: Mapping[str, str]) -> Problem:
+    """A problem of a scenario's keys; where a key or a value is that of another tool, with what to write instead.
+
+    keys : option -> scenario key
+    """
     key, value = _UNKNOWN.match(problem.message), _NO_VALUE.match(problem.message)
     hint = None
     if key and _ELSEWHERE not in (problem.hint or ""):
-        hint = _key_instead(key[1].replace("_", "-").lower())
+        hint = _key_instead(key[1].replace("_", "-").lower(), keys)
     elif value:
         hint = _VALUES.get((value[1], value[2].lower()))
     return Problem(problem.message, problem.location, hint or problem.hint)
 
 
-def _key_instead(name: str) -> str | None:
+def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:
     """What a key of another tool is called here, and where it stands."""
     if name in _names(_NO_EFFECT):
         return _LEFT_OUT
     meant = (setting for setting, names in _MEANT.items() if name in _names(names))
-    return next((_as_key(setting.partition("|")[0]) for setting in meant), None)
+    return next((_as_key(setting.partition("|")[0], keys) for setting in meant), None)
 
 
-def _as_key(setting: str) -> str:
+def _as_key(setting: str, keys: Mapping[str, str]) -> str:
     """An option of ours, with its value or with words on it, as a scenario file has it."""
     option, _, rest = setting.partition(" ")
-    key = ALL_OPTIONS[option.rstrip(":")]
+    key = keys[option.rstrip(":")]
     section, _, last = key.rpartition(".")
     place = f" under '{section}'" if section else " at the top level"
     if option.endswith(":") or " " in rest:
-        more = _OPTION.sub(lambda other: f"'{ALL_OPTIONS[other[1]].rpartition('.')[2]}'", rest)
+        more = _OPTION.sub(lambda other: f"'{keys[other[1]].rpartition('.')[2]}'", rest)
         return f"write '{last}'{place}{':' if option.endswith(':') else ''} {more}"
     return f"write '{last}: {rest}'{place}" if rest else f"write '{last}'{place}"
 
 
-def _instead(name: str, own: list[str]) -> str | None:
+def _instead(name: str, own: list[str], others: Mapping[str, Iterable[str]]) -> str | None:
     """What other tools' option is called here; where it is one of ours, the command that has it."""
     if name in _names(_NO_EFFECT):
         return _LEFT_OUT
@@ -144,7 +152,7 @@ def _instead(name: str, own: list[str]) -> str | None:
     for setting in meant:
         if setting.partition(" ")[0].rstrip(":") in own:
             return f"write --{setting}"
-    for other, options in (("serve", SERVE_OPTIONS), ("estimate", OPTIONS)):
+    for other, options in others.items():
         found = [option for option in (name, *(one.partition(" ")[0] for one in meant)) if option in options]
         if found:
             return f"'xe-sizer {other}' has --{found[0]}"

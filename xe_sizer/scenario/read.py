@@ -16,7 +16,15 @@ from xe_sizer.profiles.convert import convert_what_is_right, fields_of
 from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
-from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, OTHER_VARIABLES, PREFIX, variable_name, variables
+from xe_sizer.scenario.options import (
+    ALL_OPTIONS,
+    COMMAND_LINE,
+    OPTION_OF,
+    OTHER_VARIABLES,
+    PREFIX,
+    variable_name,
+    variables,
+)
 from xe_sizer.scenario.schema import LOADS, ScenarioFile
 from xe_sizer.scenario.written import as_meant
 
@@ -184,7 +192,7 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
     except InputError as error:
         from xe_sizer.scenario.foreign import in_our_words  # most scenarios have no problem
 
-        problems += map(in_our_words, error.problems)
+        problems += (in_our_words(problem, ALL_OPTIONS) for problem in error.problems)
     problems += contradictions(written.values, locate)
     if not problems:
         return given(values=values)
