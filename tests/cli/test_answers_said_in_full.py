@@ -138,6 +138,12 @@ def test_words_without_a_pipeline_name_none(cli: Cli) -> None:
     assert "no server named: assuming 8 GPUs per node on nvswitch" in shown
 
 
+def test_the_memory_of_a_job_without_a_pipeline_is_headed_by_its_moment(cli: Cli) -> None:
+    ran = cli("estimate", *LORA, "--tp", 1, "--pp", 1)
+    phase = answer(cli, *LORA, "--tp", 1, "--pp", 1)["memory"]["phase"]
+    assert f"Memory of the worst GPU ({phase})\n" in ran.out
+
+
 @pytest.mark.parametrize("job", ["lora", "sft"])
 def test_weights_that_are_published_in_4_bit_are_said_to_be_held_in_16(cli: Cli, job: str) -> None:
     asked = ("--model", "unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "--gpu", "b200-sxm-180gb", "--gpus", 1,

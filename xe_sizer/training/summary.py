@@ -165,7 +165,7 @@ def _memory(sized: TrainingEstimate, details: bool) -> Memory:
         usable_bytes=usable,
         headroom_bytes=usable - peak,
         phase=MOMENTS[moment],
-        gpu=f"pipeline stage {number} of {stages}" if stages > 1 else "",
+        gpu=f"pipeline stage {number} of {stages}",
         components=components,
         host_bytes=float(round(sized.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
