@@ -44,6 +44,29 @@ class OperatorWork:
     bounds_s: dict[str, Array]
 
 
+@frozen
+class OperatorCost:
+    """What one operator takes of a step.
+
+    sizes : its shape by name, as `sizes_of` says
+    times : how often its forward runs in a step; flops, moved_bytes : of all passes of the step, or sent
+    parts : name of a part of the step -> seconds that the operator adds to it
+    bound : what most of its time is for: compute, memory, launch or network
+    """
+
+    operator: Operator
+    sizes: dict[str, float]
+    times: float
+    flops: float
+    moved_bytes: float
+    parts: dict[str, float]
+    bound: str
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts.values(), 0.0)
+
+
 def _unit_matmul(law: MatmulLaw) -> MatmulLaw:
     return replace(law, floor_s=0.0, flops_efficiency=1.0, sustained_flops_efficiency=None, memory_efficiency=1.0)
 

@@ -10,30 +10,13 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective
 from xe_sizer.laws.operator_time import exchange_times
-from xe_sizer.laws.operator_work import NETWORK, operator_work, sizes_of
+from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.serving.step import EXCHANGE_PARTS, KERNEL_PARTS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.laws.operator_work import OperatorWork
     from xe_sizer.serving.step import EngineStep, StepTime
-
-
-@frozen
-class OperatorCost:
-    """What one operator takes of a step at its first point.
-
-    part : of the step, that the operator adds to; times : how often it runs; moved_bytes : or sent
-    """
-
-    operator: Operator
-    sizes: dict[str, float]
-    part: str
-    times: float
-    flops: float
-    moved_bytes: float
-    seconds: float
-    bound: str
 
 
 @frozen
@@ -84,14 +67,14 @@ def _of_group(step: EngineStep, at: _At, operators: tuple[Operator, ...], longer
 
 def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
     operator = work.operator
+    seconds = at.one(longer * work.seconds[0])
     return OperatorCost(
         operator=operator,
         sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
-        part=KERNEL_PARTS[at.time.step.kind(operator)].name,
         times=at.one(longer * operator.layers),
         flops=at.one(longer * work.flops[0]),
         moved_bytes=at.one(longer * work.moved_bytes[0]),
-        seconds=at.one(longer * work.seconds[0]),
+        parts={KERNEL_PARTS[at.time.step.kind(operator)].name: seconds} if seconds else {},
         bound=max(work.bounds_s, key=lambda name: at.one(work.bounds_s[name])),
     )
 
@@ -99,14 +82,14 @@ def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
 def _exchange(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
     factor = step.job.engine.efficiency.collectives
     times = exchange_times((operator,), step.rank, step.job.network, factor, backward=False)
+    seconds = at.one(times[operator.group][0])
     message = sum((at.one(size) for _, size in operator.forward), 0.0)
     return OperatorCost(
         operator=operator,
         sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
-        part=EXCHANGE_PARTS[operator.group].name,
         times=operator.layers,
         flops=0.0,
         moved_bytes=operator.layers * message,
-        seconds=at.one(times[operator.group][0]),
+        parts={EXCHANGE_PARTS[operator.group].name: seconds} if seconds else {},
         bound=NETWORK,
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
-from xe_sizer.result.common import SCHEMA_VERSION, Gpus, OperatorCost, Reason, Source, TimeComponent
+from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     OVERLOADED,
     QUEUES,
@@ -247,24 +247,10 @@ def with_operators(result: ServeResult, sized: ServingEstimate) -> ServeResult:
 
 
 def _in_full(phase: Phase, step: StepTime) -> Phase:
-    from xe_sizer.serving.operator_costs import operator_costs  # most runs do not ask
+    from xe_sizer.scenario.operator_rows import operator_rows  # most runs do not ask
+    from xe_sizer.serving.operator_costs import operator_costs
 
-    operators = tuple(
-        OperatorCost(
-            name=cost.operator.name,
-            module=cost.operator.module,
-            sizes=cost.sizes,
-            times=cost.times,
-            flops=cost.flops,
-            bytes=cost.moved_bytes,
-            seconds=cost.seconds,
-            share=cost.seconds / phase.seconds if phase.seconds else 0.0,
-            bound=cost.bound,
-            parts={cost.part: cost.seconds} if cost.seconds else {},
-        )
-        for cost in operator_costs(step)
-    )
-    return replace(phase, operators=operators)
+    return replace(phase, operators=operator_rows(operator_costs(step), phase.seconds))
 
 
 def _sources(sized: ServingEstimate) -> Iterator[Source]:

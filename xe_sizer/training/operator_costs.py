@@ -11,7 +11,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective, as_array, recomputed_share
 from xe_sizer.laws.operator_time import exchange_times
-from xe_sizer.laws.operator_work import NETWORK, operator_work, sizes_of
+from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import FULL, SELECTIVE
 from xe_sizer.training.stage_time import EXCHANGE_PARTS, MicroBatch, backward, forward, frozen_forward, recompute
 
@@ -19,27 +19,6 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.laws.operator_work import OperatorWork
     from xe_sizer.training.step import Timeline
-
-
-@frozen
-class OperatorCost:
-    """What one operator takes of a step of one layout.
-
-    parts : name of a part of the step -> seconds that the operator adds to it
-    times : how often its forward runs in a step; flops, moved_bytes : of all passes of the step
-    """
-
-    operator: Operator
-    sizes: dict[str, float]
-    times: float
-    flops: float
-    moved_bytes: float
-    parts: dict[str, float]
-    bound: str
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.parts.values())
 
 
 @frozen

@@ -16,7 +16,6 @@ from xe_sizer.result.common import (
     Factor,
     Gpus,
     MemoryComponent,
-    OperatorCost,
     Range,
     Reason,
     Source,
@@ -59,7 +58,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         *memory_doubt(sized, confidence),
         *missed(sized.limits, caller, confidence=confidence),
     )
-    node = job.server.accelerators
+    node, told = job.server.accelerators, tuple(cautions(sized))
     return Result(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
@@ -77,32 +76,18 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         time=time,
         data=_data(sized),
         cost=cost,
-        warnings=(*resolved.warnings, *warnings(sized)),
-        cautions=tuple(cautions(sized)),
+        warnings=(*resolved.warnings, *told, *warnings(sized)),
+        cautions=told,
         sources=_sources(resolved) if details else (),
     )
 
 
 def with_operators(result: Result, sized: TrainingEstimate) -> Result:
     """The result with its step operator by operator."""
-    from xe_sizer.training.operator_costs import operator_costs  # most runs do not ask
+    from xe_sizer.scenario.operator_rows import operator_rows  # most runs do not ask
+    from xe_sizer.training.operator_costs import operator_costs
 
-    step_s = result.time.step_s.expected
-    operators = tuple(
-        OperatorCost(
-            name=cost.operator.name,
-            module=cost.operator.module,
-            sizes=cost.sizes,
-            times=cost.times,
-            flops=cost.flops,
-            bytes=cost.moved_bytes,
-            seconds=cost.seconds,
-            share=cost.seconds / step_s,
-            bound=cost.bound,
-            parts=cost.parts,
-        )
-        for cost in operator_costs(sized.timeline)
-    )
+    operators = operator_rows(operator_costs(sized.timeline), result.time.step_s.expected)
     return replace(result, time=replace(result.time, operators=operators))
 
 

@@ -23,8 +23,7 @@ MUCH_LONGER = 1.5  # times the longest sample from which a sequence length that 
 
 
 def warnings(sized: TrainingEstimate) -> Iterator[str]:
-    """Everything that is worth a word, what changes the meaning of the answer first."""
-    yield from cautions(sized)
+    """What is worth a word beside the cautions, which come first."""
     yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
     yield from _unreached(sized)
     yield from _padding(sized)
