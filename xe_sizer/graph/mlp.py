@@ -91,16 +91,32 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     Source: Megatron-LM's token dispatcher; own derivation of what each rank sends and multiplies.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    tokens, e = rank.tokens, inputs.element_bytes
     yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
     # Shared experts, and experts split over the tensor ranks, need all tokens there and their sum back.
     in_region = np.where((rank.expert_tp > 1) | (experts.shared_ffn > 0), 1.0, 0.0)
     yield enter_parallel(block, "experts", "experts", in_region)
+    yield from _routed(block, experts)
+    yield from _shared(block, experts, rank.tokens)
+    for name in OWN_NORMS if experts.own_norms else ():
+        yield norm(block, name.replace("_", " "), model.hidden, rank.resident_tokens)
+    if model.norms_per_layer == 4:
+        yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
+    yield leave_parallel(block, "experts", "experts", in_region)
+    # Whole experts gave each tensor rank its own tokens back; without sequence parallelism all ranks need all of them.
+    apart = (1.0 - in_region) * (1.0 - rank.sequence_parallel) * rank.tokens * model.hidden * inputs.element_bytes
+    yield exchange(block, "expert output", "experts", "tp", (("all_gather", apart),), (("reduce_scatter", apart),))
+    yield residual(block, "mlp residual")
+
+
+def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
+    """From the router to the weighted sum of what the routed experts return."""
+    inputs, rank, e = block.inputs, block.inputs.rank, block.inputs.element_bytes
     # Every tensor-parallel rank routes its own share; the ranks that split an expert gather their tokens.
-    routed = tokens * rank.expert_tp / rank.tp * experts.per_token
-    yield from linear(block, "router", ("router",), tokens / rank.tp, inputs.hidden_bytes)
-    yield from linear(block, "latent down", ("latent_down",), tokens / rank.tp, inputs.zeros)
-    permuted = routed * (experts.latent or model.hidden) * e
+    own = rank.tokens / rank.tp
+    routed = rank.tokens * rank.expert_tp / rank.tp * experts.per_token
+    yield from linear(block, "router", ("router",), own, inputs.hidden_bytes)
+    yield from linear(block, "latent down", ("latent_down",), own, inputs.zeros)
+    permuted = routed * (experts.latent or inputs.model.hidden) * e
     kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     routing = inputs.kernels.routing
     yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES[routing], kept)
@@ -111,18 +127,7 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from _grouped(block, experts, routed * imbalance, touched_experts(block, experts))
     yield exchange(block, "expert combine", "experts", "ep", there, there)
     yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
-    latent_bytes = tokens / rank.tp * (experts.latent or 0) * e
-    yield from linear(block, "latent up", ("latent_up",), tokens / rank.tp, latent_bytes)
-    yield from _shared(block, experts, tokens)
-    for name in OWN_NORMS if experts.own_norms else ():
-        yield norm(block, name.replace("_", " "), model.hidden, rank.resident_tokens)
-    if model.norms_per_layer == 4:
-        yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
-    yield leave_parallel(block, "experts", "experts", in_region)
-    # Whole experts gave each tensor rank its own tokens back; without sequence parallelism all ranks need all of them.
-    apart = (1.0 - in_region) * (1.0 - rank.sequence_parallel) * tokens * model.hidden * e
-    yield exchange(block, "expert output", "experts", "tp", (("all_gather", apart),), (("reduce_scatter", apart),))
-    yield residual(block, "mlp residual")
+    yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 
 
 def touched_experts(block: Block, experts: Experts) -> Array:
