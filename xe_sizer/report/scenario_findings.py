@@ -67,6 +67,7 @@ def limit_case(limit: Limit) -> Case:
 def verdict_remark(answer: Sized, file: str | None) -> Remark:
     """The verdict with its reasons: an error, or a warning where it is narrow; a plain yes is a notice."""
     narrow = caution(answer)
-    message = "\n".join([headline(answer), *reasons_beyond(answer), *([narrow] if narrow else [])])
+    said = headline(answer)
+    message = "\n".join([said, *reasons_beyond(answer.verdict, said), *([narrow] if narrow else [])])
     level: Level = "error" if not answer.ok else "warning" if narrow else "notice"
     return Remark(level, f"{TOOL}: {verdict_word(answer).lower()}", message, file)

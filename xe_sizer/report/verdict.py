@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -129,28 +129,25 @@ def title(answer: Sized) -> str:
 
 def unsaid(answer: Sized) -> tuple[str, ...]:
     """Reasons of the verdict below the title of a report: without what the title says, and the change it advises."""
-    said, texts = title(answer), []
     missed = {limit.name for limit in answer.verdict.limits if not limit.ok}
-    advised = {advice.change for advice in answer.advice[:1]}
-    for reason in answer.verdict.reasons:
-        fix = reason.fix if reason.fix and reason.fix not in advised else ""
-        known = reason.code in missed or clean(reason.message) in said
-        if not known:
+    return reasons_beyond(answer.verdict, title(answer), missed, {advice.change for advice in answer.advice[:1]})
+
+
+def reasons_beyond(
+    verdict: Verdict, said: str, known: Collection[str] = (), advised: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Reasons of the verdict, each with its fix, without what is said already.
+
+    said : the line that stands above; known : codes of reasons that it says in words of its own
+    advised : changes that stand elsewhere
+    """
+    texts = []
+    for reason in verdict.reasons:
+        fix = "" if reason.fix in advised else reason.fix
+        if reason.code not in known and clean(reason.message) not in said:
             texts.append(reason_text(msgspec.structs.replace(reason, fix=fix)))
         elif fix:
             texts.append(f"Fix: {clean(fix)}")
-    return tuple(texts)
-
-
-def reasons_beyond(answer: Sized) -> tuple[str, ...]:
-    """Reasons of the verdict without what the headline already says."""
-    said = headline(answer)
-    texts = []
-    for reason in answer.verdict.reasons:
-        if clean(reason.message) not in said:
-            texts.append(reason_text(reason))
-        elif reason.fix:
-            texts.append(f"Fix: {clean(reason.fix)}")
     return tuple(texts)
 
 
