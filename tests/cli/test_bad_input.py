@@ -371,3 +371,22 @@ def test_render_refuses_what_is_no_result(cli: Cli) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("x.json")
     assert [path.name for path in Path().iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("2,50", "write 2.50 "),
+        ("50,000", "write 50000 "),
+        ("1,234.50", "write 1234.50 "),
+        ("1.234,50", "write 1234.50 "),
+        ("$2.50", "write 2.50 alone; the currency is a setting of its own"),
+        ("2,50 EUR", "write 2.50 alone; the currency is a setting of its own"),
+    ],
+)
+def test_a_number_with_a_comma_or_a_currency_is_hinted_as_it_was_meant(
+    cli: Callable[..., Ran], text: str, hint: str
+) -> None:
+    job = ("plan", "--model", "llama-3.1-8b", "--server", "dell-xe9680-h100", "--max-gpus", "8")
+    refused(cli(*job, "--price-per-gpu-hour", text), "--price-per-gpu-hour", text, hint=hint)
+    refused(cli(*job, "--price", f"h100-sxm-80gb={text}"), "--price", text, hint=f"h100-sxm-80gb: {hint}")

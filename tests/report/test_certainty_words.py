@@ -44,7 +44,8 @@ def test_a_limit_that_is_missed_for_more_confidence_says_how_far_it_reaches() ->
     found = limit("max_hours", 24, 16, 12, 25, 0.85)
     refused = Limit(**{name: getattr(found, name) for name in found.__struct_fields__} | {"ok": False})
     assert outcome_words(refused) == "MISSED, likely (range to 25 h)"
-    assert limit_words(refused).endswith("estimate 16 h: MISSED, likely (range to 25 h), probability 85 %")
+    verdict = Verdict(fits=True, meets_limits=False)
+    assert limit_words(verdict, refused).endswith("estimate 16 h: MISSED, likely (range to 25 h), probability 85 %")
 
 
 def test_only_limits_that_are_met_are_doubted() -> None:

@@ -16,7 +16,7 @@ import typer
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import fields_of, names_of
+from xe_sizer.profiles.convert import fields_of, names_of, number_hint
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
 from xe_sizer.scenario.read import ScenarioFile
@@ -161,7 +161,7 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
         except InputError as error:
             problems += error.problems
         if not name.strip() or not isinstance(found.get(name.strip()), int | float):
-            hint = "write the name of a GPU or server, = and a number"
+            hint = _price_hint(name.strip(), found.get(name.strip()))
             problems.append(Problem(f"'{text}' is no name with a price", Location("--price"), hint))
     if flags.get(PRICES) is not None:
         twice = "--price and --price-per-gpu-hour say the same"
@@ -169,6 +169,12 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
     if problems:
         raise InputError(problems)
     return {**flags, PRICES: found}
+
+
+def _price_hint(name: str, value: object) -> str:
+    """How to write a price of a GPU or server: the number that was meant, where it shows."""
+    meant = number_hint(value) if name and isinstance(value, str) else None
+    return f"{name}: {meant}" if meant else "write the name of a GPU or server, = and a number"
 
 
 def declared(option: ScenarioOption) -> inspect.Parameter:

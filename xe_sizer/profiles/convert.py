@@ -28,6 +28,9 @@ _SCALAR_NAMES = {
     NoneType: "empty",
 }
 _SHOWN_CHARACTERS = 40
+_CURRENCY = re.compile(r"^\s*[$€£]|\s*(?:[$€£]|[A-Z]{3})\s*$")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_SWAPPED = str.maketrans(",.", ".,")  # a number as other countries write it
 ALIASES = "aliases"  # key of a Meta's `extra`: other words for its values, or a function that lists them
 NAMES = "names"  # key of a Meta's `extra`: a function that lists what a text may be
 _LISTS: dict[str, Callable[[], tuple[str, ...]]] = {}  # these functions by what stands for them in a JSON Schema
@@ -269,7 +272,7 @@ class _Converter:
         if str in wanted and isinstance(value, bool | int | float):
             hint = "put it in quotes to make it text"
         elif isinstance(value, str) and (int in wanted or float in wanted):
-            hint = _number_hint(value)
+            hint = number_hint(value)
         elif isinstance(value, float) and int in wanted and value.is_integer():
             hint = f"write {value:.0f}"
         message = f"{_label(path)} must be {' or '.join(map(_type_name, wanted))}, not {show(value)}"
@@ -347,12 +350,21 @@ def _label(path: KeyPath) -> str:
     return f"'{path[-1]}'" if isinstance(path[-1], str) else f"item {path[-1] + 1} of {_label(path[:-1])}"
 
 
-def _number_hint(text: str) -> str | None:
-    digits = text.replace(",", "")
+def number_hint(text: str) -> str | None:
+    """The number that a text stands for: `2,50` and `$2.50` are 2.50, `50,000` and `50.000,00` are 50000."""
+    bare = _CURRENCY.sub("", text).strip()
+    if _THOUSANDS.fullmatch(bare):
+        digits = bare.replace(",", "")
+    elif _THOUSANDS.fullmatch(bare.translate(_SWAPPED)):
+        digits = bare.replace(".", "").replace(",", ".")
+    else:
+        digits = bare.replace(",", ".")
     try:
         float(digits)
     except ValueError:
         return None
+    if bare != text.strip():
+        return f"write {digits} alone; the currency is a setting of its own"
     return f"write {digits} without quotes" + (" or commas" if digits != text else "")
 
 

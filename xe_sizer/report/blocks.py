@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.certainty import outcome_words, probability_words
+from xe_sizer.report.certainty import NOT_JUDGED, outcome_words, probability_words, says_nothing
 from xe_sizer.report.document import (
     Column,
     Document,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import (
         Block,
     )
-    from xe_sizer.result.common import Limit, Sized, TimeComponent
+    from xe_sizer.result.common import Limit, Sized, TimeComponent, Verdict
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
@@ -198,15 +198,17 @@ def limits_table(result: Sized) -> Table:
     more = (Column("probability", True),) if known else ()
     currency, origin = currency_of(result), result.scenario.get("origin") or {}
     rows = tuple(
-        (_limit_name(limit, origin), *_limit_row(limit, currency), *((_probability(limit),) if known else ()))
-        for limit in limits
+        (_limit_name(limit, origin), *_limit_row(result.verdict, limit, currency, known)) for limit in limits
     )
     return Table("Limits", columns + more, rows)
 
 
-def _limit_row(limit: Limit, currency: str | None) -> tuple[str, ...]:
+def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: bool) -> tuple[str, ...]:
+    """What is allowed and estimated, the outcome, and where it is shown the probability."""
     allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
-    return allowed, value, outcome_words(limit)
+    if says_nothing(verdict, limit):
+        return allowed, NOT_A_NUMBER, NOT_JUDGED, *((NOT_A_NUMBER,) if probable else ())
+    return allowed, value, outcome_words(limit), *((_probability(limit),) if probable else ())
 
 
 def _limit_name(limit: Limit, origin: Mapping[str, str]) -> str:

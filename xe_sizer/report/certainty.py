@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
 
 RANGE = "80 % range"
+NOT_JUDGED = "not judged, as it does not fit"
+WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
 SURE = "sure"  # the word of `result.common.CERTAINTIES` for what needs no caution
 
 
@@ -52,9 +54,16 @@ def probability_words(probability: float) -> str:
     return ">99 %" if probability > 0.5 else "<1 %"
 
 
-def limit_words(limit: Limit, currency: str | None = None) -> str:
+def says_nothing(verdict: Verdict, limit: Limit) -> bool:
+    """Whether a limit is on the time or the price of what will never run, as it does not fit."""
+    return not verdict.fits and limit.name not in WHATEVER_FITS
+
+
+def limit_words(verdict: Verdict, limit: Limit, currency: str | None = None) -> str:
     """One limit with what became of it: `max_hours 24 h, estimate 16 h: met, probability 98 %`."""
     allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    if says_nothing(verdict, limit):
+        return f"{clean(limit.name)} {allowed}: {NOT_JUDGED}"
     text = f"{clean(limit.name)} {allowed}, estimate {value}: {outcome_words(limit)}"
     exact = limit.probability is None or limit.low is None
     return text if exact else f"{text}, probability {probability_words(limit.probability or 0.0)}"

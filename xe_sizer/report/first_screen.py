@@ -58,7 +58,8 @@ def host_point(needed_bytes: float, available_bytes: float | None, most_bytes: f
 def gpus_point(gpus: Gpus, more: str = "") -> Point:
     """How many GPUs, in how many nodes, and the fewest that would do."""
     least = gpus.minimum_that_fits
-    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit: {least:,}"
+    offloading = " with offloading (slower: see plan)" if gpus.minimum_offloads else ""
+    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit: {least:,}{offloading}"
     nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 
@@ -66,7 +67,7 @@ def gpus_point(gpus: Gpus, more: str = "") -> Point:
 def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
     """Every limit with what became of it, a line each: those that are missed first, then the least sure."""
     for place, limit in enumerate(sorted(verdict.limits, key=_doubtful)):
-        yield Point("" if place else "Limits", limit_words(limit, currency), spare=place + 1 if place else 0)
+        yield Point("" if place else "Limits", limit_words(verdict, limit, currency), spare=place + 1 if place else 0)
 
 
 def _doubtful(limit: Limit) -> tuple[bool, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import limit_words
+from xe_sizer.report.certainty import NOT_JUDGED, limit_words, says_nothing
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
@@ -25,7 +25,7 @@ from xe_sizer.result.common import UNSURE_MEMORY
 
 if TYPE_CHECKING:
     from xe_sizer.report.findings import Level
-    from xe_sizer.result.common import Limit, Sized
+    from xe_sizer.result.common import Limit, Sized, Verdict
 
 
 def scenario_finding(answer: Sized, name: str | None, file: str | None) -> Finding:
@@ -51,14 +51,16 @@ def _cases(answer: Sized) -> Iterator[Case]:
             yield Case("load", "failed", reason.code, reason_text(reason))
         if reason.code == UNSURE_MEMORY:
             yield Case("memory", "failed", UNSURE_MEMORY, reason_text(reason))
-    yield from map(limit_case, answer.verdict.limits)
+    yield from (limit_case(answer.verdict, limit) for limit in answer.verdict.limits)
     for name in unjudged(answer):
         yield Case(f"limit {name}", "skipped", "not-judged", NO_SUCH_LIMIT)
 
 
-def limit_case(limit: Limit) -> Case:
+def limit_case(verdict: Verdict, limit: Limit) -> Case:
     name = f"limit {limit.name}"
-    said = limit_words(limit)
+    said = limit_words(verdict, limit)
+    if says_nothing(verdict, limit):
+        return Case(name, "skipped", "not-judged", NOT_JUDGED)
     if limit.ok:
         return Case(name, output=said)
     return Case(name, "failed", "limit", f"misses {limit_text(limit)}", output=said)

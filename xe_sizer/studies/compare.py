@@ -98,13 +98,16 @@ def _one_price(asked: Sequence[Given | Result], entries: Sequence[Alternative]) 
 
 
 def _differences(entries: Sequence[Alternative]) -> Iterator[Difference]:
-    """Parts of the whole job's time, those with the widest spread first."""
+    """Parts of the whole job's time, those with the widest spread first: over what fits, where two or more do."""
     totals = [
         {part.name: part.seconds * entry.result.time.steps for part in entry.result.time.components}
         for entry in entries
     ]
     names = list(dict.fromkeys(name for parts in totals for name in parts))
     spread = {name: [parts.get(name, 0.0) for parts in totals] for name in names}
-    widest = sorted(names, key=lambda name: min(spread[name]) - max(spread[name]))
+    fitting = [place for place, entry in enumerate(entries) if entry.result.verdict.fits]
+    places = fitting if len(fitting) > 1 else range(len(entries))
+    reach = {name: [seconds[place] for place in places] for name, seconds in spread.items()}
+    widest = sorted(names, key=lambda name: min(reach[name]) - max(reach[name]))
     for name in widest[:DIFFERENCES]:
         yield Difference(name=name, total_s=tuple(spread[name]))

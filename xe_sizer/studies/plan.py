@@ -30,7 +30,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.space import LARGEST_PLAN, layout_chunks
+from xe_sizer.training.space import LARGEST_PLAN, layout_chunks, without_groups
 from xe_sizer.training.start_up import start_up_s
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.warnings import slow_start
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
-MOST_NAMED = 3  # kinds of hardware that a warning names
+MOST_NAMED = 3  # kinds of hardware, or numbers of GPUs, that a warning names
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
@@ -184,6 +184,7 @@ def _result(
             *resolved.warnings,
             *_joining(resolved, sized),
             *_start(sized, answers),
+            *_undivided(resolved, sized, answers),
         ),
         basis=None if answers.chosen is None else sized[answers.chosen].uncertainty.basis,
     )
@@ -192,6 +193,19 @@ def _result(
 def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> Iterator[str]:
     """What is assumed of fabric and network, where some candidate uses them."""
     return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
+
+
+def _undivided(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:
+    """Smaller numbers of GPUs than the chosen that only the usual global batch rules out: another may do on them."""
+    if answers.chosen is None or resolved.gpus is not None or "train.global_batch" in resolved.given.origin:
+        return
+    fewer = [count for count in gpu_numbers(resolved) if count < sized[answers.chosen].gpus]
+    untried = without_groups(replace(resolved.rules, every_way=True), fewer)
+    if untried:
+        more = len(untried) - MOST_NAMED
+        named = ", ".join(f"{count:,}" for count in untried[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        batch, setting = resolved.job.global_batch, resolved.given.caller.setting("train.global_batch", "N")
+        yield f"not tried on {named} GPUs: they do not divide the assumed global batch of {batch:,}; {setting} sets one"
 
 
 def _start(sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:

@@ -126,6 +126,12 @@ def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, 
     return sorted(groups)
 
 
+def without_groups(rules: Rules, counts: Collection[int]) -> tuple[int, ...]:
+    """The GPU counts that no legal (tp, cp, pp, dp) comes to, ascending."""
+    grouped = {group[0] for group in _groups(rules, counts)}
+    return tuple(count for count in sorted(counts) if count not in grouped)
+
+
 def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[int, ...]]:
     """Options of the inner fields for one combination of the outer ones."""
     parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import (
-    ONLY_STAGE,
     SCHEMA_VERSION,
     Factor,
     Gpus,
@@ -277,7 +276,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
 
 def _reasons(memory: Memory) -> tuple[Reason, ...]:
     reasons = []
-    stage = "" if memory.gpu == ONLY_STAGE else f"{memory.gpu}, "
+    stage = f"{memory.gpu}, " if memory.gpu else ""
     if memory.headroom_bytes < 0:
         message = (
             f"needs {three_digits(memory.peak_bytes / GIB)} GiB per GPU, "

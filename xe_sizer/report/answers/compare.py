@@ -46,15 +46,12 @@ def document(result: Comparison, options: Options) -> Document:
     """One column an alternative; below it the parts of the time in which they differ most."""
     results = [one.result for one in result.alternatives]
     names = tuple(Column(name, True, wraps=True) for name in shown_names(result))
-    rows = tuple((label, *map(value, results)) for label, value in _ROWS)
-    first = compare_points(result)
-    blocks: list[Block] = [first, *pictures(result), Table("Side by side", (Column(""), *names), rows)]
-    parts = tuple(
-        (clean(part.name), *(duration(seconds) if seconds else NOT_A_NUMBER for seconds in part.total_s))
-        for part in result.differences
-    )
-    note = "time of the whole job; the parts that differ most come first"
-    blocks.append(Table("Where they differ", (Column("part"), *names), parts, note=note))
+    blocks: list[Block] = [
+        compare_points(result),
+        *pictures(result),
+        _side_by_side(results, names),
+        *_differing(result, names),
+    ]
     if warnings := tuple(_warnings(result)):
         blocks.append(Notes("Warnings", warnings))
     called = zip(shown_names(result), result.alternatives, strict=True)
@@ -96,15 +93,25 @@ def _figures(one: Alternative) -> str:
 
 
 _Cell = Callable[[Result], str]
+
+
+def _fewest(result: Result) -> str:
+    """The fewest GPUs that fit, and whether they offload."""
+    least = result.gpus.minimum_that_fits
+    return f"{count(least)}{', offloading' if result.gpus.minimum_offloads else ''}" if least else "none found"
+
+
 _ROWS: tuple[tuple[str, _Cell], ...] = (
     ("verdict", verdict_word),
     ("job", lambda r: job_words(r.scenario)),
     ("hardware", hardware),
     ("stack", lambda r: clean(r.scenario.get("stack", ""))),
     ("layout", lambda r: layout_words(r.layout)),
-    ("fewest GPUs that fit", lambda r: count(r.gpus.minimum_that_fits) if r.gpus.minimum_that_fits else "none found"),
+    ("fewest GPUs that fit", _fewest),
     ("GiB used", lambda r: gib(r.memory.peak_bytes)),
     ("GiB usable", lambda r: gib(r.memory.usable_bytes)),
+)  # fmt: skip
+_ROWS_OF_A_RUN: tuple[tuple[str, _Cell], ...] = (
     ("time per step", lambda r: duration(r.time.step_s.expected)),
     ("total time", lambda r: duration(r.time.total_s.expected)),
     (RANGE, lambda r: duration_range(r.time.total_s)),
@@ -115,6 +122,33 @@ _ROWS: tuple[tuple[str, _Cell], ...] = (
     ("model FLOPs utilisation", lambda r: percent(r.time.mfu)),
     ("bound by", lambda r: clean(r.time.bound)),
 )  # fmt: skip
+"""Those of what does not fit say nothing: it will never run."""
+
+
+def _side_by_side(results: Sequence[Result], names: Sequence[Column]) -> Table:
+    """One column an alternative; no time and no cost of what does not fit."""
+    rows = [(label, *map(value, results)) for label, value in _ROWS]
+    for label, value in _ROWS_OF_A_RUN:
+        rows.append((label, *(value(one) if one.verdict.fits else NOT_A_NUMBER for one in results)))
+    note = "" if all(one.verdict.fits for one in results) else f"{NOT_A_NUMBER}: no time and no cost of what does not fit"
+    return Table("Side by side", (Column(""), *names), tuple(rows), note=note)
+
+
+def _differing(result: Comparison, names: Sequence[Column]) -> Iterator[Table]:
+    """The parts of the time in which those that fit differ; nothing where there are no two."""
+    runs = [one.result.verdict.fits for one in result.alternatives]
+    if sum(runs) < 2:
+        return
+    parts = tuple(
+        (
+            clean(part.name),
+            *(duration(s) if s and fits else NOT_A_NUMBER for s, fits in zip(part.total_s, runs, strict=True)),
+        )
+        for part in result.differences
+        if any(s for s, fits in zip(part.total_s, runs, strict=True) if fits)
+    )
+    note = "time of the whole job; the parts that differ most come first"
+    yield Table("Where they differ", (Column("part"), *names), parts, note=note)
 
 
 def rows(result: Comparison, options: Options) -> Iterator[tuple[object, ...]]:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 ANSWER = Result
 WORDS = estimate_words
 WORST_LOSSES = 2
+NEVER_RUNS = "no time and no cost: the job does not fit"
 UNITS = (
     ("tokens_per_s_per_gpu", "tokens/s"),
     ("samples_per_s", "samples/s"),
@@ -84,8 +85,9 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     yield memory_table(result, _typical(result))
     if result.memory.host_bytes:
         yield host_table(result)
-    yield time_table(result)
-    if result.time.modules:
+    if result.verdict.fits:
+        yield time_table(result)
+    if result.verdict.fits and result.time.modules:
         yield module_table(result)
     yield from explanations(result, options.explain)
     yield from remarks(result)
@@ -168,17 +170,27 @@ def module_table(result: Result) -> Table:
 
 
 def totals_table(result: Result) -> Table:
-    """Time, money, tokens and efficiency of the whole job, with ranges where there are any."""
+    """Time, money, tokens and efficiency of the whole job, with ranges where there are any.
+
+    Of what does not fit, its data: it will never run, and no time or price is that of anything.
+    """
     time, data = result.time, result.data
-    rows = [
-        ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
-        ("steps", whole(time.steps), _epochs(data)),
-        ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
-        *_start_up_rows(time),
-        *_cost_rows(result.cost),
+    tokens = (
         _samples_row(data),
         ("real tokens", count(data.real_tokens), ""),
         ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
+    )
+    steps = ("steps", whole(time.steps), _epochs(data))
+    if not result.verdict.fits:
+        columns = (Column("quantity"), Column("expected", True), Column(""))
+        return Table(title="Whole job", columns=columns, rows=(steps, *tokens), note=NEVER_RUNS)
+    rows = [
+        ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
+        steps,
+        ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
+        *_start_up_rows(time),
+        *_cost_rows(result.cost),
+        *tokens,
         ("tokens per second per GPU", number(time.tokens_per_s_per_gpu), ""),
         (f"{_read(data)} per second", number(time.samples_per_s), ""),
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),

@@ -258,7 +258,7 @@ def _plan_cases(result: PlanResult) -> Iterator[Case]:
         yield Case("plan", output=said)
     else:
         yield Case("plan", "failed", "no-plan", said, "\n".join(_reasons(result)), said)
-    yield from map(limit_case, result.verdict.limits)
+    yield from (limit_case(result.verdict, limit) for limit in result.verdict.limits)
 
 
 def _candidate_case(candidate: Candidate) -> Case:

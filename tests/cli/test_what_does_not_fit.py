@@ -1,0 +1,75 @@
+"""What does not fit never runs: no report shows a time, a cost or a limit on them as if it did."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+JOB = "--model llama-3.1-70b --server dell-xe9680-h100 --gpus 8 --max-hours 100 --price-per-gpu-hour 3"
+A_RUN = ("time per step", "total time", "GPU-hours", "price", "energy", "model FLOPs utilisation", "bound by")
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a title, up to the next empty one."""
+    lines = text.splitlines()
+    start = lines.index(title) + 1
+    return lines[start : lines.index("", start)]
+
+
+def test_an_estimate_of_what_does_not_fit_shows_no_time_and_no_cost(cli: Cli) -> None:
+    ran = cli(*shlex.split(f"estimate {JOB} --job sft --max-gpus 16"))
+    assert ran.code == 1
+    whole = section(ran.out, "Whole job")
+    assert whole[-1] == "no time and no cost: the job does not fit"
+    assert not [line for line in whole if line.startswith(A_RUN)]
+    assert "Time of a step" not in ran.out
+    limits = {line.split()[0]: line for line in section(ran.out, "Limits")}
+    assert limits["max_hours"].split() == "max_hours 100 h - not judged, as it does not fit -".split()
+    assert limits["max_gpus"].split() == "max_gpus 16 8 met -".split()
+    assert "Limits  max_hours 100 h: not judged, as it does not fit" in ran.out
+    assert "missing (backward" in ran.out.splitlines()[0]  # of one stage there is no number to say
+
+
+def test_json_keeps_its_fields_and_the_verdict_tells(cli: Cli) -> None:
+    answer = json.loads(cli(*shlex.split(f"estimate {JOB} --job sft --format json")).out)
+    assert answer["verdict"]["fits"] is False
+    assert answer["time"]["total_s"]["expected"] > 0
+    assert answer["cost"]["price"]["expected"] > 0
+
+
+def test_a_limit_on_the_time_of_what_does_not_fit_is_a_skipped_case(cli: Cli) -> None:
+    ran = cli(*shlex.split(f"estimate {JOB} --job sft --format junit"))
+    case = ran.out.split('name="limit max_hours"')[1].split("</testcase>")[0]
+    assert "skipped" in case
+    assert "not judged, as it does not fit" in case
+
+
+def test_a_comparison_shows_times_and_costs_of_what_fits_alone(cli: Cli) -> None:
+    ran = cli(*shlex.split(f"compare {JOB} job=sft job=lora job=qlora"))
+    for line in section(ran.out, "Side by side"):
+        if line.startswith(A_RUN):
+            cells = line.split("  ")
+            values = [cell.strip() for cell in cells[1:] if cell.strip()]
+            assert values[0] == "-", line
+            assert "-" not in values[1:], line
+    parts = section(ran.out, "Where they differ")
+    recompute = [line for line in parts if line.startswith("recompute")]
+    assert recompute == []  # which only SFT would do
+    alone = cli(*shlex.split(f"compare {JOB} job=sft job=lora")).out
+    assert "Where they differ" not in alone
+
+
+def test_the_fewest_that_fit_say_that_they_offload(cli: Cli) -> None:
+    """On the screen of an estimate that offloads nothing unasked, in words that lead to the plan of so few."""
+    job = "--model llama-3.1-70b --job sft --server dell-xe9680-h100"
+    ran = cli(*shlex.split(f"estimate {job}"))
+    gpus = next(line for line in ran.out.splitlines() if line.startswith("GPUs "))
+    assert gpus.split("  ", 1)[1].strip() == "32 in 4 nodes; the fewest that fit: 8 with offloading (slower: see plan)"
+    plan = json.loads(cli(*shlex.split(f"plan {job} --max-gpus 64 --format json")).out)
+    fewest = plan["candidates"][plan["answers"]["smallest"]]
+    assert fewest["gpus"] == 8
+    assert fewest["layout"]["offload"] != "none"
