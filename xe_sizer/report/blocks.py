@@ -197,9 +197,7 @@ def limits_table(result: Sized) -> Table:
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
     currency, origin = currency_of(result), result.scenario.get("origin") or {}
-    rows = tuple(
-        (_limit_name(limit, origin), *_limit_row(result.verdict, limit, currency, known)) for limit in limits
-    )
+    rows = tuple((_limit_name(limit, origin), *_limit_row(result.verdict, limit, currency, known)) for limit in limits)
     return Table("Limits", columns + more, rows)
 
 

@@ -130,7 +130,9 @@ def _side_by_side(results: Sequence[Result], names: Sequence[Column]) -> Table:
     rows = [(label, *map(value, results)) for label, value in _ROWS]
     for label, value in _ROWS_OF_A_RUN:
         rows.append((label, *(value(one) if one.verdict.fits else NOT_A_NUMBER for one in results)))
-    note = "" if all(one.verdict.fits for one in results) else f"{NOT_A_NUMBER}: no time and no cost of what does not fit"
+    note = (
+        "" if all(one.verdict.fits for one in results) else f"{NOT_A_NUMBER}: no time and no cost of what does not fit"
+    )
     return Table("Side by side", (Column(""), *names), tuple(rows), note=note)
 
 
