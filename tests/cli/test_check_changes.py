@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.report.check_changes import change_in_words, change_remark
-from xe_sizer.result.changes import Change, Figures, changes
+from xe_sizer.result.changes import Change, Figures, _kind, changes
 from xe_sizer.result.check import Checked, check_result
 
 from .conftest import Ran
@@ -91,7 +91,9 @@ def test_an_annotation_for_what_got_worse_or_has_gone(cli: Cli, before: None) ->
     starts = [line.split(",title=")[0] for line in lines]
     assert starts[:3] == ["::error file=jobs/missed.yaml", "::warning file=jobs/slow.yaml", starts[2]]
     assert starts[2].startswith("::error file=jobs/typo.yaml,line=1,col=1")
-    assert lines[0].endswith("%0Aworse: verdict passes -> misses limits")
+    assert lines[0].endswith(
+        "%0Aworse: verdict passes -> misses limits; limit max_hours tightened from 30 h to 0.00100 h"
+    )
     assert "::worse: time 43.0 -> 86.1 s, price 0.19 -> 0.38 USD" in lines[1]
     assert lines[3].startswith("::notice title=xe-sizer%3A removed::jobs/gone.yaml is no longer checked; it was ")
     assert len(lines) == 4
@@ -130,6 +132,12 @@ def test_what_costs_more_and_takes_less_is_mixed() -> None:
     new = Figures(verdict="passes", gpus=16, total_s=60.0)
     change = Change(file="a.yaml", kind="mixed", before=old, after=new)
     assert change_in_words(change) == "mixed: GPUs 8 -> 16, time 80.0 -> 60.0 s"
+    slower = Figures(verdict="passes", peak_bytes=40e9, total_s=100.0)
+    assert _kind(slower, Figures(verdict="passes", peak_bytes=30e9, total_s=143.0), relaxed=False) == "mixed"
+    assert _kind(slower, Figures(verdict="passes", peak_bytes=30e9, total_s=100.0), relaxed=False) == "better"
+    refused = Figures(verdict="does not fit", gpus=8)
+    assert _kind(refused, Figures(verdict="passes", gpus=16, total_s=1.0), relaxed=False) == "mixed"
+    assert _kind(refused, Figures(verdict="passes", gpus=8, total_s=1.0), relaxed=False) == "better"
     remark = change_remark(change)
     assert remark is not None
     assert (remark.level, remark.title) == ("notice", "xe-sizer: changed")
@@ -154,3 +162,73 @@ def test_a_pass_that_becomes_unsure_is_worse(cli: Cli, tmp_path: Path, monkeypat
     assert (ran.code, change["kind"]) == (0, "worse")
     assert (change["before"]["verdict"], change["before"]["certainty"]) == ("passes", "sure")
     assert (change["after"]["verdict"], change["after"]["certainty"]) == ("passes, unsure", "unsure")
+
+
+def compared(cli: Cli, before: str, after: str, format_: str = "json", *more: str) -> str:
+    """What `check` says of one scenario against what it was."""
+    Path("a.yaml").write_text(before)
+    cli("check", "a.yaml", "-o", "before.json", *more)
+    Path("a.yaml").write_text(after)
+    return cli("check", "a.yaml", "--compare-to", "before.json", "-f", format_).out
+
+
+def test_a_relaxed_limit_is_no_improvement(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    strict, lax = (JOB.replace("10}", "200000}") + f"limits: {{max_hours: {hours}}}\n" for hours in (24, 480))
+    (change,) = json.loads(compared(cli, strict, lax))["changes"]
+    assert (change["before"]["verdict"], change["after"]["verdict"]) == ("misses limits", "passes")
+    moved = {"key": "limits.max_hours", "before": 24.0, "after": 480.0, "relaxed": True}
+    assert (change["kind"], change["scenario"]) == ("mixed", [moved])
+    says = "verdict misses limits -> passes; limit max_hours relaxed from 24 h to 480 h"
+    annotation = f"::warning file=a.yaml,title=xe-sizer%3A limit relaxed::mixed: {says}\n"
+    assert compared(cli, strict, lax, "github") == annotation
+    assert "limit max_hours relaxed from 24 h to 480 h" in compared(cli, strict, lax, "table")
+    assert 'name="scenario.limits.max_hours" value="24 -&gt; 480"' in compared(cli, strict, lax, "junit")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words", "kind"),
+    [
+        ("max_hours: 30", "min_headroom_gib: 2", "limit max_hours removed (was 30 h); ", "mixed"),
+        ("min_headroom_gib: 4", "min_headroom_gib: 2", "min_headroom_gib relaxed from 4 GiB to 2 GiB", "mixed"),
+        ("confidence: 0.8", "confidence: 0.6", "limit confidence relaxed from 0.8 to 0.6", "mixed"),
+        ("max_hours: 30", "max_hours: 20", "limit max_hours tightened from 30 h to 20 h", "same"),
+        ("max_hours: 30", "max_hours: 30, max_gpus: 8", "limit max_gpus added (8)", "same"),
+    ],
+)
+def test_limits_that_changed_are_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, words: str, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    old, new = (f"{JOB}limits: {{{limits}}}\n" for limits in (before, after))
+    assert json.loads(compared(cli, old, new))["changes"][0]["kind"] == kind
+    table = compared(cli, old, new, "table")
+    assert words in table
+    assert "0 scenarios unchanged" in table
+
+
+def test_what_changed_in_the_scenario_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = JOB.replace("steps: 10", "steps: 10, micro_batch: 1")
+    after = JOB.replace("steps: 10", "steps: 3000, seq_len: 2048")
+    line = compared(cli, before, after, "github")
+    for words in ("train.steps 10 -> 3,000", "train.micro_batch 1 -> not given", "train.seq_len not given -> 2,048"):
+        assert words in line
+    assert "model" not in line
+    line = compared(
+        cli,
+        JOB + "lora: {targets: [qkv]}\n",
+        JOB.replace("steps: 10", "steps: 20") + "lora: {targets: [qkv, o]}\n",
+        "github",
+    )
+    assert "lora.targets [qkv] -> " in line
+
+
+def test_a_comparison_that_was_saved_before_keys_were_named_is_still_read(
+    cli: Cli, before: None, tmp_path: Path
+) -> None:
+    saved = json.loads(asked(cli, "json").out)
+    for change in saved["changes"]:
+        del change["scenario"]
+    Path("old.json").write_text(json.dumps(saved))
+    assert cli("render", "old.json").out.startswith("FAIL  6 scenarios: ")

@@ -80,6 +80,27 @@ def test_an_ending_that_no_format_has_is_refused(cli: Cli, estimator: Estimator)
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("markdown:", "the name of the file behind 'markdown:' is empty"),
+        ("json: ", "the name of the file behind 'json:' is empty"),
+        ("", "the name of the file is empty"),
+        (".json", "'.json' is an ending without a name"),
+        ("reports/.XML", "'reports/.XML' is an ending without a name"),
+    ],
+)
+def test_a_file_without_a_name_is_refused(
+    cli: Cli, estimator: Estimator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    """As where a variable of the shell is not set; nothing is computed, and nothing written."""
+    monkeypatch.chdir(tmp_path)
+    ran = cli("estimate", "--model", "m", "-o", "answer.json", "-o", name)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"--output: {says}\n")
+    assert (estimator.given, list(tmp_path.iterdir())) == ([], [])
+
+
 def test_links_that_go_in_a_circle_are_no_file(cli: Cli, estimator: Estimator) -> None:
     Path("a").symlink_to("b")
     Path("b").symlink_to("a")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from msgspec.structs import replace
 
-from xe_sizer.cli.invocation import Invocation, answering
+from xe_sizer.cli.invocation import Invocation, answering, read_flags
 from xe_sizer.cli.scenario_files import NOT_A_SCENARIO, may_be_scenario, named_or_below
 from xe_sizer.cli.streams import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
@@ -17,6 +18,7 @@ from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.result.changes import changes
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, check_result, refused
 from xe_sizer.result.common import Sized
+from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import Given, serves
 
 app = typer.Typer(add_completion=False)
@@ -28,11 +30,21 @@ Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 i
 Examples:
   xe-sizer check scenarios/ -o sizing.xml -o sizing.json
   xe-sizer check scenarios/*.yaml --format github
+  xe-sizer check scenarios/ --confidence 0.9
   xe-sizer check scenarios/ --compare-to main.json
 """
+CONFIDENCE = OPTIONS["confidence"]
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml and *.yml files."),
+]
+ConfidenceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--confidence",
+        metavar="X",
+        help="Required probability that limits hold and memory suffices, for all scenarios: 0.9 or 90%.",
+    ),
 ]
 CompareOption = Annotated[
     str | None,
@@ -42,11 +54,18 @@ CompareOption = Annotated[
 
 @app.command("check", cls=TextCommand, help=_HELP)
 @answering()
-def check_command(*, files: FilesArgument = None, compare_to: CompareOption = None, how: Invocation) -> int:
+def check_command(
+    *,
+    files: FilesArgument = None,
+    confidence: ConfidenceOption = None,
+    compare_to: CompareOption = None,
+    how: Invocation,
+) -> int:
     if not files:
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
     before = None if compare_to is None else _earlier(compare_to)
-    seen = [_checked(path, named, how) for path, named in named_or_below(files)]
+    flags = read_flags({CONFIDENCE: confidence})
+    seen = [_checked(path, named, flags, how) for path, named in named_or_below(files)]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(files))]
     found = check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))
     if before is not None:
@@ -65,12 +84,12 @@ def _earlier(name: str) -> CheckResult:
     return answer
 
 
-def _checked(path: Path, named: bool, how: Invocation) -> Checked | Skipped:
-    """The answer to a file, or why there is none; `named` : by the user, and not found below a folder."""
+def _checked(path: Path, named: bool, flags: Mapping[str, object], how: Invocation) -> Checked | Skipped:
+    """The answer to a file with flags, or why there is none; `named` : by the user, and not found below a folder."""
     if path.is_dir():
         return _nothing(str(path))
     try:
-        return answered(str(path), _answer(how.given(None, str(path), {}), how))
+        return answered(str(path), _answer(how.given(None, str(path), flags), how))
     except InputError as error:
         if not named and not may_be_scenario(path):
             write_stderr(f"note: {one_line(str(path))}: skipped: {NOT_A_SCENARIO}")

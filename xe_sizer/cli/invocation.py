@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.options import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer
-from xe_sizer.scenario.options import OPTION_OF, variable_name
+from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, variable_name
 from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serves
 
 ALL = "all"
@@ -182,11 +183,34 @@ def given_scenario(
         rest = replace(given, unread=given.unread | (flags.keys() - values.keys()))
         serving = serves(rest) if asking is None else asking.serving
         raise InputError(with_further_problems(problems, rest, registry, serving))
+    _say_read(given)
+    return given
+
+
+def read_flags(flags: Mapping[str, object]) -> dict[str, object]:
+    """Flags for scenarios that are yet to be read, by dotted key; read, refused and told of once.
+
+    Raises InputError: with what is wrong of the flags alone.
+    """
+    values, problems = _values({key: text for key, text in flags.items() if text is not None})
+    try:
+        given = read_scenario(None, values, {})
+    except BadScenarioError as error:
+        given = error.rest
+        places = {COMMAND_LINE.place(key) for key in values}
+        problems += [each for each in error.problems if each.location and each.location.name in places]
+    if problems:
+        raise InputError(problems)
+    _say_read(given)
+    return {key: attrgetter(key)(given.values) for key in values}
+
+
+def _say_read(given: Given) -> None:
+    """What was written otherwise than it is read, to stderr."""
     for key, (written, value) in given.read_as.items():
         place = given.locate(tuple(key.split(".")))
         shown = f"{value:.15g}" if isinstance(value, float) else value
         write_stderr(f"note: {one_line(str(place))}: {one_line(written)} is read as {shown}")
-    return given
 
 
 def _anything(asking: CommandKind, flags: Mapping[str, object], environment: Mapping[str, str]) -> bool:

@@ -102,15 +102,25 @@ def output_from(format_: str | None, files: Sequence[str] | None, color: str) ->
 
 
 def _target(text: str, chosen: Format | None) -> Target:
-    """What one -o asks for. Raises InputError: no format has the ending."""
+    """What one -o asks for. Raises InputError: it names no file, or no format has the ending."""
     word, colon, rest = text.partition(":")
-    if colon and rest and word in format_names():
-        return Target(known_format(word), file_from(rest))
-    file = file_from(text)
+    if colon and word in format_names():
+        return Target(known_format(word), file_from(_named(rest, text)))
+    file = file_from(_named(text, text))
+    if file and file.name.lower() in known_endings():
+        raise InputError(Problem(f"'{text}' is an ending without a name", _PLACE, f"as in sizing{file.name}"))
     ending = file.suffix.lower() if file else ""
     if not ending or (chosen and (ending in chosen.endings or ending not in known_endings())):
         return Target(chosen or known_format(DEFAULT), file)
     return Target(format_of_ending(ending), file)
+
+
+def _named(name: str, text: str) -> str:
+    """The name itself. Raises InputError: it is empty, as where a variable of the shell is not set."""
+    if name.strip():
+        return name
+    word = f"behind '{text.strip()}' " if text.strip() else ""
+    raise InputError(Problem(f"the name of the file {word}is empty", _PLACE, "- is stdout"))
 
 
 def _named_once(targets: Iterable[Target]) -> None:
@@ -122,16 +132,16 @@ def _named_once(targets: Iterable[Target]) -> None:
         seen.add(name)
 
 
-def file_from(file: str | None) -> Path | None:
+def file_from(file: str) -> Path | None:
     """The file that --output names; None for stdout."""
-    return Path(file) if file and file != "-" else None
+    return Path(file) if file != "-" else None
 
 
 def one_file(files: Sequence[str] | None) -> Path | None:
     """Where a command writes that has one text to write; None for stdout. Raises InputError: several files."""
     if files and len(files) > 1:
         raise InputError(Problem("this command writes one file", _PLACE))
-    return file_from(files[0]) if files else None
+    return file_from(_named(files[0], files[0])) if files else None
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:

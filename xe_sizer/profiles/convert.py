@@ -32,6 +32,7 @@ _CURRENCY = re.compile(r"^\s*[$€£]|\s*(?:[$€£]|[A-Z]{3})\s*$")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _SWAPPED = str.maketrans(",.", ".,")  # a number as other countries write it
 ALIASES = "aliases"  # key of a Meta's `extra`: other words for its values, or a function that lists them
+RANGE = "range"  # key of a Meta's `extra`: how the range of a number is said, where the bounds alone say too little
 NAMES = "names"  # key of a Meta's `extra`: a function that lists what a text may be
 _LISTS: dict[str, Callable[[], tuple[str, ...]]] = {}  # these functions by what stands for them in a JSON Schema
 
@@ -291,18 +292,12 @@ class _Converter:
 def _broken_rule(value: Any, meta: msgspec.Meta) -> str | None:
     """What a value that breaks a constraint must do instead, or None when it keeps all of them.
 
-    A pattern is worded by `Meta(extra={"must": ...})`.
+    A pattern is worded by `Meta(extra={"must": ...})`, a range by `RANGE` of it.
     """
     shown = f"{value:.12g}" if isinstance(value, float) else show(value)
     unit = "characters" if isinstance(value, str) else "items"
-    if meta.gt is not None and not value > meta.gt:
-        return f"be greater than {meta.gt:.12g}, not {shown}"
-    if meta.ge is not None and not value >= meta.ge:
-        return f"be at least {meta.ge:.12g}, not {shown}"
-    if meta.lt is not None and not value < meta.lt:
-        return f"be less than {meta.lt:.12g}, not {shown}"
-    if meta.le is not None and not value <= meta.le:
-        return f"be at most {meta.le:.12g}, not {shown}"
+    if broken := _broken_bound(value, meta):
+        return f"{(meta.extra or {}).get(RANGE, broken)}, not {shown}"
     if meta.multiple_of is not None and value % meta.multiple_of:
         return f"be a multiple of {meta.multiple_of}, not {shown}"
     if meta.min_length is not None and len(value) < meta.min_length:
@@ -312,6 +307,19 @@ def _broken_rule(value: Any, meta: msgspec.Meta) -> str | None:
     if meta.pattern is not None and not re.search(meta.pattern, value):
         wanted = (meta.extra or {}).get("must") or f"match {meta.pattern}"
         return f"{wanted}, not {shown}"
+    return None
+
+
+def _broken_bound(value: Any, meta: msgspec.Meta) -> str | None:
+    """The bound that a number does not keep."""
+    if meta.gt is not None and not value > meta.gt:
+        return f"be greater than {meta.gt:.12g}"
+    if meta.ge is not None and not value >= meta.ge:
+        return f"be at least {meta.ge:.12g}"
+    if meta.lt is not None and not value < meta.lt:
+        return f"be less than {meta.lt:.12g}"
+    if meta.le is not None and not value <= meta.le:
+        return f"be at most {meta.le:.12g}"
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from xe_sizer.result.common import CERTAINTIES, Struct
 from xe_sizer.result.serving import OVERLOADED, QUEUES, ServeResult
@@ -12,6 +12,7 @@ from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.check import Checked, CheckResult
+    from xe_sizer.result.common import Sized
 
 Kind = Literal["worse", "better", "mixed", "same", "new", "removed"]
 KINDS: tuple[Kind, ...] = ("worse", "better", "mixed", "new", "removed", "same")
@@ -22,6 +23,9 @@ VERDICTS = (PASSES, DOUBTFUL, MISSES, TOO_MUCH, TOO_BIG, BAD)
 """From the best to the worst."""
 _DOUBTS = tuple(word for word, least in CERTAINTIES.items() if least < CERTAINTIES["likely"])
 TOLERANCE = 0.01  # share by which a figure may differ and count as the same [-]
+LIMITS = "limits."
+_ASKED = ("file", "env", "flag")  # origins of what somebody wrote
+_LAX_BELOW = ("min_", "confidence")  # how the names of limits begin that allow more the lower they are
 
 
 class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,13 +45,29 @@ class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     currency: str | None = None
 
 
+class Moved(Struct, frozen=True, kw_only=True):
+    """A key of a scenario that is written otherwise than before; None where it was, or is, not given.
+
+    relaxed : of a limit, whether it now allows more; None for other keys
+    """
+
+    key: str
+    before: Any = None
+    after: Any = None
+    relaxed: bool | None = None
+
+
 class Change(Struct, frozen=True, kw_only=True):
-    """One scenario before and after; None where it was, or is, not among those that are checked."""
+    """One scenario before and after; None where it was, or is, not among those that are checked.
+
+    scenario : its keys that changed; none where either could not be read
+    """
 
     file: str
     kind: Kind
     before: Figures | None = None
     after: Figures | None = None
+    scenario: tuple[Moved, ...] = ()
 
 
 def changes(before: CheckResult, after: CheckResult) -> tuple[Change, ...]:
@@ -65,7 +85,38 @@ def _key(one: Checked) -> str:
 
 def _change(file: str, before: Checked | None, after: Checked | None) -> Change:
     old, new = (None if one is None else figures(one) for one in (before, after))
-    return Change(file=file, kind=_kind(old, new), before=old, after=new)
+    results = [one.result for one in (before, after) if one and one.result]
+    moved = tuple(_moved(*results)) if len(results) == 2 else ()
+    kind = _kind(old, new, relaxed=any(each.relaxed for each in moved))
+    return Change(file=file, kind=kind, before=old, after=new, scenario=moved)
+
+
+def _moved(before: Sized, after: Sized) -> Iterator[Moved]:
+    """The keys that differ, those of limits first: what was written, and every limit that is judged."""
+    old, new = (dict(_asked(one.scenario)) for one in (before, after))
+    for key in sorted({**old, **new}, key=lambda key: not key.startswith(LIMITS)):
+        was, now = old.get(key), new.get(key)
+        if was != now:
+            yield Moved(key=key, before=was, after=now, relaxed=_relaxed(key, was, now))
+
+
+def _asked(scenario: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted keys with their values: what somebody wrote, and limits whoever set them."""
+    for key, origin in (scenario.get("origin") or {}).items():
+        if origin in _ASKED or key.startswith(LIMITS):
+            value: Any = scenario
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            yield key, value
+
+
+def _relaxed(key: str, before: Any, after: Any) -> bool | None:
+    """Whether a limit allows more than it did; one that is gone allows anything."""
+    if not key.startswith(LIMITS):
+        return None
+    if before is None or after is None:
+        return after is None
+    return bool(after < before) if key.removeprefix(LIMITS).startswith(_LAX_BELOW) else bool(after > before)
 
 
 def figures(one: Checked) -> Figures:
@@ -104,11 +155,18 @@ def _verdict(one: Checked) -> str:
     return DOUBTFUL if one.result.verdict.certainty in _DOUBTS else PASSES
 
 
-def _kind(before: Figures | None, after: Figures | None) -> Kind:
-    """The verdict decides; where it is the same, what the scenario takes: GPUs, time and money."""
+def _kind(before: Figures | None, after: Figures | None, *, relaxed: bool) -> Kind:
+    """Worse where the verdict is. Else what it takes decides, and a better verdict where no limit allows more."""
     if before is None or after is None:
         return "new" if before is None else "removed"
+    fall = VERDICTS.index(after.verdict) - VERDICTS.index(before.verdict)
+    if fall > 0:
+        return "worse"
     signs = set(_signs(before, after))
+    if relaxed:
+        return "worse" if signs == {1} else "mixed"
+    if fall < 0:
+        signs.add(-1)
     if not signs:
         return "same"
     if len(signs) == 2:
@@ -118,12 +176,7 @@ def _kind(before: Figures | None, after: Figures | None) -> Kind:
 
 def _signs(before: Figures, after: Figures) -> Iterator[int]:
     """1 for each figure that grew, -1 for each that fell."""
-    if before.verdict != after.verdict:
-        yield 1 if VERDICTS.index(after.verdict) > VERDICTS.index(before.verdict) else -1
-        return
-    pairs = [(before.gpus, after.gpus), (before.total_s, after.total_s), (before.tpot_s, after.tpot_s)]
-    if before.currency == after.currency:
-        pairs.append((before.price, after.price))
-    for old, new in pairs:
+    names = ["gpus", "peak_bytes", "total_s", "tpot_s", *(["price"] if before.currency == after.currency else [])]
+    for old, new in ((getattr(before, name), getattr(after, name)) for name in names):
         if old is not None and new is not None and abs(new - old) > TOLERANCE * max(abs(old), abs(new)):
             yield 1 if new > old else -1

@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.laws.precision import other_precisions, trained_in
-from xe_sizer.profiles.convert import named, or_else
+from xe_sizer.profiles.convert import RANGE, named, or_else
 from xe_sizer.scenario.jobs import job_aliases, job_names
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 
@@ -61,7 +61,10 @@ Positive = Annotated[float, Meta(gt=0, le=1e18)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Confidence = Annotated[float, Meta(gt=0, lt=1)]
+Confidence = Annotated[
+    float,
+    Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
+]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]

@@ -126,7 +126,7 @@ def _value(value: str | bool, key: str, base: Any, metas: tuple[msgspec.Meta, ..
     if isinstance(value, str) and get_origin(base) is tuple and _base(get_args(base)[0])[0] is str:
         return [part.strip() for part in value.split(",")]
     if isinstance(value, str) and base in (int, float):
-        return _quantity(value, key, base, share=any(meta.le == 1 for meta in metas))
+        return _quantity(value, key, base, share=any(1 in (meta.le, meta.lt) for meta in metas))
     return value
 
 

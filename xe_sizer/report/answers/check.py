@@ -227,7 +227,7 @@ def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
 def _with_change(found: Finding, change: Change) -> Finding:
     """A verdict with what it was before; one remark a file, so that a change is told in the one there is."""
     remark = change_remark(change)
-    if found.remarks and change.kind != "same":
+    if found.remarks and (change.kind != "same" or change.scenario):
         said = f"{found.remarks[0].message}\n{change_in_words(change)}"
         remark = replace(found.remarks[0], message=said)
     remarks = (remark,) if remark else found.remarks
