@@ -23,7 +23,7 @@ def component_name(result: Sized, name: str) -> str:
 
 def memory_place(memory: Ledger, moment: str) -> str:
     """Which GPU is the fullest and at which moment; without a pipeline it is any of them."""
-    return clean(moment if memory.gpu in ("", ONLY_STAGE) else f"{memory.gpu}, {moment}")
+    return clean(moment if memory.gpu == ONLY_STAGE else f"{memory.gpu}, {moment}")
 
 
 def monitor_name(result: Sized) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import (
+    ONLY_STAGE,
     SCHEMA_VERSION,
     Factor,
     Gpus,
@@ -276,7 +277,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
 
 def _reasons(memory: Memory) -> tuple[Reason, ...]:
     reasons = []
-    stage = f"{memory.gpu}, " if memory.gpu else ""
+    stage = "" if memory.gpu == ONLY_STAGE else f"{memory.gpu}, "
     if memory.headroom_bytes < 0:
         message = (
             f"needs {three_digits(memory.peak_bytes / GIB)} GiB per GPU, "
