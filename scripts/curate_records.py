@@ -15,7 +15,7 @@ import msgspec
 
 from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, REQUESTS
 from xe_sizer.evidence.model_of import stated_shape
-from xe_sizer.evidence.names import conditions, names, stack_rules
+from xe_sizer.evidence.names import conditions, names
 from xe_sizer.evidence.records import Record, read_records
 
 DATA = Path(__file__).parents[1] / "xe_sizer" / "evidence" / "data"
@@ -28,10 +28,8 @@ SERVING_WORDS = ("device_map", RATE_ONLY, AT_ONCE)
 
 def deciding_words(record: Record) -> str | None:
     """Words of the notes that a rule looks for."""
-    table, rules = names(), stack_rules().refinements
-    wanted = {word for rule in rules for word in rule.conditions}
-    wanted |= {*table.optimizers_in_words, *table.grouped_by_length, *table.float32_words, *table.race_words}
-    wanted |= set(SERVING_WORDS)
+    table = names()
+    wanted = {*table.optimizers_in_words, *table.grouped_by_length, *SERVING_WORDS}
     outside = (record.framework or "").lower()
     found = sorted(word for word in wanted if word in conditions(record) and word not in outside)
     counted = REQUESTS.search(conditions(record))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
-VARIANTS = FOLDER / "stacks"
-ANY_LAYOUT = "-any-layout"
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +42,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, str]
     skipped_jobs: dict[str, str]
     precisions: dict[str, str]
-    float32_words: tuple[str, ...]
-    race_words: tuple[str, ...]
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]
     recompute: dict[str, str]
@@ -54,6 +50,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     fused_attention_since: dict[str, tuple[int, int]]
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]
+    weights_dtypes: dict[str, str]
+    fused_kernels: dict[str, tuple[str, ...]]
     padding: dict[str, str]
     without_padding: tuple[str, ...]
     grouped_by_length: tuple[str, ...]
@@ -68,19 +66,14 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are predicted as the first usable of `use`.
 
-    `conditions` are words that must occur in the framework or the notes. `fused` rules are for records that state
-    fused kernels, `compiled` ones for those that say that torch.compile was or was not used, `weights` for those that
-    state one of these formats.
+    `compiled` rules are for records that say that torch.compile was or was not used.
     """
 
     stack: str
     use: tuple[str, ...]
     because: str
     framework: tuple[str, ...] = ()
-    conditions: tuple[str, ...] = ()
-    fused: bool = False
     compiled: bool | None = None
-    weights: tuple[str, ...] = ()
     counts: Literal["steps", "micro-batches"] = "steps"
 
 
@@ -104,29 +97,31 @@ class StackNames(msgspec.Struct, frozen=True, kw_only=True):
 
     refinements: tuple[StackRule, ...]
     nearest: tuple[StackRule, ...]
+    undated: dict[str, str]
+    released_as: dict[str, tuple[str, ...]]
     usual: dict[str, Usual]
     otherwise: Otherwise
 
 
 class ChosenStack(msgspec.Struct, frozen=True):
-    """The stack that a record is predicted with; `assumed` says why where the record does not name it."""
+    """The stack that a record is predicted with, and its release in `name`.
+
+    `plain_name` is the name without a release; `assumed` says why this stack where the record does not name it.
+    """
 
     name: str
+    plain_name: str
     optimizers: tuple[str, ...]
+    weights_dtypes: tuple[str, ...]
     assumed: tuple[str, ...]
     counts_micro_batches: bool
 
 
 @cache
 def _known() -> Mapping[str, str]:
-    """What `load_stack` is to be asked for, by name: shipped stacks, and the variants that only records need."""
-    variants = {path.stem: str(path) for path in VARIANTS.glob("*.yaml")}
-    return variants | {name: name for name in stack_names()}
-
-
-@cache
-def _stack(name: str) -> Stack:
-    return load_stack(_known()[name])
+    """Shipped stacks by their names and their other names."""
+    others = {alias: name for name in stack_names() for alias in load_stack(name).aliases}
+    return others | {name: name for name in stack_names()}
 
 
 @cache
@@ -162,7 +157,7 @@ def conditions(record: Record) -> str:
 def usual(record: Record, stands_in: str) -> Usual:
     """What the record's framework does where the record does not say; `stands_in` is the stack that stands for it."""
     known = stack_rules().usual
-    return known.get(Path(stands_in).stem) or known.get(plain(record.stack or ""), Usual())
+    return known.get(plain(record.stack or "")) or known.get(stands_in, Usual())
 
 
 def choose_stack(record: Record) -> ChosenStack:
@@ -170,7 +165,7 @@ def choose_stack(record: Record) -> ChosenStack:
     stated = plain(record.stack or "unstated")
     rules = stack_rules()
     for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):
-        known = [name for name in rule.use if name in _known()] if _matches(rule, stated, record) else []
+        known = [_known()[name] for name in rule.use if name in _known()] if _matches(rule, stated, record) else []
         if known:
             return _usable(record, known, rule.because, rule.counts == "micro-batches")
     return _usable(record, list(rules.otherwise.use), rules.otherwise.because, False)
@@ -181,10 +176,7 @@ def _matches(rule: StackRule, stated: str, record: Record) -> bool:
     return (
         rule.stack == stated
         and all(word in framework for word in rule.framework)
-        and all(word in conditions(record) for word in rule.conditions)
-        and (not rule.fused or bool(record.fused_kernels))
         and (rule.compiled is None or rule.compiled == _compiled(record))
-        and (not rule.weights or plain(record.weights or "") in rule.weights)
     )
 
 
@@ -196,20 +188,41 @@ def _compiled(record: Record) -> bool | None:
 
 
 def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:
-    """The first of the stacks that can do the record's layout, else a variant of it that can, else the default one."""
-    lacks = _lacks(record, _stack(known[0]))
+    """The first of the stacks that can do the record's layout, else the default one, in the record's release."""
+    released = [(name, *_released(record, name)) for name in known]
     assumed = []
     if because:
         assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {because}")
-    name = known[0]
-    if lacks and f"{name}{ANY_LAYOUT}" in _known():
-        name = f"{name}{ANY_LAYOUT}"
-        assumed.append(f"{known[0]} with {', '.join(lacks)} added")
-    elif lacks:
-        name = next((stack for stack in known if not _lacks(record, _stack(stack))), default_stack())
+    name, full_name, undated = released[0]
+    lacks = _lacks(record, load_stack(full_name))
+    if lacks:
+        able = (each for each in released[1:] if not _lacks(record, load_stack(each[1])))
+        name, full_name, undated = next(able, (default_stack(), default_stack(), None))
         assumed.append(f"predicted as {name}, since {known[0]} has no {', '.join(lacks)}")
-    optimizers = _stack(name).supports.optimizers
-    return ChosenStack(_known()[name], optimizers, tuple(assumed), counts_micro_batches)
+    if undated:
+        assumed.append(undated)
+    stack = load_stack(full_name)
+    return ChosenStack(
+        name=full_name,
+        plain_name=name,
+        optimizers=stack.supports.optimizers,
+        weights_dtypes=stack.weights_dtypes,
+        assumed=tuple(assumed),
+        counts_micro_batches=counts_micro_batches,
+    )
+
+
+def _released(record: Record, stack: str) -> tuple[str, str | None]:
+    """The stack in the release that the record's framework names, else in a usual one, and what then is assumed."""
+    rules, framework = stack_rules(), (record.framework or "").lower()
+    for word in (*rules.released_as.get(stack, ()), stack, *load_stack(stack).aliases):
+        found = re.search(rf"{re.escape(word)}[^\d,;]{{0,30}}?(\d+(\.\d+)+|20\d\d)", framework)
+        if found:
+            return f"{stack}@{found[1]}", None
+    usual_release = rules.undated.get(stack)
+    if usual_release is None:
+        return stack, None
+    return f"{stack}@{usual_release}", f"release {usual_release} of {stack}: none stated"
 
 
 def _lacks(record: Record, stack: Stack) -> list[str]:

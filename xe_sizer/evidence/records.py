@@ -145,7 +145,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     offload: str | bool | None = None
     optimizer: str | None = None
     lora: Lora = Lora()
-    fused_kernels: str | bool | None = None
+    fused_kernels: str | bool | tuple[str, ...] | None = None
+    load_dtype: str | None = None
     compile: bool | str | None = None
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None

@@ -17,7 +17,7 @@ from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, conditions, look_up, names, plain, usual
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32
+from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer
@@ -26,7 +26,7 @@ from xe_sizer.training.methods.lora import resolve_targets
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
-    from xe_sizer.evidence.names import Usual
+    from xe_sizer.evidence.names import ChosenStack, Usual
     from xe_sizer.evidence.records import Record
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Accelerator
@@ -80,9 +80,10 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("stack", stack.name)
     flags.put("job", job.name)
     _precision(record, hardware.server.accelerator, flags)
+    _software(record, stack, flags)
     _lengths(record, job, model.shape.max_positions, flags)
-    _layout(record, usual(record, stack.name), flags)
-    _usual_layout(record, usual(record, stack.name), job, flags)
+    _layout(record, usual(record, stack.plain_name), flags)
+    _usual_layout(record, usual(record, stack.plain_name), job, flags)
     _batch(record, job, flags)
     _adapters(record, job, model.shape, flags)
     table = names()
@@ -96,7 +97,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
         flags=flags.values,
         assumed=tuple(flags.assumed),
         counts_micro_batches=stack.counts_micro_batches,
-        tuned=record.recompute is None and usual(record, stack.name).tuned,
+        tuned=record.recompute is None and usual(record, stack.plain_name).tuned,
         guessed=guessed,
     )
 
@@ -124,10 +125,6 @@ def _job(record: Record, flags: Flags) -> str:
 def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
     """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
     if record.precision is None:
-        if any(word in conditions(record) for word in names().float32_words):
-            flags.put("precision", FP32, f"precision {FP32}: 16 bit is switched off")
-        elif FP8 in gpu.peak_flops_per_s and any(word in conditions(record) for word in names().race_words):
-            flags.put("precision", FP8, f"precision {FP8}: usual where a benchmark is raced")
         return
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
@@ -139,6 +136,22 @@ def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
         flags.assumed.append(f"precision '{record.precision}' is unknown here: the stack's default")
         return
     flags.put("precision", found, None if found == stated else f"precision {record.precision} predicted as {found}")
+
+
+def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
+    """What the weights were loaded in and which kernels were fused, where the stack has that."""
+    table = names()
+    for stated in (record.load_dtype, record.weights):
+        dtype = look_up(table.weights_dtypes, stated or "")
+        if dtype in stack.weights_dtypes and "train.weights_dtype" not in flags.values:
+            flags.put("train.weights_dtype", dtype)
+    fused = record.fused_kernels
+    words = fused if isinstance(fused, tuple) else () if fused is None else re.split(r"[,;+]\s*", str(fused).lower())
+    kernels = [name for word in words for name in table.fused_kernels.get(plain(word), ())]
+    flags.put("train.fused_kernels", tuple(dict.fromkeys(kernels)) or None)
+    for word in words:
+        if plain(word) not in table.fused_kernels:
+            flags.assumed.append(f"fused kernel '{word}' is unknown here")
 
 
 def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:

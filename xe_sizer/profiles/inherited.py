@@ -1,10 +1,13 @@
-"""YAML profiles that name a `parent` of their kind, and override what differs."""
+"""YAML profiles that name a `parent` of their kind and override what differs; what older releases did otherwise."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.convert import convert
@@ -15,7 +18,30 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Where
     from xe_sizer.profiles.source import Document
 
-OWN_KEYS = ("default", "aliases")  # say something of the file itself, and not of those that inherit from it
+# Say something of the file itself, and not of those that inherit from it.
+OWN_KEYS = ("default", "aliases", "releases")
+CENTURY = 2000
+_OF_A_RELEASE = re.compile(r"(?P<name>[^@]+)@v?(?P<release>\d+(\.\d+)*)")
+
+
+Number = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "be numbers with points, such as 4.36"})]
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What releases before one did otherwise, as keys of the profile, and where that is known from.
+
+    Releases are numbers with points, such as 4.36 or 24.07; a date is one too: 2024.12.
+    """
+
+    before: Annotated[
+        str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "be numbers with points, such as 4.36"})
+    ]
+    differs: dict[str, Any]
+    source: str
+
+
+class _Releases(msgspec.Struct, frozen=True):
+    releases: tuple[Release, ...] = ()
 
 
 class Named(Protocol):
@@ -35,39 +61,57 @@ def load_inherited(
 ) -> P:
     """The profile of a name, or of a path to a user's own file; each is read once, built-in ones once for all finders.
 
+    A name may end in a release (nemo@24.07) where the profiles of the kind have them.
+
     Raises
     ------
     InputError    unknown name; problems in the file
     """
     finder = finder or Finder()
+    name, release = of_release(name) if hasattr(struct, "release") else (name, None)
     path = finder.path(kind, name, where)
     reader = BUILT_IN if path.parent == KINDS[kind].shipped else finder
-    return reader.once(kind, path, lambda file: read_profile(kind, struct, file, reader, check))
+    return reader.once(f"{kind}@{release}", path, lambda file: read_profile(kind, struct, file, reader, check, release))
 
 
-def read_profile(kind: str, struct: type[P], path: Path, finder: Finder, check: Check[P] | None = None) -> P:
-    """What a file and its parents say. Raises InputError with every problem."""
+def of_release(name: str) -> tuple[str, str | None]:
+    """Name and release of a profile as people write it; no release: the newest that is known."""
+    found = _OF_A_RELEASE.fullmatch(name)
+    return (found["name"], found["release"]) if found else (name, None)
+
+
+def read_profile(
+    kind: str, struct: type[P], path: Path, finder: Finder, check: Check[P] | None = None, release: str | None = None
+) -> P:
+    """What a file and its parents say of a release. Raises InputError with every problem."""
     document = load_yaml(path)
-    profile = convert(read_inherited(document, kind, finder), struct, document.locate)
+    value = read_inherited(document, kind, finder, release=release)
+    if release is not None:
+        value["release"] = release
+    profile = convert(value, struct, document.locate)
     problems = [*name_problems(profile.name, document), *(check(profile, document, finder) if check else ())]
     if problems:
         raise InputError(problems)
     return profile
 
 
-def read_inherited(document: Document, kind: str, finder: Finder, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_inherited(
+    document: Document, kind: str, finder: Finder, below: tuple[Path, ...] = (), release: str | None = None
+) -> dict[str, Any]:
     """A file's own keys over those of its parent, and so on; a file may override the built-in one of its own name.
+
+    A parent may be named with a release, of which it then is; `release` is one of this file.
 
     Raises
     ------
     InputError    an unknown parent; one whose parent is the file itself
     """
-    value: Any = document.value
-    parent = value.get("parent")
-    if parent is None:
-        return dict(value)
+    value = _as_of(document, release)
+    if value.get("parent") is None:
+        return value
+    parent, parent_release = of_release(str(value["parent"]))
     below = (*below, document.path.resolve())
-    files = list(finder.files(kind, str(parent)))
+    files = list(finder.files(kind, parent))
     found = next((file for file in files if file.resolve() not in below), None)
     if found is None:
         place = document.locate(("parent",))
@@ -77,9 +121,31 @@ def read_inherited(document: Document, kind: str, finder: Finder, below: tuple[P
                 message = f"'parent' is '{parent}', which is this file itself"
             raise InputError(Problem(message, place, "name one that does not have this file as a parent"))
         message = f"'parent' must be a known {KINDS[kind].title}, not '{parent}'"
-        raise InputError(Problem(message, place, finder.suggestion(kind, str(parent))))
-    inherited = read_inherited(load_yaml(found), kind, finder, below)
+        raise InputError(Problem(message, place, finder.suggestion(kind, parent)))
+    inherited = read_inherited(load_yaml(found), kind, finder, below, parent_release)
     return _merged(value, {key: item for key, item in inherited.items() if key not in OWN_KEYS})
+
+
+def releases(document: Document) -> tuple[Release, ...]:
+    """What a file says of older releases, the newest first. Raises InputError with every problem."""
+    value: Any = document.value
+    found = convert({"releases": value.get("releases", [])}, _Releases, document.locate).releases
+    return tuple(sorted(found, key=lambda row: version(row.before), reverse=True))
+
+
+def version(release: str) -> tuple[int, ...]:
+    """A release as numbers that can be compared: 24.07 is before 24.10, and 2024.10 the same as that."""
+    return tuple(number - CENTURY if number > CENTURY else number for number in map(int, release.split(".")))
+
+
+def _as_of(document: Document, release: str | None) -> dict[str, Any]:
+    """A file's own keys as they were in a release; the newest where none is named."""
+    whole: Any = document.value
+    value = {key: item for key, item in whole.items() if key != "releases"}
+    for row in releases(document):
+        if release is not None and version(release) < version(row.before):
+            value = _merged(row.differs, value)
+    return value
 
 
 def _merged(child: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "epochs": "train.epochs",
     "steps": "train.steps",
     "padding": "train.padding",
+    "weights-dtype": "train.weights_dtype",
+    "fused-kernels": "train.fused_kernels",
     "reduce-every-micro-batch": "train.reduce_every_micro_batch",
     "recompute": "layout.recompute",
     "offload": "layout.offload",

@@ -93,6 +93,11 @@ class DataSection(Section, frozen=True):
     histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
 
 
+WeightsDtype = Annotated[
+    Literal["fp32", "bf16", "fp16", "fp8"], or_else(float32="fp32", bfloat16="bf16", float16="fp16", half="fp16")
+]
+
+
 class TrainSection(Section, frozen=True):
     """How long to train and how batches are made."""
 
@@ -102,6 +107,13 @@ class TrainSection(Section, frozen=True):
     micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass on each GPU")] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
+    weights_dtype: Annotated[
+        WeightsDtype | None, Meta(description="Number format that the weights are loaded and kept in")
+    ] = None
+    fused_kernels: Annotated[
+        Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
+        Meta(description="Fused kernels in place of the stack's own, e.g. norm, rotary, activation, loss, liger, none"),
+    ] = None
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
     ] = None

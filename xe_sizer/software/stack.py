@@ -3,19 +3,20 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xe_sizer.errors import Problem, Where, did_you_mean, place_of
+from xe_sizer.errors import InputError, Location, Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
-from xe_sizer.profiles.convert import named
+from xe_sizer.profiles.convert import convert, named
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
 from xe_sizer.profiles.inherited import load_inherited
-from xe_sizer.profiles.source import Document
+from xe_sizer.profiles.source import Document, KeyPath
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.units import MICRO, MILLI
 
@@ -148,6 +149,8 @@ class MemoryAround(_Part, frozen=True):
 
 
 class Defaults(_Part, frozen=True):
+    """`weights_dtype` is what weights are loaded in, one of those that `loads` has; None where there is no choice."""
+
     precision: Annotated[str, named(trained_in)]
     optimizer: str
     padding: Literal[
@@ -160,6 +163,7 @@ class Defaults(_Part, frozen=True):
     pad_to_multiple: AtLeastOne
     lora_rank: AtLeastOne
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    weights_dtype: str | None = None
 
 
 class Supports(_Part, frozen=True):
@@ -190,6 +194,9 @@ class Stack(_Part, frozen=True):
 
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
     default : stands for all where none is named
+    release : that was asked for; None: the newest
+    loads : what `states` are where weights are loaded in a number format, by its name
+    fused : what `kernels` are where somebody fuses a part of them, by what people call it
     aliases : other names of it, and tools that run on it
     settings : what the stack calls the settings of a scenario, by dotted key, where that is not plain
     """
@@ -207,7 +214,10 @@ class Stack(_Part, frozen=True):
     supports: Supports
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    loads: dict[str, dict[str, Any] | None] = {}
+    fused: dict[str, dict[str, Any]] = {}
     parent: str | None = None
+    release: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()
     calibrated_on: str | None = None
@@ -233,6 +243,24 @@ class Stack(_Part, frozen=True):
     def sharded_adapter_s(self) -> float:
         return self.host.sharded_adapter_us * MICRO
 
+    @property
+    def weights_dtypes(self) -> tuple[str, ...]:
+        """Number formats that weights can be loaded in, where there is a choice."""
+        return tuple(name for name, states in self.loads.items() if states)
+
+    def loaded_in(self, dtype: str) -> "Stack":
+        """The stack where weights are loaded in one of its number formats."""
+        states = msgspec.structs.replace(self.states, **(self.loads[dtype] or {}))
+        defaults = msgspec.structs.replace(self.defaults, weights_dtype=dtype)
+        return msgspec.structs.replace(self, states=states, defaults=defaults)
+
+    def with_fused(self, names: Iterable[str]) -> "Stack":
+        """The stack with fused kernels by what people call them, one after the other."""
+        kernels = self.kernels
+        for name in names:
+            kernels = msgspec.structs.replace(kernels, **self.fused[name])
+        return msgspec.structs.replace(self, kernels=kernels)
+
     def graph_kernels(self, attention: str) -> Kernels:
         """The graph's view of the stack, with the attention implementation that the job chose."""
         loss = LOSSES[self.kernels.loss]
@@ -253,17 +281,19 @@ def stacks_with(way: str) -> tuple[str, ...]:
 
 
 def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:
-    """The stack of that name, or of a path to a user's own stack file.
+    """The stack of that name, of that name and release (nemo@24.07), or of a path to a user's own stack file.
 
     Raises
     ------
     InputError : unknown name; problems in the file
     """
-    return load_inherited("stack", Stack, name, where, finder, _contradictions)
+    stack = load_inherited("stack", Stack, name, where, finder, _contradictions)
+    return stack.loaded_in(stack.defaults.weights_dtype) if stack.defaults.weights_dtype else stack
 
 
 def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
-    """Optimizers that nobody knows, and defaults that the stack itself cannot do."""
+    """Optimizers that nobody knows, states that are none, and defaults that the stack itself cannot do."""
+    yield from _misloaded(stack, document)
     for index, name in enumerate(stack.supports.optimizers):
         if name not in optimizer_names(finder):
             where = document.locate(("supports", "optimizers", index))
@@ -277,3 +307,31 @@ def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterato
         if stage not in stack.supports.zero:
             where = document.locate(("defaults", "zero"))
             yield Problem(f"the default ZeRO stage {stage} is not among those that it supports", where)
+
+
+def _misloaded(stack: Stack, document: Document) -> Iterator[Problem]:
+    """Weights and fused kernels that cannot be what the stack's file says."""
+    loads = {name: states for name, states in stack.loads.items() if states}
+    yield from _changed("loads", loads, stack.states, document)
+    yield from _changed("fused", stack.fused, stack.kernels, document)
+    dtype = stack.defaults.weights_dtype
+    if dtype is not None and dtype not in stack.weights_dtypes:
+        where = document.locate(("defaults", "weights_dtype"))
+        hint = f"it has {', '.join(stack.weights_dtypes)}" if stack.loads else None
+        yield Problem(f"'loads' does not say what weights in {dtype} take", place_of(where), hint)
+
+
+def _changed(section: str, rows: Mapping[str, Mapping[str, Any]], part: _Part, document: Document) -> Iterator[Problem]:
+    """What is wrong with changes of a part of the stack."""
+    for name, changes in rows.items():
+        whole = msgspec.to_builtins(part) | changes
+        locate = partial(_below, document, (section, name))
+        try:
+            convert(whole, type(part), locate)
+        except InputError as error:
+            yield from error.problems
+
+
+def _below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
+    """Where a path below another stands."""
+    return document.locate((*above, *path), key=key)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.device import Efficiency, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.laws.precision import FP16
@@ -65,7 +65,33 @@ def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | 
     name = provenance.settle("stack", default_stack())
     if "stack" in given.unread:
         return None
-    return load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    stack = load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    return _fused(_loaded(stack, given), given)
+
+
+def _loaded(stack: Stack, given: Given) -> Stack:
+    """The stack with weights in the number format that is asked for. Raises InputError where it has none such."""
+    dtype = given.values.train.weights_dtype
+    if dtype is None:
+        return stack
+    if dtype not in stack.weights_dtypes:
+        known = ", ".join(stack.weights_dtypes)
+        hint = f"it has {known}" if known else "what it keeps weights in is part of the stack"
+        where = given.locate(("train", "weights_dtype"))
+        raise InputError(Problem(f"the stack {stack.name} cannot load weights in {dtype}", where, hint))
+    return stack.loaded_in(dtype)
+
+
+def _fused(stack: Stack, given: Given) -> Stack:
+    """The stack with the fused kernels that are asked for. Raises InputError for names that it does not know."""
+    asked = given.values.train.fused_kernels or ()
+    where = given.locate(("train", "fused_kernels"))
+    unknown = [name for name in asked if name not in stack.fused]
+    if unknown:
+        known = f"known: {', '.join(stack.fused)}"
+        hints = {name: did_you_mean(name, stack.fused) or known for name in unknown}
+        raise InputError(Problem(f"no fused kernel is called '{name}'", where, hints[name]) for name in unknown)
+    return stack.with_fused(asked)
 
 
 def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
@@ -172,6 +198,8 @@ def _assembled(
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
     stack_used = without_losses(stack_used, efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
+    if stack.defaults.weights_dtype:
+        provenance.settle("train.weights_dtype", stack.defaults.weights_dtype, "stack")
     job = Job(
         model=model,
         method=method,

@@ -1,0 +1,147 @@
+"""Errors of training on publications shown and held out: python scripts/held_out.py FILE... [--open] [--json FILE]
+
+A third of the publications is held out: those whose title has a sha256 that 3 divides. Development looks at the
+others; of these only the summary is printed unless --open. Publications are weighted alike, and runs of which neither
+lengths nor batch are known (`guessed`) are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.evidence.statistics import source_weights, weighted_quantile
+from xe_sizer.evidence.training import PredictedRecord, predictions
+from xe_sizer.evidence.validate import predict_records
+from xe_sizer.result.accuracy import Prediction
+
+PARTS = 3
+
+
+def held_out(title: str) -> bool:
+    """Whether a publication is one that development does not look at."""
+    return int(hashlib.sha256(title.encode()).hexdigest(), 16) % PARTS == 0
+
+
+def predicted(records: Iterable[Record]) -> tuple[list[Prediction], list[Prediction], int]:
+    """Predictions of runs that are known, of runs that had to be guessed, and the number of runs without any."""
+    known: list[Prediction] = []
+    guessed: list[Prediction] = []
+    skipped = 0
+    for found in predict_records(record for record in records if not record.serves):
+        if isinstance(found, PredictedRecord):
+            (guessed if found.asked.guessed else known).extend(predictions(found))
+        else:
+            skipped += 1
+    return known, guessed, skipped
+
+
+def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """Medians and 90 % quantiles of the errors, share in the range, width of it, and verdicts."""
+    found: dict[str, Any] = {}
+    for quantity in ("step_time", "peak_memory"):
+        mine = [one for one in predictions if one.quantity == quantity]
+        if mine:
+            found[quantity] = _errors(mine)
+    verdicts = [one for one in predictions if one.quantity == "oom"]
+    if verdicts:
+        found["oom"] = _verdicts(verdicts)
+    return found
+
+
+def _errors(mine: Sequence[Prediction]) -> dict[str, float]:
+    weights = source_weights([one.source for one in mine])
+    ratios = np.array([one.ratio or 0.0 for one in mine])
+    found = {
+        "n": float(len(mine)),
+        "publications": float(len({one.source for one in mine})),
+        "median": weighted_quantile(np.abs(ratios - 1), weights, 0.5),
+        "p90": weighted_quantile(np.abs(ratios - 1), weights, 0.9),
+        "bias": weighted_quantile(ratios - 1, weights, 0.5),
+    }
+    ranges = [(one.low, one.high, float(one.measured)) for one in mine if one.low and one.high]
+    if len(ranges) == len(mine):
+        low, high, measured = np.array(ranges).T
+        inside = (low <= measured) & (measured <= high)
+        found |= {
+            "in_range": float(inside @ weights / weights.sum()),
+            "width": weighted_quantile(high / low, weights, 0.5),
+        }
+    return found
+
+
+def _verdicts(mine: Sequence[Prediction]) -> dict[str, float]:
+    weights = source_weights([one.source for one in mine])
+    measured, said = (np.array([bool(getattr(one, name)) for one in mine]) for name in ("measured", "predicted"))
+    lost = weights[measured].sum()
+    return {
+        "n": float(len(mine)),
+        "publications": float(len({one.source for one in mine})),
+        "out_of_memory": float(measured.sum()),
+        "right": float((measured == said) @ weights / weights.sum()),
+        "called_fitting": float((measured & ~said).sum() / max(measured.sum(), 1)),
+        "called_fitting_alike": float((measured & ~said) @ weights / lost) if lost else 0.0,
+    }
+
+
+def lines(found: dict[str, Any]) -> Iterable[str]:
+    for quantity, figures in found.items():
+        if quantity == "oom":
+            yield (
+                f"{quantity:12} {figures['n']:5.0f} runs {figures['publications']:3.0f} publications  "
+                f"right {figures['right']:4.0%}  of {figures['out_of_memory']:.0f} out of memory called fitting "
+                f"{figures['called_fitting']:4.0%} (alike {figures['called_fitting_alike']:4.0%})"
+            )
+            continue
+        range_words = (
+            f"  in range {figures['in_range']:4.0%} width {figures['width']:.2f}" if "width" in figures else ""
+        )
+        yield (
+            f"{quantity:12} {figures['n']:5.0f} runs {figures['publications']:3.0f} publications  median "
+            f"{figures['median']:6.1%}  90 % {figures['p90']:6.1%}  bias {figures['bias']:+6.1%}{range_words}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--open", action="store_true", help="name the held-out publications too")
+    parser.add_argument("--json", type=Path, help="write every prediction that may be looked at")
+    asked = parser.parse_args()
+    known, guessed, skipped = predicted(record for file in asked.files for record in read_records(file).records)
+    for name, held in (("shown", False), ("held out", True)):
+        mine = [one for one in known if held_out(one.source) == held]
+        apart = [one for one in guessed if held_out(one.source) == held]
+        print(f"== {name}", *lines(summary(mine)), sep="\n")
+        print("-- guessed, apart", *lines(summary(apart)), sep="\n")
+        if not held or asked.open:
+            _by_publication(mine)
+    print(f"{skipped} runs without a prediction")
+    if asked.json:
+        rows = [one for one in known + guessed if asked.open or not held_out(one.source)]
+        asked.json.write_text(json.dumps([_row(one) for one in rows], indent=0), encoding="utf-8")
+
+
+def _by_publication(mine: Sequence[Prediction]) -> None:
+    by_source: dict[str, list[Prediction]] = defaultdict(list)
+    for one in mine:
+        by_source[one.source].append(one)
+    for source in sorted(by_source):
+        print(f"-- {source}", *lines(summary(by_source[source])), sep="\n   ")
+
+
+def _row(one: Prediction) -> dict[str, Any]:
+    names = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed", "groups")
+    return {name: getattr(one, name) for name in names}
+
+
+if __name__ == "__main__":
+    main()
