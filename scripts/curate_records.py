@@ -11,11 +11,8 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-import msgspec
-
 from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, REQUESTS
-from xe_sizer.evidence.model_of import stated_shape
-from xe_sizer.evidence.names import conditions, names
+from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.records import Record, read_records
 
 DATA = Path(__file__).parents[1] / "xe_sizer" / "evidence" / "data"
@@ -28,10 +25,8 @@ SERVING_WORDS = ("device_map", RATE_ONLY, AT_ONCE)
 
 def deciding_words(record: Record) -> str | None:
     """Words of the notes that a rule looks for."""
-    table = names()
-    wanted = {*table.optimizers_in_words, *table.grouped_by_length, *SERVING_WORDS}
     outside = (record.framework or "").lower()
-    found = sorted(word for word in wanted if word in conditions(record) and word not in outside)
+    found = sorted(word for word in SERVING_WORDS if word in conditions(record) and word not in outside)
     counted = REQUESTS.search(conditions(record))
     found += [counted[0]] if counted else []
     return "; ".join(found) or None
@@ -39,9 +34,7 @@ def deciding_words(record: Record) -> str | None:
 
 def kept(row: dict[str, object], record: Record) -> dict[str, object]:
     facts = {key: value for key, value in row.items() if key not in NEVER_KEPT}
-    words, shape = deciding_words(record), stated_shape(record)
-    if shape != record.shape:
-        facts["shape"] = {key: value for key, value in msgspec.structs.asdict(shape).items() if value is not None}
+    words = deciding_words(record)
     return facts | ({"notes": words} if words else {})
 
 

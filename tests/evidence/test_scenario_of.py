@@ -9,6 +9,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
 from xe_sizer.evidence.scenario_of import Asked, scenario_of
+from xe_sizer.software.stack import load_stack
 
 BASE = Record(
     id="r",
@@ -86,12 +87,6 @@ def test_stages_of_different_sizes_are_asked_for() -> None:
     assert "layout.uneven_stages" not in asked(layout=LayoutStated(pp=4)).flags
 
 
-def test_the_vocabulary_is_read_from_words() -> None:
-    registry = RecordRegistry()
-    scenario_of(msgspec.structs.replace(BASE, inferred=("6ND incl. a 128k-vocab embedding",)), registry)
-    assert {model.vocab for model in registry.built_models.values()} == {128_000}
-
-
 @pytest.mark.parametrize(
     ("stack", "job", "zero", "recompute"),
     [("hf-trainer", "sft", 0, "none"), ("hf-trainer", "qlora", 0, "full"), ("torchtune", "sft", 3, "full")],
@@ -103,9 +98,10 @@ def test_what_a_framework_usually_does_fills_in(stack: str, job: str, zero: int,
     assert asked(stack=stack, layout=LayoutStated(zero=2), recompute="selective").flags["layout.zero"] == 2
 
 
-def test_pages_of_the_optimizer_are_read_from_the_notes() -> None:
-    assert asked(stack="torchtune", layout=LayoutStated(), notes="uses PagedAdamW").flags["optimizer"] == "paged-adamw"
-    assert asked(stack="megatron-lm", notes="uses PagedAdamW").flags["optimizer"] == "adamw"
+def test_pages_of_the_optimizer_are_read_from_the_framework() -> None:
+    paged = asked(stack="torchtune", layout=LayoutStated(), framework="torchtune with PagedAdamW")
+    assert paged.flags["optimizer"] == "paged-adamw"
+    assert asked(stack="megatron-lm", framework="with PagedAdamW").flags["optimizer"] == "adamw"
 
 
 def test_qlora_without_targets_adapts_all_linear_layers() -> None:
@@ -181,28 +177,20 @@ def test_targets_that_the_model_lacks_are_left_out() -> None:
     assert "no adapter on 'head'" in found.assumed
 
 
-@pytest.mark.parametrize(
-    ("notes", "gpu", "precision"),
-    [
-        ("Time to quality target", "h100-sxm-80gb", "fp8"),
-        ("Time to quality target", "a100-sxm-80gb", None),
-        ("fp16=False, bf16=False in TrainingArguments", "h100-sxm-80gb", "fp32"),
-        ("steady state", "h100-sxm-80gb", None),
-    ],
-)
-def test_an_unstated_precision_is_read_from_words(notes: str, gpu: str, precision: str | None) -> None:
-    assert asked(precision=None, notes=notes, gpu=gpu).flags.get("precision") == precision
-    assert asked(precision="bf16", notes=notes, gpu=gpu).flags["precision"] == "bf16"
+def test_no_condition_is_read_from_the_words_of_a_note() -> None:
+    notes = "Time to quality target; fp16=False, bf16=False; liger; group_by_length; fp8; PagedAdamW; compile"
+    noted = asked(precision=None, notes=notes, inferred=("6ND incl. a 128k-vocab embedding",))
+    assert noted.flags == asked(precision=None).flags
 
 
 @pytest.mark.parametrize(
     ("framework", "attention"),
     [
         ("hf-trainer (torch 2.0.0, transformers 4.26.1)", "eager"),
-        ("transformers 4.36.0", None),
-        ("transformers==5.13", None),
+        ("transformers 4.36.0", "sdpa"),
+        ("transformers==5.13", "sdpa"),
     ],
 )
-def test_old_releases_run_eager_attention(framework: str, attention: str | None) -> None:
-    assert asked(attention=None, framework=framework).flags.get("attention") == attention
-    assert asked(attention="flash", framework=framework).flags["attention"] == "flash"
+def test_old_releases_run_eager_attention(framework: str, attention: str) -> None:
+    flags = asked(stack="hf-trainer", layout=LayoutStated(), framework=framework).flags
+    assert load_stack(flags["stack"]).kernels.attention == attention

@@ -52,9 +52,7 @@ def test_a_file_may_override_the_built_in_one_of_its_name(folder: Path) -> None:
     assert found["kernels"]
 
 
-@pytest.mark.parametrize(
-    ("parent", "hint"), [("chidl", "child"), ("nothing-like-it", "known stacks: child, "), ("own", "")]
-)
+@pytest.mark.parametrize(("parent", "hint"), [("chidl", "child"), ("nothing-like-it", ", child, "), ("own", "")])
 def test_an_unknown_parent_is_refused_with_its_place(folder: Path, parent: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         read(folder, f"a: 1\nparent: {parent}\n")

@@ -47,7 +47,7 @@ def test_zero_states_of_a_7b_model_on_64_gpus(zero: int, bytes_per_parameter: fl
 
 @pytest.mark.parametrize(
     ("stack", "weights", "gradients", "optimizer"),
-    [("megatron-lm", 2, 4, 12), ("nemo", 2, 2, 12), ("hf-trainer", 4, 4, 8)],
+    [("megatron-lm", 2, 4, 12), ("nemo", 2, 2, 12), ("hf-trainer@4.40", 4, 4, 8)],
 )
 def test_bytes_per_parameter_of_a_stack(stack: str, weights: int, gradients: int, optimizer: int) -> None:
     """Megatron-LM: 16-bit weights, float32 gradients, master and moments: 18 bytes. Autocast: all float32, 16."""
@@ -58,7 +58,7 @@ def test_bytes_per_parameter_of_a_stack(stack: str, weights: int, gradients: int
 
 def test_fsdp_keeps_whole_gradients_while_it_accumulates() -> None:
     """The Trainer reduces gradients after the last micro-batch only; LLM Foundry after each."""
-    each, last = job(stack="llm-foundry"), job(stack="hf-trainer")
+    each, last = job(stack="llm-foundry"), job(stack="hf-trainer@4.40")
     for accumulated, share in ((1, 1 / 8), (4, 1.0)):
         made = ledger(last, dp=8, zero=3, grad_accum=accumulated)
         size = 2 if share == 1 else 4  # reduced gradients are float32, those that wait have the type of the layer
@@ -109,7 +109,7 @@ def test_quantised_models_under_peft_have_float32_logits(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("optimizer", "moments"), [("adamw", 8), ("sgd", 4), ("adamw-8bit", 2.03)])
 def test_moments_of_an_optimizer(optimizer: str, moments: float) -> None:
-    made = ledger(job(stack="hf-trainer", optimizer=optimizer))
+    made = ledger(job(stack="hf-trainer@4.40", optimizer=optimizer))
     assert at(made, "optimizer states", "optimizer step") == pytest.approx(moments * LLAMA_2_7B, rel=1e-12)
 
 
@@ -261,7 +261,7 @@ def test_host_memory_counts_where_it_is_known() -> None:
 
 
 def test_gradients_that_are_freed_are_not_there_at_the_first_loss() -> None:
-    made = job(stack="hf-trainer")
+    made = job(stack="hf-trainer@4.40")
     freed, kept = ledger(made, grad_accum=1), ledger(made, grad_accum=2)
     assert at(freed, "gradients", "loss") == 0
     assert at(kept, "gradients", "loss") == at(freed, "gradients", "end of backward") == 4 * LLAMA_2_7B
@@ -283,7 +283,7 @@ def test_selective_by_operator_lies_between_none_and_full() -> None:
 def test_kernels_of_bitsandbytes_need_no_copy_of_the_weights() -> None:
     """torch's multi-tensor AdamW makes a temporary of every weight; one kernel a weight makes none."""
     workspace = {
-        name: at(ledger(job(stack="hf-trainer", optimizer=name)), "optimizer workspace", "optimizer step")
+        name: at(ledger(job(stack="hf-trainer@4.40", optimizer=name)), "optimizer workspace", "optimizer step")
         for name in ("adamw", "adamw-8bit", "paged-adamw")
     }
     assert workspace == {"adamw": pytest.approx(4 * LLAMA_2_7B), "adamw-8bit": 0, "paged-adamw": 0}

@@ -86,7 +86,7 @@ def test_an_accelerator_without_bf16_computes_in_fp16() -> None:
         ({"layout.pp": 4, "layout.vpp": 3}, "pp x vpp = 12 does not divide the 32 layers"),
         ({"layout.ep": 2}, "no experts"),
         ({"layout.tp": 2, "stack": "hf-trainer"}, "hf-trainer does not support tp"),
-        ({"layout.zero": 3, "stack": "megatron-lm"}, "does not support ZeRO stage 3"),
+        ({"layout.zero": 3, "stack": "megatron-deepspeed"}, "does not support ZeRO stage 3"),
         ({"layout.zero": 3, "layout.pp": 2}, "cannot be combined with pipeline stages"),
         ({"layout.offload": "params", "stack": "megatron-lm"}, "cannot offload params"),
         ({"job": "lora", "lora.targets": ["wibble"]}, "'wibble' is not a projection"),

@@ -26,14 +26,12 @@ CUT = re.compile(r"(-\d+-?layers?)?(-\d+-?experts?)?$")  # a benchmark's small v
 SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])")
 MIXTURE = re.compile(r"moe|expert|\d+x\d+b|a\d+(?:\.\d+)?[bm]")
 TOTAL_AND_ACTIVE = re.compile(r"(\d+(?:\.\d+)?)([bm])-a?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-VOCABULARY = re.compile(r"(\d+)k[- ]vocab")
 UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 # Hidden size over layers of the GPT-3 family (96 of 12,288) and its parameters per layer and squared hidden size
 # (4 for attention, 8 for the MLP; Brown et al. 2020, table 2.1).
 ASPECT = 128
 PARAMETERS_PER_LAYER = 12
 HEAD_DIM = 128
-THOUSAND = 1000
 
 
 @frozen
@@ -52,22 +50,12 @@ def model_of(record: Record, registry: Registry) -> Model:
     ------
     InputError : a model that cannot be sized, or of which neither name, shape nor size says enough
     """
-    stated = stated_shape(record)
     try:
         known = _known(record.model or "", registry)
     except InputError as error:
         return _built(record, registry, error)
-    changed = _overridden(known, stated)
+    changed = _overridden(known, record.shape)
     return Model(known.name if changed is known else _own_name(record), changed)
-
-
-def stated_shape(record: Record) -> Shape:
-    """The shape, its vocabulary also from words such as '128k-vocab' in what was filled in."""
-    words = record.inferred if isinstance(record.inferred, str) else " ".join(record.inferred or ())
-    found = VOCABULARY.search(words.lower())
-    if found is None or record.shape.vocab is not None:
-        return record.shape
-    return msgspec.structs.replace(record.shape, vocab=int(found[1]) * THOUSAND)
 
 
 def _known(name: str, registry: Registry) -> ModelShape:

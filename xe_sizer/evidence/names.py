@@ -47,7 +47,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     recompute: dict[str, str]
     schedules: dict[str, str]
     attention: dict[str, str]
-    fused_attention_since: dict[str, tuple[int, int]]
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]
     weights_dtypes: dict[str, str]
@@ -184,7 +183,7 @@ def _compiled(record: Record) -> bool | None:
     """Whether the run used torch.compile; None where the record does not say."""
     if record.compile is not None:
         return str(record.compile).strip().lower() not in ("false", "no", "off", "none", "eager")
-    return True if "compile" in conditions(record) else None
+    return True if "compile" in (record.framework or "").lower() else None
 
 
 def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:

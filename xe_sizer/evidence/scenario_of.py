@@ -15,7 +15,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import choose_stack, conditions, look_up, names, plain, usual
+from xe_sizer.evidence.names import choose_stack, look_up, names, plain, usual
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
@@ -89,8 +89,6 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     table = names()
     _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
-    if record.attention is None:
-        _attention_of_its_time(record, flags)
     _uneven_stages(model.shape, flags)
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
     return Asked(
@@ -178,15 +176,18 @@ def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
         flags.put("train.padding", "packed")
     elif _without_padding(record) and flags.values.get("train.padding") != "packed":
         flags.put("train.padding", "none")
-    elif any(word in conditions(record) for word in names().grouped_by_length):
+    elif any(word in _said_of_padding(record) for word in names().grouped_by_length):
         flags.put("train.padding", "grouped-by-length")
     elif record.padding is not None:
         flags.word("train.padding", names().padding, record.padding)
 
 
 def _without_padding(record: Record) -> bool:
-    words = f"{record.framework or ''} {record.padding or ''}".lower()
-    return bool(record.packing) or any(word in words for word in names().without_padding)
+    return bool(record.packing) or any(word in _said_of_padding(record) for word in names().without_padding)
+
+
+def _said_of_padding(record: Record) -> str:
+    return f"{record.framework or ''} {record.padding or ''}".lower()
 
 
 def _sample_lengths(record: Record, flags: Flags, mean: float) -> None:
@@ -298,8 +299,8 @@ def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
 
 
 def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
-    """The optimizer as stated, or as framework and notes name it more exactly; unpaged where the stack has no pages."""
-    words, text = names().optimizers_in_words, conditions(record)
+    """The optimizer as stated, or as the framework names it more exactly; unpaged where the stack has no pages."""
+    words, text = names().optimizers_in_words, (record.framework or "").lower()
     named = next((words[word] for word in words if word in text), record.optimizer)
     flags.word("optimizer", names().optimizers, named)
     chosen = flags.values.get("optimizer")
@@ -307,14 +308,6 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
         optimizer = load_optimizer(str(chosen))
         if optimizer.paged and optimizer.parent in known:
             flags.values["optimizer"] = optimizer.parent
-
-
-def _attention_of_its_time(record: Record, flags: Flags) -> None:
-    """Eager attention where the framework names a release from before the fused kernels."""
-    for library, since in names().fused_attention_since.items():
-        found = re.search(rf"{library}[ =-]*v?(\d+)\.(\d+)", (record.framework or "").lower())
-        if found and (int(found[1]), int(found[2])) < tuple(since):
-            flags.put("attention", "eager", f"attention eager: {library} {found[1]}.{found[2]}")
 
 
 def _tokens(stated: float | str | None) -> float | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PACKAGE = Path(__file__).resolve().parents[1]
 LIST_HINT = "'xe-sizer profiles list' prints all"
-FEW = 20  # names that a hint can list
+FEW = 40  # names that a hint can list
 _REPOSITORY = re.compile(r"(https?://)?((www\.)?huggingface\.co/|hf\.co/)?[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.:-]*/?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
@@ -276,7 +276,9 @@ class Finder:
             assert isinstance(value, dict)
             self._kinds[path] = None  # for a parent whose parent this file is
             told = (kind.name for kind in KINDS.values() if kind.telling & value.keys())
-            self._kinds[path] = next(told, None) or self._kind_of_parent(str(value.get("parent")), path)
+            self._kinds[path] = next(told, None) or self._kind_of_parent(
+                str(value.get("parent")).partition("@")[0], path
+            )
         return self._kinds[path]
 
     def _kind_of_parent(self, parent: str, child: Path) -> str | None:

@@ -93,11 +93,6 @@ class DataSection(Section, frozen=True):
     histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
 
 
-WeightsDtype = Annotated[
-    Literal["fp32", "bf16", "fp16", "fp8"], or_else(float32="fp32", bfloat16="bf16", float16="fp16", half="fp16")
-]
-
-
 class TrainSection(Section, frozen=True):
     """How long to train and how batches are made."""
 
@@ -108,7 +103,7 @@ class TrainSection(Section, frozen=True):
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     weights_dtype: Annotated[
-        WeightsDtype | None, Meta(description="Number format that the weights are loaded and kept in")
+        Precision | None, Meta(description="Number format that the weights are loaded and kept in")
     ] = None
     fused_kernels: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
