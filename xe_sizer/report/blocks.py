@@ -36,10 +36,8 @@ from xe_sizer.result.training import Result
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import (
-        Block,
-    )
-    from xe_sizer.result.common import Limit, Sized, TimeComponent, Verdict
+    from xe_sizer.report.document import Block
+    from xe_sizer.result.common import LeftOut, Limit, Sized, TimeComponent, Verdict
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
@@ -61,10 +59,20 @@ def framed(result: Sized, blocks: Iterable[Block]) -> Document:
     )
 
 
+def listed(title: str, texts: Iterable[str]) -> Iterator[Block]:
+    """Texts below each other under a title; nothing where there is none."""
+    if lines := tuple(texts):
+        yield Notes(title, lines)
+
+
+def left_out(hardware: Iterable[LeftOut]) -> Iterator[Block]:
+    """Hardware that has no answer, each with the reason."""
+    yield from listed("Left out", (f"{clean(one.name)}: {clean(one.reason)}" for one in hardware))
+
+
 def remarks(result: Sized) -> Iterator[Block]:
     """Warnings, and the advice beyond that of the first screen, which end a report."""
-    if result.warnings:
-        yield Notes("Warnings", tuple(clean(warning) for warning in result.warnings))
+    yield from listed("Warnings", map(clean, result.warnings))
     if result.advice[1:]:
         steps = (Step(clean(a.change), clean(a.effect), clean(a.command)) for a in result.advice[1:])
         yield Steps("Further advice", tuple(steps))

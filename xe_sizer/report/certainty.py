@@ -21,10 +21,11 @@ def spanned(span: Range, calibrated: bool = True) -> str:
     return f"{duration(span.expected)} ({words} {duration_range(span)})"
 
 
-def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
-    """The name of a column of ranges, and the note that says what they rest on."""
+def range_words(evidence: str, calibrated: bool, basis: Basis | None = None) -> tuple[str, str]:
+    """The name of a column of ranges, and the note that says what they rest on and which way the runs were off."""
     rests_on = clean(evidence).removeprefix("uncalibrated: ")
-    return (RANGE, f"{RANGE}: {rests_on}.") if calibrated else (f"{RANGE} *", f"* uncalibrated: {rests_on}.")
+    name, note = (RANGE, f"{RANGE}: {rests_on}.") if calibrated else (f"{RANGE} *", f"* uncalibrated: {rests_on}.")
+    return name, "\n".join(filter(None, (note, bias_words(basis))))
 
 
 def bias_words(basis: Basis | None) -> str:

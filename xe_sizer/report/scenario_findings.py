@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import NOT_JUDGED, limit_words, says_nothing
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.findings import Case, Finding, judgement
 from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
     CROWDED,
@@ -24,7 +24,7 @@ from xe_sizer.report.verdict import (
 from xe_sizer.result.common import UNSURE_MEMORY
 
 if TYPE_CHECKING:
-    from xe_sizer.report.findings import Level
+    from xe_sizer.report.findings import Remark
     from xe_sizer.result.common import Limit, Sized, Verdict
 
 
@@ -67,9 +67,8 @@ def limit_case(verdict: Verdict, limit: Limit) -> Case:
 
 
 def verdict_remark(answer: Sized, file: str | None) -> Remark:
-    """The verdict with its reasons: an error, or a warning where it is narrow; a plain yes is a notice."""
+    """The verdict with its reasons, and what is narrow of it."""
     narrow = caution(answer)
     said = headline(answer)
-    message = "\n".join([said, *reasons_beyond(answer.verdict, said), *([narrow] if narrow else [])])
-    level: Level = "error" if not answer.ok else "warning" if narrow else "notice"
-    return Remark(level, f"{TOOL}: {verdict_word(answer).lower()}", message, file)
+    lines = (said, *reasons_beyond(answer.verdict, said), *([narrow] if narrow else []))
+    return judgement(answer.ok, verdict_word(answer).lower(), lines, bool(narrow), file)

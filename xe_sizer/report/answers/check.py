@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.blocks import listed
 from xe_sizer.report.certainty import RANGE, doubts, fit_doubt
 from xe_sizer.report.check_changes import (
     change_in_words,
@@ -16,7 +17,7 @@ from xe_sizer.report.check_changes import (
     changes_in_words,
     changes_table,
 )
-from xe_sizer.report.document import Column, Document, Notes, Point, Summary, Table
+from xe_sizer.report.document import Column, Document, Point, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, gib, plural
 from xe_sizer.report.pictures.check import pictures
@@ -61,21 +62,15 @@ def document(check: CheckResult, options: Options) -> Document:
         Column(RANGE),
         Column("note"),
     )
-    details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
     blocks: list[Block] = [_summary(check)] if options.brief else [*pictures(check)]
-    if details:
-        blocks.append(Notes("Problems", details))
+    blocks += listed("Problems", (_detail(one) for one in check.scenarios if not one.ok))
     folder = _folder(check)
     rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
     blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
-    cautions = tuple(
-        f"{clean(one.file)}: {text}" for one in check.scenarios if one.result and (text := caution(one.result))
-    )
-    if cautions:
-        blocks.append(Notes("Cautions", cautions))
+    judged = ((one.file, caution(one.result)) for one in check.scenarios if one.result)
+    blocks += listed("Cautions", (f"{clean(file)}: {text}" for file, text in judged if text))
     blocks += changes_table(check, folder)
-    if check.skipped:
-        blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
+    blocks += listed("Skipped", (f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped))
     counts = f"{summary.passed} passed{_narrowly(check)}, {summary.failed} failed, {summary.invalid} with bad input"
     changed = changes_in_words(check)
     since = f"; since {clean(check.compared_to)}: {changed}" if changed else ""

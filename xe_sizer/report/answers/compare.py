@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
+from xe_sizer.report.blocks import listed
 from xe_sizer.report.certainty import RANGE
-from xe_sizer.report.document import Column, Document, Notes, Table
+from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
@@ -51,9 +52,8 @@ def document(result: Comparison, options: Options) -> Document:
         *pictures(result),
         _side_by_side(results, names),
         *_differing(result, names),
+        *listed("Warnings", _warnings(result)),
     ]
-    if warnings := tuple(_warnings(result)):
-        blocks.append(Notes("Warnings", warnings))
     called = zip(shown_names(result), result.alternatives, strict=True)
     fitting = [replaced(one, name=name) for name, one in called if one.result.verdict.ok]
     return Document("COMPARED", len(fitting) == len(results), _headline(result, fitting), (), tuple(blocks))

@@ -196,13 +196,13 @@ def totals_table(result: Result) -> Table:
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
         *_ideal_rows(result),
     ]
-    span, note = range_words(time.evidence, time.calibrated)
+    span, note = range_words(time.evidence, time.calibrated, time.basis)
     columns = (Column("quantity"), Column("expected", True), Column(span))
     return Table(
         title="Whole job",
         columns=columns,
         rows=tuple(rows),
-        note="\n".join(filter(None, (note, bias_words(time.basis)))),
+        note=note,
     )
 
 

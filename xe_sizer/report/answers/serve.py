@@ -17,7 +17,7 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.certainty import bias_words, range_words
+from xe_sizer.report.certainty import range_words
 from xe_sizer.report.document import Column, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, operator_table, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, number, percent, plural
@@ -162,14 +162,14 @@ def _money(value: float) -> str:
 def latency_table(result: ServeResult) -> Table:
     """Means with their ranges, and percentiles where requests arrive by chance."""
     found = result.latency
-    span, note = range_words(found.evidence, found.calibrated)
+    span, note = range_words(found.evidence, found.calibrated, found.basis)
     percentiles = tuple(Column(f"{number(at.percentile)} %", True, spare=1) for at in found.percentiles)
     rows = tuple(
         (name, latency(getattr(found, key).expected), span_words(getattr(found, key)), *_row(found.percentiles, key))
         for name, key in LATENCIES
     )
     columns = (Column("latency"), Column("mean", True), Column(span), *percentiles)
-    return Table("Latency", columns, rows, note="\n".join(filter(None, (note, bias_words(found.basis)))))
+    return Table("Latency", columns, rows, note=note)
 
 
 def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:
