@@ -10,12 +10,16 @@ from __future__ import annotations
 import math
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from xe_sizer.frozen import frozen
 from xe_sizer.result.common import Basis, Bias, Range, strength_of
 from xe_sizer.software.certainty import Spread
+
+if TYPE_CHECKING:
+    from xe_sizer.laws.device import Efficiency
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""
@@ -139,6 +143,18 @@ def from_residuals(
     return Uncertainty(
         math.exp(low - widened), math.exp(high + widened), evidence.words(kind), bool(basis.strength), basis=basis
     )
+
+
+def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:
+    """The range where the user says how efficient the software is; None where laws and residuals say it.
+
+    error : how far off the software's times are taken to be [-]
+    """
+    if efficiency.ideal:
+        return SPEED_OF_LIGHT
+    if efficiency.fixed:
+        return symmetric(error, f"assumed, {100 * error:.0f} % around the efficiency that was given", False)
+    return None
 
 
 def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.software.uncertainty import (
     ANY,
-    SPEED_OF_LIGHT,
     TABLES,
     Evidence,
     from_residuals,
     memory_spread,
+    of_fixed,
     published,
     seen,
     symmetric,
@@ -33,11 +33,8 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     assumed : lengths or batch are a guess, as they are where a publication leaves them out
     """
     stack = job.stack
-    if efficiency.ideal:
-        return SPEED_OF_LIGHT
-    if efficiency.fixed:
-        text = f"assumed, {100 * stack.uncertainty:.0f} % around the efficiency that was given"
-        return symmetric(stack.uncertainty, text, False)
+    if fixed := of_fixed(efficiency, stack.uncertainty):
+        return fixed
     if stack.calibrated_on:
         text = f"8 of 10 of {stack.calibrated_on} are closer than {100 * stack.uncertainty:.0f} %"
         return symmetric(stack.uncertainty, text, True)
