@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Sized, Verdict
 
 
-def memory_point(memory: Ledger, verdict: Verdict) -> Point:
-    """The fullest GPU against its card, as a bar, and how sure it fits."""
-    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, fit_words(verdict))
+def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
+    """The fullest GPU against its card, as a bar, and how sure it fits.
+
+    on_card : whether a tight verdict is so for the card's memory, not for the host's
+    """
+    words = fit_words(verdict, on_card)
+    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
 
 
-def fit_words(verdict: Verdict) -> str:
+def fit_words(verdict: Verdict, on_card: bool = True) -> str:
     """What stands behind the memory of what fits: whether it is tight, and how sure it fits."""
-    tight = ", tight" if verdict.fits and verdict.margin == "tight" else ""
+    tight = ", tight" if verdict.fits and verdict.margin == "tight" and on_card else ""
     chance = verdict.fit_probability if verdict.fits else None
     return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
 
@@ -37,22 +41,31 @@ def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further
     return Point("Memory", text, used_bytes / usable_bytes if usable_bytes else None)
 
 
-def host_point(needed_bytes: float, available_bytes: float | None, most_bytes: float | None) -> Iterator[Point]:
-    """Host memory that offloading takes of a server; nothing where it takes next to none.
+def host_point(
+    needed_bytes: float,
+    available_bytes: float | None,
+    reserve_bytes: float,
+    most_bytes: float | None = None,
+    tight: bool = False,
+) -> Iterator[Point]:
+    """Host memory that a node needs for the job, with what its system keeps; nothing where it is next to none.
 
     most_bytes : that the server can be ordered with, where what it has is one configuration of several
     """
     if needed_bytes < GIB:
         return
-    needed = whole(math.ceil(needed_bytes / GIB))
+    kept = f" + {whole(reserve_bytes / GIB)} for the system (assumed)" if reserve_bytes else ""
+    needed = f"{gib(needed_bytes)}{kept}"
+    order = f"{whole(math.ceil((needed_bytes + reserve_bytes) / GIB))} GiB or more"
     if available_bytes is None:
-        yield Point("Host memory", f"{needed} GiB per server, how much it has is unknown: order at least {needed} GiB")
-        return
-    has = whole(available_bytes / GIB)
-    if most_bytes is None:
-        yield Point("Host memory", f"{needed} of {has} GiB per server")
+        text = f"{needed} GiB per node; how much it has is unknown, {order} will do"
+    elif most_bytes is not None:
+        text = f"{needed} of {gib(available_bytes)} GiB in the server's profile; order {order}"
     else:
-        yield Point("Host memory", f"{needed} of the {has} GiB in the server's profile; order {needed} or more")
+        free_bytes = available_bytes - reserve_bytes - needed_bytes
+        left = f"{gib(free_bytes)} GiB free" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
+        text = f"{needed} of {gib(available_bytes)} GiB per node, {left}{', tight' if tight else ''}"
+    yield Point("Host memory", text)
 
 
 def gpus_point(gpus: Gpus, more: str = "") -> Point:

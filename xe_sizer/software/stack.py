@@ -167,6 +167,7 @@ class Supports(_Part, frozen=True):
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
     recompute : those that it has a switch for, which is what advice names
+    offload_from_zero : the least ZeRO stage with which it offloads
     """
 
     tensor_parallel: bool
@@ -177,6 +178,7 @@ class Supports(_Part, frozen=True):
     offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
+    offload_from_zero: Literal[0, 1, 2, 3] = 0
     packing: bool = True
     recompute: Annotated[tuple[Literal["none", "selective", "full"], ...], msgspec.Meta(min_length=1)] = (
         "none",
@@ -250,6 +252,15 @@ def default_stack() -> str:
 def stacks_with(way: str) -> tuple[str, ...]:
     """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
     return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
+
+
+def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:
+    """The nearest stack above in the chain of parents that trains on several GPUs; None where there is none."""
+    while stack.parent is not None:
+        stack = load_stack(stack.parent, finder=finder)
+        if stack.supports.several_gpus:
+            return stack.name
+    return None
 
 
 def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:

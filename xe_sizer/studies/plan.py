@@ -14,6 +14,7 @@ from xe_sizer import __version__
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import Candidate, PlanResult, Search
 from xe_sizer.scenario.change import command
@@ -261,6 +262,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_bytes=float(round(sized.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
         host_most_bytes=job.server.host_most_bytes,
+        host_reserve_bytes=HOST_RESERVE_BYTES,
     )
 
 

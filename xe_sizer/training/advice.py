@@ -74,8 +74,8 @@ def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
         return False
     if not after.choice.fits_with_headroom or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
         return False
-    asked_bytes = before.resolved.job.server.host_memory_bytes
-    host_bytes = after.resolved.job.server.host_memory_bytes or asked_bytes
+    asked_bytes = before.resolved.job.server.host_usable_bytes
+    host_bytes = after.resolved.job.server.host_usable_bytes or asked_bytes
     if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
         return False
     return after.ok
@@ -190,9 +190,7 @@ def _made_to_fit(trials: Training, most: int) -> Options:
 def _on_the_card(trials: Training, most: int) -> Options:
     """One remedy; another layout; where those leave no room, two remedies together, else as many as it takes."""
     before = trials.before
-    host = before.resolved.job.server.host_memory_bytes
-    short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
-    remedies = ((LESS_OFFLOAD,) if short_of_host else ()) + ON_THE_CARD
+    remedies = ((LESS_OFFLOAD,) if before.host_share > 1.0 else ()) + ON_THE_CARD
     found = trials.try_each(remedies, most, [])
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))

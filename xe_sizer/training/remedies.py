@@ -136,8 +136,9 @@ def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         streams = name != "params" or not job.method.quantised
         if code > int(layouts.offload[0]) and name in job.stack.supports.offload and streams:
             sharded = name == "params" and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
-            zero: dict[str, object] = {"layout.zero": 3} if sharded and int(layouts.zero[0]) < 3 else {}
-            words = f"ZeRO stage 3 with {OFFLOADED[name]}" if zero else OFFLOADED[name]
+            least = 3 if sharded else job.stack.supports.offload_from_zero if "zero" in sized.resolved.fixed else 0
+            zero: dict[str, object] = {"layout.zero": least} if int(layouts.zero[0]) < least else {}
+            words = f"ZeRO stage {least} with {OFFLOADED[name]}" if zero else OFFLOADED[name]
             yield Change(words, {"layout.offload": name, **zero}, 4)
 
 

@@ -1,0 +1,94 @@
+"""The owner of one card or two: what a stack on one GPU does there, host memory, and what is chosen for offloading."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+DATA = "--samples 10000 --mean-tokens 500 --epochs 1 --global-batch 16"
+QLORA_32B = f"--model qwen2.5-32b --job qlora {DATA}"
+
+
+def ask(cli: Cli, command: str, question: str = "estimate") -> tuple[int, dict[str, Any]]:
+    ran = cli(question, *shlex.split(command), "--format", "json")
+    return ran.code, json.loads(ran.out)
+
+
+@pytest.mark.parametrize("question", ["estimate", "plan"])
+def test_a_stack_on_one_gpu_is_refused_on_two(cli: Cli, question: str) -> None:
+    """It shares nothing out, so that ZeRO 3 over two cards would be an answer about another program."""
+    ran = cli(question, *shlex.split(f"{QLORA_32B} --gpu rtx-3090 --gpus 2 --stack unsloth --seq-len 2048"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "--gpus: unsloth trains on one GPU" in ran.err
+    assert "for several use --stack hf-trainer" in ran.err
+
+
+def test_so_it_is_by_a_number_of_nodes_and_by_replicas(cli: Cli) -> None:
+    asked = f"{QLORA_32B} --stack unsloth --seq-len 2048"
+    assert (
+        "--nodes: unsloth trains on" in cli(*shlex.split(f"estimate {asked} --server dell-xe9680-h100 --nodes 1")).err
+    )
+    assert "--dp: unsloth trains on" in cli(*shlex.split(f"estimate {asked} --gpu rtx-3090 --dp 2")).err
+
+
+def test_copies_of_a_stack_on_one_gpu_hold_the_whole_job(cli: Cli) -> None:
+    asked = f"{QLORA_32B} --gpu rtx-3090 --stack unsloth --seq-len 2048 --micro-batch 1"
+    (_, one), (_, two) = (ask(cli, f"{asked} --gpus 1"), ask(cli, f"{asked} --gpus 2 --zero 0"))
+    weights = [next(p for p in r["memory"]["components"] if p["name"] == "weights")["bytes"] for r in (one, two)]
+    assert weights[0] == weights[1]
+
+
+OFFLOADED = (
+    f"--model llama-2-7b --gpu rtx-4090 --gpus 1 --job sft --stack hf-bf16 --seq-len 1024 {DATA} --offload params"
+)
+# 16-bit weights and two 16-bit moments, and gradients as the optimizer on the host holds them, in 32 bit.
+NEEDED_GIB = 6.738e9 * (2 + 4 + 4) / 2**30
+
+
+@pytest.mark.parametrize(("gib", "code", "margin"), [(64, 1, "over"), (68, 0, "tight"), (80, 0, "headroom")])
+def test_the_system_keeps_some_of_the_host(cli: Cli, gib: int, code: int, margin: str) -> None:
+    """62.8 GiB are offloaded: with 4 for the system that is more than 64, and within 4 % of 68."""
+    found, result = ask(cli, f"{OFFLOADED} --host-memory-gib {gib}")
+    memory = result["memory"]
+    assert memory["host_bytes"] / 2**30 == pytest.approx(NEEDED_GIB, rel=0.01)
+    assert memory["host_reserve_bytes"] == 4 * 2**30
+    assert (found, result["verdict"]["margin"]) == (code, margin)
+    shown = cli("estimate", *shlex.split(f"{OFFLOADED} --host-memory-gib {gib} --brief")).out
+    (line,) = (line for line in shown.splitlines() if line.startswith("Host memory"))
+    assert f"62.8 + 4 for the system (assumed) of {gib}.0 GiB per node" in line
+    assert ("tight" in line) == (margin == "tight")
+    (card,) = (line for line in shown.splitlines() if line.startswith("Memory"))
+    assert "tight" not in card
+
+
+def test_host_memory_is_shown_only_where_something_is_kept_there(cli: Cli) -> None:
+    """Pages of an optimizer are: two moments of a byte for each of 6.74 G weights, 12.55 GiB, and their scales."""
+    kept = OFFLOADED.replace("--offload params", "--optimizer")
+    paged, plain = (
+        cli("estimate", *shlex.split(f"{kept} {name} --host-memory-gib 64 --brief")).out
+        for name in ("paged-adamw-8bit", "adamw-8bit")
+    )
+    assert "Host memory  12.7 + 4 for the system (assumed) of 64.0 GiB per node, 47.3 GiB free" in paged
+    assert "Host memory" not in plain
+
+
+def test_offloading_chooses_the_stage_that_fits(cli: Cli) -> None:
+    """From stage 2 on gradients go to the host with the optimizer: 14.2 GiB of 16-bit weights stay."""
+    asked = (
+        f"--model qwen2.5-7b --gpu rtx-4090 --gpus 1 --job sft --stack deepspeed --seq-len 1024 {DATA} "
+        "--offload optimizer --host-memory-gib 128"
+    )
+    code, result = ask(cli, asked)
+    assert (code, result["verdict"]["fits"]) == (0, True)
+    assert result["layout"]["zero"] >= 2
+    assert result["memory"]["peak_bytes"] / 2**30 == pytest.approx(18.1, abs=0.1)
+    ran = cli("estimate", *shlex.split(f"{asked} --zero 0"))
+    assert ran.code == 2
+    assert "--zero: deepspeed offloads from ZeRO stage 1 on" in ran.err
