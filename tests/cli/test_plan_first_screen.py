@@ -55,7 +55,7 @@ def test_the_word_of_a_plan_is_that_of_the_estimate_of_it(cli: Cli, micro_batch:
 
 
 def test_host_memory_of_a_plan_that_offloads(cli: Cli, tmp_path: Path) -> None:
-    """Sixteen bytes a parameter in one server of 2,048 GB, and 4 GiB for the system; it is sold with other sizes too."""
+    """Sixteen bytes a parameter in one server of 2,048 GB, and 4 GiB for the system; other sizes are sold."""
     needed = "1,051 + 4 for the system (assumed) of"
     assert screen(cli, H100)["Host memory"] == f"{needed} 1,907 GiB in the server's profile; order 1,056 GiB or more"
     given = f"{H100} --host-memory-gib 1500"
