@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.fewest import Fewest
 from xe_sizer.training.layout import SWITCHES, WORDS
 from xe_sizer.training.packing import kept_steps_words
 from xe_sizer.training.remedies import (
@@ -180,7 +181,8 @@ def _made_to_fit(trials: Training, most: int) -> Options:
     found = sorted(_on_the_card(trials, most), key=_rank)[:MOST_ON_THE_CARD]
     if found and most == 1:
         return found
-    hardware = sorted(trials.try_each(OTHER_HARDWARE, most, []), key=_rank)[:MOST_OTHER_HARDWARE]
+    other = [*trials.try_each(OTHER_HARDWARE, most, []), *_more_gpus_freely(trials)]
+    hardware = sorted(other, key=_rank)[:MOST_OTHER_HARDWARE]
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
     limited = bool(trials.before.resolved.given.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
@@ -269,15 +271,41 @@ def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
 
 def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator[Change]:
     """The layout that an open search chooses, as the flags that ask for it: those of the user's that have to change."""
-    after, fixed = _open_layout(sized), sized.resolved.fixed
+    after = _open_layout(sized)
     if after is None:
         return
+    values = _other_settings(sized, after)
+    if values:
+        yield Change(f"{what}: {_settings_words(values)}", values, effort)
+
+
+def _more_gpus_freely(trials: Training) -> Options:
+    """More GPUs under another layout, where the one that the user fixed fits on no number of them."""
+    before, resolved = trials.before, trials.before.resolved
+    if not resolved.fixed or before.fewest.that_fit_unasked is not None:
+        return []
+    open_layout = replace(resolved.without_layout(), gpus=None)
+    enough, most = Fewest(open_layout).that_fit_unasked, resolved.given.values.limits.max_gpus
+    if enough is None or enough <= before.gpus or (most is not None and enough > most):
+        return []
+    values = _other_settings(before, size(replace(open_layout, gpus=enough)))
+    if not values:
+        return []
+    words = f"{enough} GPUs instead of {before.gpus} with {_settings_words(values)}"
+    return list(trials.kept([Change(words, {"gpus": enough, **values}, HARDWARE + 1)]))
+
+
+def _other_settings(sized: TrainingEstimate, after: TrainingEstimate) -> dict[str, object]:
+    """Keys of the layout that the user fixed, as another layout has them; none where the stack lacks a switch."""
+    fixed = sized.resolved.fixed
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
     values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
     has_switch = values.get("layout.recompute", "none") in sized.resolved.job.stack.supports.recompute
-    if values and has_switch and all(key in OPTION_OF for key in values):
-        words = ", ".join(_setting_words(key, value) for key, value in values.items())
-        yield Change(f"{what}: {words}", values, effort)
+    return values if has_switch and all(key in OPTION_OF for key in values) else {}
+
+
+def _settings_words(values: Mapping[str, object]) -> str:
+    return ", ".join(_setting_words(key, value) for key, value in values.items())
 
 
 def _setting_words(key: str, value: object) -> str:

@@ -213,14 +213,16 @@ def _cards(
     sized: TrainingEstimate, registry: Registry, effort: int, wanted: Callable[[float, bool], bool]
 ) -> Iterator[Change]:
     """Larger GPUs, as many as now, of which that is wanted by times the memory and whether the segment is the same."""
-    gpu = sized.resolved.job.server.accelerator
-    if sized.resolved.given.values.limits.max_cost is not None:
+    gpu, given = sized.resolved.job.server.accelerator, sized.resolved.given.values
+    if given.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
+    of_all = isinstance(given.cost.price_per_gpu_hour, int | float)
+    price = ", not at the price given" if of_all else ""
     for larger in registry.larger_gpus(gpu, NOTICEABLY):
         if wanted(larger.memory_bytes / gpu.memory_bytes, larger.segment == gpu.segment):
             size = f"{larger.memory_bytes / GIB:.0f} GiB"
             values = {"gpu": larger.name, "gpus": sized.gpus}
-            yield Change(f"{larger.name} ({size}) instead of {gpu.name}", values, effort)
+            yield Change(f"{larger.name} ({size}) instead of {gpu.name}{price}", values, effort)
 
 
 def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

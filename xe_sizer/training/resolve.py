@@ -65,7 +65,24 @@ def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | 
     name = provenance.settle("stack", default_stack())
     if "stack" in given.unread:
         return None
-    return load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    try:
+        return load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    except InputError as error:
+        raise InputError([_sharding_meant(one, str(name), given, registry) for one in error.problems]) from None
+
+
+def _sharding_meant(problem: Problem, name: str, given: Given, registry: Registry) -> Problem:
+    """The problem of a stack; where its name is that of a way to share states, with what to write instead."""
+    from xe_sizer.scenario.foreign import sharding_in  # most stacks are known
+
+    framework, stage = sharding_in(name) or ("", None)
+    if stage is None:
+        return problem
+    zero: dict[str, object] = {"layout.zero": stage}
+    if framework and registry.find("stack", framework):
+        return replace(problem, hint=f"write {given.caller.settings({'stack': framework, **zero})}")
+    told = f"that is ZeRO {stage} here: write {given.caller.settings(zero)} and name what trains as the stack"
+    return replace(problem, hint=f"{told}; {problem.hint}")
 
 
 def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:

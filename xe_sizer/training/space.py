@@ -256,8 +256,11 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
+    on_card = layouts.offload == OFFLOAD.index("none")
     offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
-    offloads &= (layouts.offload == OFFLOAD.index("none")) | (layouts.zero >= rules.stack.supports.offload_from_zero)
+    offloads &= on_card | (layouts.zero >= rules.stack.supports.offload_from_zero)
+    # Alone there is nothing to share: only what offloads needs a stage then, or the user names one.
+    staged &= (layouts.zero == 0) | (layouts.data_ranks > 1) | ~on_card | ("zero" in rules.fixed)
     # A group shares its copies evenly; without ZeRO there is nothing to share.
     ranks = np.maximum(layouts.zero_group, 1)
     shared = (layouts.zero_group == 0) | (
