@@ -6,7 +6,8 @@ Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 EXIT_OK = 0
@@ -58,6 +59,15 @@ class InputError(Exception):
     def __init__(self, problems: Problem | Iterable[Problem]) -> None:
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@contextmanager
+def collecting(problems: list[Problem]) -> Iterator[None]:
+    """Adds what is wrong in the block to the list and goes on after it, so that all problems are told together."""
+    try:
+        yield
+    except InputError as error:
+        problems += error.problems
 
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import fields_of, names_of, number_hint
 from xe_sizer.profiles.source import parse_scalar
@@ -156,10 +156,8 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
     found: dict[str, object] = {}
     for text in prices:
         name, _, value = text.rpartition("=")
-        try:
+        with collecting(problems):
             found[name.strip()] = parse_scalar(value.strip())
-        except InputError as error:
-            problems += error.problems
         if not name.strip() or not isinstance(found.get(name.strip()), int | float):
             hint = _price_hint(name.strip(), found.get(name.strip()))
             problems.append(Problem(f"'{text}' is no name with a price", Location("--price"), hint))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.profiles.finder import KINDS, is_path, is_repository
 from xe_sizer.units import GIB
 
@@ -145,11 +145,9 @@ def relative(given: Given, key: str, name: str) -> str:
 
 def collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:
     """The made thing, or None with its problems added to the list, so that all are reported together."""
-    try:
+    with collecting(problems):
         return make(*arguments)
-    except InputError as error:
-        problems += error.problems
-        return None
+    return None
 
 
 def in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]:
