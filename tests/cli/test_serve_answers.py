@@ -155,3 +155,110 @@ def test_advice_to_a_no_says_how_sure_it_is(cli: Cli) -> None:
     _, answer = ask(cli, f"{CHAT} --users 500 --gpus 2 {LIMITS}")
     more = next(advice for advice in answer["advice"] if "GPUs instead of 2" in advice["change"])
     assert more["effect"].endswith(f"; met, unsure: {100 * least_sure(again(cli, more)):.0f} %")
+
+
+# What the first screen says of GPUs, of what is assumed and of what is sustained
+
+
+def test_the_headline_counts_all_gpus(cli: Cli) -> None:
+    asked = f"{CHAT} {LIMITS} --request-rate 16.7"
+    _, answer = ask(cli, asked)
+    each = answer["layout"]["tp"]
+    said = brief(cli, asked)
+    assert answer["gpus"]["count"] == answer["replicas"]["count"] * each == 12
+    assert "on 12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)" in said
+    assert "GPUs 12 in 2 nodes: 3 replicas of 4 (tp 4); 2 hold the model in memory (not the load)" in said
+
+
+def test_spare_replicas_are_told_from_those_that_serve(cli: Cli) -> None:
+    asked = f"{CHAT} --users 500 --spare-replicas 4"
+    _, answer = ask(cli, asked)
+    assert (answer["replicas"]["count"], answer["replicas"]["spare"]) == (6, 4)
+    each, made = answer["per_replica"], answer["throughput"]
+    assert each["output_tokens_per_s"] == pytest.approx(made["output_tokens_per_s"] / 2)
+    assert each["concurrency"] == pytest.approx(made["requests_in_flight"] / 2)
+    assert brief(cli, asked).count("6 replicas (2 serving + 4 spare)") == 2
+    assert f"({each['concurrency']:.1f} per replica)" in brief(cli, asked)
+    assert "4 GPUs each (tp 4): 2 serving + 4 spare" in " ".join(cli("serve", *shlex.split(asked)).out.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "Assumed prompts of 1,024 tokens, answers of 256 tokens, think time of 30 s"),
+        ("--input-tokens 1000", "Assumed answers of 256 tokens, think time of 30 s"),
+        ("--input-tokens 1000 --output-tokens 300 --think-time 60", None),
+    ],
+)
+def test_assumed_lengths_stand_on_the_first_screen(cli: Cli, given: str, told: str | None) -> None:
+    said = brief(cli, f"--model llama-3.1-70b --server dell-xe9680-h100 --users 100 {given}")
+    assert (told is None and "Assumed" not in said) or (told is not None and told in said)
+
+
+def test_the_hardware_that_was_chosen_says_why(cli: Cli) -> None:
+    asked = f"--model llama-3.1-70b --users 500 {LIMITS} --among dell-xe9680-h100 --among dell-xe9680-h200"
+    power = (
+        "Chosen of 2 kinds of hardware: the lowest GPU design power within the limits, since not all prices are known"
+    )
+    assert power in brief(cli, asked)
+    price = "Chosen of 2 kinds of hardware: the lowest price per hour within the limits"
+    assert f"{price} " in brief(cli, f"{asked} --price-per-gpu-hour 2.5")
+    assert "none of them meets the limits" in brief(cli, f"{asked} --gpus 2")
+    assert "Chosen" not in brief(cli, f"{CHAT} --users 500")
+
+
+def test_latencies_and_their_ranges_are_of_one_statistic(cli: Cli) -> None:
+    """The 95th percentile has the range of the limit on it, not that of the mean."""
+    asked = f"{CHAT} {LIMITS} --users 500"
+    _, answer = ask(cli, asked)
+    ttft = next(limit for limit in answer["verdict"]["limits"] if limit["name"] == "max_ttft_s")
+    at = next(one for one in answer["latency"]["percentiles"] if one["percentile"] == 95)
+    assert ttft["value"] == at["ttft_s"]
+    low, value, high = (1e3 * ttft[name] for name in ("low", "value", "high"))
+    said = brief(cli, asked)
+    assert low < value < high
+    assert f"Latency at most {value:.0f} ms to the first token (TTFT)" in said
+    assert f"80 % range: {low:.0f} to {high:.0f} ms (TTFT)" in said
+    assert "for 95 % of requests" in said
+    slow = brief(cli, f"{CHAT} --concurrency 500 --gpus 4")  # means, as nothing arrives by chance
+    assert "per token (TPOT) on average 80 % range: " in slow
+
+
+def test_users_that_the_gpus_sustain_are_told(cli: Cli) -> None:
+    """So many users get the same yes, and a few per cent more do not."""
+    asked = f"{CHAT} {LIMITS} --gpus 8"
+    _, answer = ask(cli, f"{asked} --users 500")
+    most = answer["replicas"]["max_load"]
+    report = " ".join(cli("serve", *shlex.split(f"{asked} --users 500")).out.split())
+    assert (
+        f"users 500 {100 * 500 / most:.0f} % of what these GPUs sustain within the limits: about {most:.0f} users"
+        in report
+    )
+    assert ask(cli, f"{asked} --users {int(most)}")[0] == 0
+    assert ask(cli, f"{asked} --users {int(1.05 * most)}")[0] == 1
+
+
+@pytest.mark.parametrize("rate", ["1000/min", "1000 requests/min", "60000/h", "1000rpm"])
+def test_a_rate_is_written_by_the_minute_or_the_hour(cli: Cli, rate: str) -> None:
+    _, answer = ask(cli, f"{CHAT} --request-rate '{rate}'")
+    assert answer["scenario"]["serve"]["request_rate"] == pytest.approx(1000 / 60)
+
+
+def test_a_rate_by_what_is_no_time_is_refused(cli: Cli) -> None:
+    ran = cli("serve", *shlex.split(f"{CHAT} --request-rate 7/fortnight"))
+    assert ran.code == 2
+    assert "20/s, 1000/min or 5000/h" in ran.err
+
+
+def test_what_nothing_bounds_is_called_so_everywhere(cli: Cli) -> None:
+    asked = f"{CHAT} {LIMITS} --request-rate 100 --gpus 8"
+    report = cli("serve", *shlex.split(asked)).out
+    assert report.startswith("OVERLOADED")
+    assert "max_ttft_s 2.0 s, estimate unbounded: MISSED" in report
+    assert "estimate unknown" not in report
+    assert "unknown   MISSED" not in report
+
+
+def test_default_objectives_are_no_limits_that_were_not_judged(cli: Cli) -> None:
+    asked = "--model llama-3.1-405b --server dell-xe9680-h100 --users 100 --gpus 8"
+    assert "not judged" not in brief(cli, asked)

@@ -48,7 +48,9 @@ def test_the_obvious_command_is_a_service_that_people_can_use(cli: Cli) -> None:
 
 def test_the_answer_names_the_objectives_that_nobody_gave(cli: Cli) -> None:
     line = first_line(cli, f"{CHAT} --concurrency 500")
-    assert line.startswith("SERVES  500 concurrent requests of llama-3.1-70b on 2 replicas of 4 x h100-sxm-80gb")
+    assert line.startswith(
+        "SERVES  500 concurrent requests of llama-3.1-70b on 8 GPUs: 2 replicas of 4 x h100-sxm-80gb"
+    )
     objectives = "default objectives: first token within 10 s, 10 tokens/s for each user"
     for format_ in ("table", "markdown", "github", "junit"):
         said = " ".join(cli("serve", *shlex.split(f"{CHAT} --concurrency 500 --gpus 4 --format {format_}")).out.split())
@@ -210,7 +212,7 @@ def test_the_smallest_layout_is_that_of_any(cli: Cli) -> None:
     _, answer = ask(cli, asked)
     assert (answer["gpus"]["count"], answer["gpus"]["minimum_that_fits"]) == (8, 2)
     table = cli("serve", *shlex.split(asked)).out
-    assert "smallest layout that fits: 2 GPUs" in table
+    assert "2 GPUs hold the model in memory (not the load)" in table
     assert re.search(r"minimum that fits +2 GPUs\s", table)
     assert "with this tp" not in table
 

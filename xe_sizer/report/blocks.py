@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.certainty import NOT_JUDGED, outcome_words, probability_words, says_nothing
+from xe_sizer.report.certainty import NOT_JUDGED, estimate_words, outcome_words, probability_words, says_nothing
 from xe_sizer.report.document import (
     Column,
     Document,
@@ -211,9 +211,10 @@ def limits_table(result: Sized) -> Table:
 
 def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: bool) -> tuple[str, ...]:
     """What is allowed and estimated, the outcome, and where it is shown the probability."""
-    allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    allowed = limit_quantity(limit.name, limit.limit, currency)
     if says_nothing(verdict, limit):
         return allowed, NOT_A_NUMBER, NOT_JUDGED, *((NOT_A_NUMBER,) if probable else ())
+    value = estimate_words(limit, currency)
     return allowed, value, outcome_words(limit), *((_probability(limit),) if probable else ())
 
 

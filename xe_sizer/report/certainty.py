@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
 WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
+UNBOUNDED = "unbounded"
 SURE = "sure"  # the word of `result.common.CERTAINTIES` for what needs no caution
 
 
@@ -62,12 +63,18 @@ def says_nothing(verdict: Verdict, limit: Limit) -> bool:
 
 def limit_words(verdict: Verdict, limit: Limit, currency: str | None = None) -> str:
     """One limit with what became of it: `max_hours 24 h, estimate 16 h: met, probability 98 %`."""
-    allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    allowed = limit_quantity(limit.name, limit.limit, currency)
     if says_nothing(verdict, limit):
         return f"{clean(limit.name)} {allowed}: {NOT_JUDGED}"
-    text = f"{clean(limit.name)} {allowed}, estimate {value}: {outcome_words(limit)}"
+    text = f"{clean(limit.name)} {allowed}, estimate {estimate_words(limit, currency)}: {outcome_words(limit)}"
     exact = limit.probability is None or limit.low is None
     return text if exact else f"{text}, probability {probability_words(limit.probability or 0.0)}"
+
+
+def estimate_words(limit: Limit, currency: str | None = None) -> str:
+    """The value that a limit is compared with; `unbounded` where it is known that nothing bounds it."""
+    endless = limit.value is None and limit.probability == 0.0
+    return UNBOUNDED if endless else limit_quantity(limit.name, limit.value, currency)
 
 
 def doubts(verdict: Verdict) -> tuple[str, ...]:

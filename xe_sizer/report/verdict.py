@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from xe_sizer.report.answers import Reporter, reporter
-from xe_sizer.report.certainty import doubts, probability_words
+from xe_sizer.report.certainty import doubts, estimate_words, probability_words
 from xe_sizer.report.format import clean, gib, limit_quantity
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY
 from xe_sizer.result.serving import OVERLOADED, QUEUES
@@ -98,8 +98,9 @@ def caution(answer: Sized) -> str:
 def unjudged(answer: Sized) -> tuple[str, ...]:
     """Limits of the scenario that say nothing of this kind of job, as a deadline says nothing of a service."""
     judged = {limit.name for limit in answer.verdict.limits}
-    given = answer.scenario.get("limits") or {}
-    return tuple(clean(name) for name in given if name not in judged and name != "confidence")
+    given, origin = answer.scenario.get("limits") or {}, answer.scenario.get("origin") or {}
+    asked = [name for name in given if origin.get(f"limits.{name}") != "default" and name != "confidence"]
+    return tuple(clean(name) for name in asked if name not in judged)
 
 
 def _unjudged_text(answer: Sized) -> str:
@@ -171,8 +172,7 @@ def gpu_memory_missing(memory: Ledger) -> str:
 
 
 def limit_text(limit: Limit) -> str:
-    allowed, value = (limit_quantity(limit.name, amount) for amount in (limit.limit, limit.value))
-    return f"{clean(limit.name)} (limit {allowed}, estimate {value})"
+    return f"{clean(limit.name)} (limit {limit_quantity(limit.name, limit.limit)}, estimate {estimate_words(limit)})"
 
 
 def missed_text(verdict: Verdict) -> str:

@@ -125,6 +125,7 @@ class Replicas(Struct, frozen=True):
     """Copies of the model, `spare` of which take no load.
 
     utilisation : load over the capacity of the working replicas within the latency limits; max_requests_per_s : that
+    max_load : the same in the unit of the load, None where there is none or no limit of it
     running_requests : requests inside one working replica, in the mean
     """
 
@@ -135,6 +136,7 @@ class Replicas(Struct, frozen=True):
     utilisation: float
     max_requests_per_s: float
     running_requests: float
+    max_load: float | None = None
 
 
 class ServeCost(Struct, frozen=True):

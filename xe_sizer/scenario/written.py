@@ -21,7 +21,7 @@ from xe_sizer.profiles.convert import ALIASES, fields_of, names_of
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
 
-QUANTITY = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+)$")
+QUANTITY = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+|(?:[a-zA-Z]+\s*)?/\s*[a-zA-Z]+)$")
 _SECONDS = {
     **dict.fromkeys(("us", "usec"), "1e-6"),
     **dict.fromkeys(("ms", "msec"), "1e-3"),
@@ -31,6 +31,7 @@ _SECONDS = {
     **dict.fromkeys(("d", "day", "days"), "86400"),
     **dict.fromkeys(("w", "week", "weeks"), "604800"),
 }
+_RATES = {"rps": Decimal(1), "qps": Decimal(1), "rpm": 1 / Decimal(60)}
 _BYTES = {
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
@@ -187,6 +188,15 @@ def _seconds(number: Decimal, unit: str, text: str) -> Decimal | None:
     return Decimal(_SECONDS[unit]) if unit in _SECONDS else None
 
 
+def _per_second(number: Decimal, unit: str, text: str) -> Decimal | None:
+    """Of requests: 1000/min, 5 requests/s, 300 rpm."""
+    what, per, time = unit.rpartition("/")
+    if not per:
+        return _RATES.get(unit) or _count(number, unit, text)
+    known = what.strip() in ("", "request", "requests", "req") and time.strip() in _SECONDS
+    return 1 / Decimal(_SECONDS[time.strip()]) if known else None
+
+
 def _hours(number: Decimal, unit: str, text: str) -> Decimal | None:
     return Decimal(_SECONDS[unit]) / 3600 if unit in _SECONDS else None
 
@@ -223,6 +233,7 @@ def _two_readings(text: str, first: str, second: str) -> InputError:
 
 _LARGE = "300M or 1.5B"
 _READERS: Mapping[str, tuple[Callable[[Decimal, str, str], Decimal | None], str]] = {
+    "request_rate": (_per_second, "20/s, 1000/min or 5000/h"),
     "_s": (_seconds, "500ms, 2s or 1m"),
     "hours": (_hours, "90m, 24h or 2d"),
     "_gib": (_gib, "80GiB or 80GB"),

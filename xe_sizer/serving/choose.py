@@ -65,7 +65,7 @@ class Choice:
     minimum : fewest GPUs on which a replica fits; None where none of the tried placements does
     holds : requests of this length that a replica's cache holds at once; fits : at least the one, or the batch
     full_rate : requests per second that a replica cannot exceed
-    top_rate : the same within the limits on latency, where they can be kept
+    top_rate : the same within the limits on latency, where they can be kept; top_load : that in the unit of the load
     places : requests that a replica runs at once
     curve : the states of the placement, from one request to as many as fit; None for a batch
     """
@@ -77,6 +77,7 @@ class Choice:
     fits: bool
     full_rate: float
     top_rate: float
+    top_load: float
     places: float
     replicas: int
     point: Point
@@ -184,6 +185,7 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         fits=bool(one.fitting[0]),
         full_rate=rate,
         top_rate=rate,
+        top_load=resolved.amount,
         places=_pick(as_array(most), best),
         replicas=replicas + resolved.spare_replicas,
         point=point,
@@ -231,6 +233,7 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         fits=bool(one.fitting[0]),
         full_rate=float(found.top_rate[best]),
         top_rate=float(top[best]),
+        top_load=float(most[best]),
         places=float(found.most[best]),
         replicas=int(replicas[best]) + resolved.spare_replicas,
         point=_point(resolved, one.placements, found[place], each[place]),

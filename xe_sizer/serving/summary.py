@@ -178,6 +178,7 @@ def _replicas(sized: ServingEstimate, nodes: int) -> Replicas:
         utilisation=sized.utilisation if sized.fits else 0.0,
         max_requests_per_s=sized.most_per_s if sized.fits else 0.0,
         running_requests=sized.point.running if sized.fits else 0.0,
+        max_load=sized.choice.top_load * sized.working_replicas if sized.fits and sized.resolved.load else None,
     )
 
 

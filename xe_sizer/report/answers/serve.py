@@ -97,9 +97,14 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     replicas, layout = result.replicas, result.layout
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
     shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
-    yield "replicas", number(replicas.count), f"{shape}, {replicas.spare} spare" if replicas.spare else shape
+    spare = f": {replicas.count - replicas.spare:,} serving + {replicas.spare:,} spare" if replicas.spare else ""
+    yield "replicas", number(replicas.count), f"{shape}{spare}"
     minimum = result.gpus.minimum_that_fits
-    least = "" if minimum is None else f"smallest layout that fits: {plural(minimum, 'GPU')}"
+    least = (
+        ""
+        if minimum is None
+        else f"{plural(minimum, 'GPU')} hold{'s' if minimum == 1 else ''} the model in memory (not the load)"
+    )
     yield "GPUs", number(result.gpus.count), least
     flying = result.throughput.requests_in_flight
     if flying is not None:
@@ -110,11 +115,31 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
 
 def _rate_rows(result: ServeResult) -> Iterator[Row]:
     made = result.throughput
+    yield from _users(result)
     yield "requests", f"{number(made.requests_per_s)} /s", _taken(result)
     yield "output tokens", f"{_rate(made.output_tokens_per_s)} /s", f"{_rate(made.output_tokens_per_s_per_gpu)} per GPU"
     yield "prompt and output tokens", f"{_rate(made.total_tokens_per_s)} /s", ""
     if made.tokens_per_s_per_user:
         yield "tokens per user", f"{number(made.tokens_per_s_per_user)} /s", ""
+
+
+def _users(result: ServeResult) -> Iterator[Row]:
+    """The users, and how many the working replicas sustain."""
+    users, most = (result.scenario.get("serve") or {}).get("users"), result.replicas.max_load
+    if users is None:
+        return
+    sustained = "" if most is None else f"about {number(rounded(most, down=True))}"
+    if most is None or users > most:
+        yield "users", number(users), sustained and f"these GPUs sustain {sustained}"
+    else:
+        share = f"{percent(users / most)} of what these GPUs sustain{_within(result)}"
+        yield "users", number(users), f"{share}: {sustained} users"
+
+
+def _within(result: ServeResult) -> str:
+    """Whether what is sustained keeps the limits on latency."""
+    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
+    return " within the limits" if limits and result.verdict.meets_limits else ""
 
 
 def _taken(result: ServeResult) -> str:
@@ -123,10 +148,8 @@ def _taken(result: ServeResult) -> str:
         return ""
     if result.latency.ttft_s.expected is None:
         return f"of {number(asked)} /s: more than it can sustain"
-    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
-    within = " within the limits" if limits and result.verdict.meets_limits else ""
     most = number(rounded(replicas.max_requests_per_s, down=True))
-    return f"{percent(replicas.utilisation)} of the {most} /s it sustains{within}"
+    return f"{percent(replicas.utilisation)} of the {most} /s it sustains{_within(result)}"
 
 
 def _rate(value: float) -> str:
