@@ -16,7 +16,8 @@ import typer
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import fields_of, names_of, number_hint
+from xe_sizer.profiles.convert import number_hint
+from xe_sizer.profiles.fields import fields_of, names_of
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
 from xe_sizer.scenario.read import ScenarioFile

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_o
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import convert_what_is_right, fields_of
+from xe_sizer.profiles.convert import convert_what_is_right
+from xe_sizer.profiles.fields import fields_of
 from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE

@@ -12,7 +12,7 @@ from xe_sizer.errors import Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
-from xe_sizer.profiles.convert import named
+from xe_sizer.profiles.fields import named
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
 from xe_sizer.profiles.inherited import load_inherited
 from xe_sizer.profiles.source import Document
