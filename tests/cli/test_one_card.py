@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +93,50 @@ def test_offloading_chooses_the_stage_that_fits(cli: Cli) -> None:
     ran = cli("estimate", *shlex.split(f"{asked} --zero 0"))
     assert ran.code == 2
     assert "--zero: deepspeed offloads from ZeRO stage 1 on" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        ("gemma 4", "'gemma-4-26b-a4b' or 'gemma-4-31b'"),
+        ("Llama 3.1", "'llama-3.1-8b', 'llama-3.1-70b' or 'llama-3.1-405b'"),
+    ],
+)
+def test_a_family_of_several_sizes_is_listed_by_size(cli: Cli, model: str, hint: str) -> None:
+    ran = cli("estimate", "--model", model, "--gpu", "rtx-4090", "--gpus", 1, "--job", "qlora")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"'{model}' matches several models" in ran.err
+    assert f"write {hint}\n" in ran.err
+
+
+@pytest.mark.parametrize("gpu", ["2x 3090", "2 x RTX 3090", "rtx-3090 x2"])
+def test_a_number_of_cards_in_their_name_gets_the_option_for_it(cli: Cli, gpu: str) -> None:
+    ran = cli("estimate", "--model", "llama-3.1-8b", "--gpu", gpu, "--job", "qlora")
+    assert ran.code == 2
+    assert "write rtx-3090; the number is a value of its own: gpus: 2 (--gpus 2)" in ran.err
+
+
+@pytest.mark.parametrize(("said", "gib"), [("64GB", 64), ("64GiB", 64), ("64g", 64), ("2TB", 2048), ("64", 64)])
+def test_memory_modules_are_sold_in_powers_of_two(cli: Cli, said: str, gib: int) -> None:
+    _, result = ask(cli, f"{OFFLOADED} --host-memory-gib {said}")
+    assert result["memory"]["host_available_bytes"] == gib * 2**30
+
+
+@pytest.mark.parametrize(
+    ("counts", "share"), [([90, 10], "10 %"), ([985, 15], "1.5 %"), ([9999, 1], "less than 0.1 %")]
+)
+def test_how_many_samples_are_cut_is_said(cli: Cli, tmp_path: Path, counts: list[int], share: str) -> None:
+    histogram = f"{{lengths: [100, 1000], counts: {counts}}}"
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "model: llama-3.1-8b\ngpu: rtx-4090\ngpus: 1\njob: qlora\n"
+        f"train: {{seq_len: 512}}\ndata: {{histogram: {histogram}}}\n"
+    )
+    _, result = ask(cli, str(file))
+    assert f"samples longer than 512 tokens ({share} of them, the longest has 1,000) are cut" in result["warnings"]
+
+
+def test_the_fewest_that_fit_keep_the_layout_that_was_given(cli: Cli) -> None:
+    asked = "estimate --model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job sft --brief"
+    assert "; the fewest that fit: 8" in cli(*shlex.split(asked)).out
+    assert "; the fewest that fit with this tp/pp: " in cli(*shlex.split(f"{asked} --tp 1 --pp 1")).out

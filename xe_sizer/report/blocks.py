@@ -104,12 +104,18 @@ def _hardware(result: Sized) -> Facts:
 
 def _minimum(result: Sized) -> Fact:
     """The fewest GPUs that fit, and under what condition: in training, sizes of groups that the user fixed are kept."""
-    gpus, origin = result.gpus, result.scenario.get("origin") or {}
-    kept = _GROUPS if isinstance(result, Result) else ()
-    fixed = [name for name in kept if origin.get(f"layout.{name}") in _ASKED]
+    gpus = result.gpus
     text = "none found" if gpus.minimum_that_fits is None else plural(gpus.minimum_that_fits, "GPU")
-    text += f" with this {'/'.join(fixed)}" if fixed else ""
+    text += groups_kept(result)
     return Fact("minimum that fits", f"{text}, offloading" if gpus.minimum_offloads else text)
+
+
+def groups_kept(result: Sized) -> str:
+    """` with this tp/pp`: the sizes of groups of a training job that the user fixed; empty where none is."""
+    origin = result.scenario.get("origin") or {}
+    groups = _GROUPS if isinstance(result, Result) else ()
+    fixed = [name for name in groups if origin.get(f"layout.{name}") in _ASKED]
+    return f" with this {'/'.join(fixed)}" if fixed else ""
 
 
 def _is_hardware(label: str) -> bool:

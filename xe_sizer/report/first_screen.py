@@ -68,11 +68,14 @@ def host_point(
     yield Point("Host memory", text)
 
 
-def gpus_point(gpus: Gpus, more: str = "") -> Point:
-    """How many GPUs, in how many nodes, and the fewest that would do."""
+def gpus_point(gpus: Gpus, more: str = "", kept: str = "") -> Point:
+    """How many GPUs, in how many nodes, and the fewest that would do.
+
+    kept : under which choices of the user's the fewest were looked for
+    """
     least = gpus.minimum_that_fits
     offloading = " with offloading (slower: see plan)" if gpus.minimum_offloads else ""
-    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit: {least:,}{offloading}"
+    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit{kept}: {least:,}{offloading}"
     nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 

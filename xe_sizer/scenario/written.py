@@ -209,6 +209,11 @@ def _gib(number: Decimal, unit: str, text: str) -> Decimal | None:
     return Decimal(_BYTES[unit]) / 2**30 if unit in _BYTES else None
 
 
+def _modules_gib(number: Decimal, unit: str, text: str) -> Decimal | None:
+    """Memory modules of 32 GB hold 32 GiB (JEDEC counts memory in powers of two), so that the units are the same."""
+    return Decimal(_BYTES[f"{unit[0]}ib"]) / 2**30 if unit in _BYTES or unit in ("g", "t", "m") else None
+
+
 def _kilowatts(number: Decimal, unit: str, text: str) -> Decimal | None:
     return Decimal(_WATTS[unit]) / 1000 if unit in _WATTS else None
 
@@ -236,6 +241,7 @@ _READERS: Mapping[str, tuple[Callable[[Decimal, str, str], Decimal | None], str]
     "request_rate": (_per_second, "20/s, 1000/min or 5000/h"),
     "_s": (_seconds, "500ms, 2s or 1m"),
     "hours": (_hours, "90m, 24h or 2d"),
+    "host_memory_gib": (_modules_gib, "64GB or 2TB"),
     "_gib": (_gib, "80GiB or 80GB"),
     "_kw": (_kilowatts, "10kW"),
     "_len": (_length, "4k"),

@@ -10,6 +10,7 @@ import msgspec
 from xe_sizer.report import estimate_words
 from xe_sizer.report.blocks import (
     framed,
+    groups_kept,
     limits_table,
     memory_table,
     parts_table,
@@ -100,7 +101,7 @@ def _points(result: Result) -> Iterator[Point]:
         if bias := bias_words(result.time.basis):
             yield Point("", bias, spare=4)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
-    yield gpus_point(result.gpus)
+    yield gpus_point(result.gpus, kept=groups_kept(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     yield from _host_point(result)
