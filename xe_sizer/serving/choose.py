@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,6 +103,12 @@ class _Cases:
         arrays = (self.holds[index], self.fitting[index], self.need_bytes[index])
         return _Cases(self.placements[index], self.memory[index], *arrays)
 
+    def chosen(self, place: int) -> partial[Choice]:
+        """The choice of one of them, but for its replicas and their load."""
+        one = self[place : place + 1]
+        holds, fits = float(one.holds[0]), bool(one.fitting[0])
+        return partial(Choice, placement=one.placements, memory=one.memory, holds=holds, fits=fits)
+
     def order(self, *keys: Array | Flags) -> int:
         """The first by these keys, of those that fit; where none does, the one that misses least."""
         missing = np.where(self.fitting, 0.0, self.need_bytes)
@@ -176,13 +183,8 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         prompt_s=values[0] / resolved.amount,
         answer_s=(values[2] - values[0]) / resolved.amount,
     )
-    one = cases[best : best + 1]
-    return Choice(
-        placement=one.placements,
-        memory=one.memory,
+    return cases.chosen(best)(
         minimum=minimum,
-        holds=float(one.holds[0]),
-        fits=bool(one.fitting[0]),
         full_rate=rate,
         top_rate=rate,
         top_load=resolved.amount,
@@ -224,19 +226,15 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
     gpus = as_array(replicas * placements.gpus * (resolved.gpus is None))
     best = cases.order(overloaded, _missed(resolved, at.ttft_s, at.tpot_s), gpus, -_alike(preferred), at.tpot_s)
-    one, place = cases[best : best + 1], slice(best, best + 1)
-    return Choice(
-        placement=one.placements,
-        memory=one.memory,
+    place = slice(best, best + 1)
+    return cases.chosen(best)(
         minimum=minimum,
-        holds=float(one.holds[0]),
-        fits=bool(one.fitting[0]),
         full_rate=float(found.top_rate[best]),
         top_rate=float(top[best]),
         top_load=float(most[best]),
         places=float(found.most[best]),
         replicas=int(replicas[best]) + resolved.spare_replicas,
-        point=_point(resolved, one.placements, found[place], each[place]),
+        point=_point(resolved, cases.placements[place], found[place], each[place]),
         curve=found[place],
     )
 

@@ -10,23 +10,21 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
 from xe_sizer.scenario.provenance import (
     Provenance,
     assumptions,
     borrowed_laws,
     collect,
+    efficiency_of,
     gpu_count,
-    gpu_price,
     in_reading_order,
-    model_of,
+    model_and_server,
     relative,
-    server_of,
+    tariff_of,
     with_further,
 )
 from xe_sizer.scenario.schema import LOADS
-from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
@@ -36,6 +34,7 @@ from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plai
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
@@ -77,14 +76,12 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     """
     problems: list[Problem] = []
     provenance = Provenance(given, registry)
-    named: str | None = given.values.model
-    model = None if named is None else collect(problems, model_of, given, registry, provenance)
-    server = collect(problems, server_of, given, registry, provenance)
+    model, server = model_and_server(problems, given, registry, provenance)
     engine = collect(problems, _engine, given, registry, provenance)
     gpus = gpu_count(provenance, server)
     found = None
     if server:
-        collect(problems, gpu_price, given, server, registry)
+        collect(problems, tariff_of, given, server, registry)
     if server and engine:
         found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
     problems += conflicts(given, model, server, engine, found, gpus)
@@ -108,9 +105,9 @@ def _assembled(
     gpus: int | None,
     objectives: Objectives,
 ) -> ResolvedService:
-    values, chosen = given.values, given.values.efficiency
+    values = given.values
     engine = _with_settings(engine, provenance)
-    efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
+    efficiency = efficiency_of(given)
     load = _load(given, engine)
     traffic = _traffic(provenance)
     if values.serve.max_model_len is not None or model.max_positions:
@@ -127,7 +124,7 @@ def _assembled(
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
         spare_replicas=provenance.settle("serve.spare_replicas", 0),
-        tariff=Tariff.of(gpu_price(given, server, provenance.finder), values.cost.currency, server),
+        tariff=tariff_of(given, server, provenance.finder),
         values=provenance.values,
         origin=provenance.origin,
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
