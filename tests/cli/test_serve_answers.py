@@ -262,3 +262,89 @@ def test_what_nothing_bounds_is_called_so_everywhere(cli: Cli) -> None:
 def test_default_objectives_are_no_limits_that_were_not_judged(cli: Cli) -> None:
     asked = "--model llama-3.1-405b --server dell-xe9680-h100 --users 100 --gpus 8"
     assert "not judged" not in brief(cli, asked)
+
+
+# Formats of weights that the name of a model says
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "told"),
+    [
+        ("TheBloke/Llama-2-70B-AWQ", "awq", "Weights in 4 bits (AWQ), read from the name"),
+        ("TheBloke/Llama-2-70B-GPTQ", "int4", "Weights in 4 bits (GPTQ), read from the name"),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "int4", "Weights in 4 bits (GPTQ), read from the name"),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "int8", "Weights in 8 bits (GPTQ-Int8), read from the name"),
+        ("neuralmagic/Meta-Llama-3.1-70B-Instruct-FP8", "fp8", "Weights in 8 bits (FP8), read from the name"),
+        ("unsloth/Meta-Llama-3.1-70B-bnb-4bit", "nf4", "Weights in 4 bits (bnb-4bit), read from the name"),
+        ("unsloth/gpt-oss-20b-BF16", "bf16", "Weights in 16 bits (BF16), read from the name"),
+    ],
+)
+def test_a_format_in_the_name_is_taken_and_said(cli: Cli, name: str, weights: str, told: str) -> None:
+    asked = f"--model {name} --gpu h100-sxm-80gb --users 20"
+    _, answer = ask(cli, asked)
+    assert answer["scenario"]["serve"]["weights"] == weights
+    _, explicit = ask(cli, f"{asked} --weights {weights}")
+    assert answer["memory"] == explicit["memory"]
+    assert told in brief(cli, asked)
+    assert "Weights" not in brief(cli, f"{asked} --weights {weights}")
+
+
+def test_weights_of_4_bits_by_name_take_a_quarter_of_the_memory(cli: Cli) -> None:
+    """69e9 parameters at half a byte and the scales, against two bytes."""
+    _, answer = ask(cli, "--model TheBloke/Llama-2-70B-AWQ --gpu h100-sxm-80gb --users 20 --gpus 1")
+    held = next(part["bytes"] for part in answer["memory"]["components"] if part["name"] == "weights")
+    assert held == pytest.approx(69e9 * (0.5 + 2.5 / 128), rel=0.03)
+
+
+@pytest.mark.parametrize("option", ["--weights fp8", "--precision bf16", "--scheme w8a8"])
+def test_what_is_asked_wins_over_the_name(cli: Cli, option: str) -> None:
+    named, own = (
+        ask(cli, f"--model {name} --gpu h100-sxm-80gb --users 20 {option}")[1]
+        for name in ("TheBloke/Llama-2-70B-AWQ", "llama-2-70b")
+    )
+    assert named["scenario"]["serve"]["weights"] == own["scenario"]["serve"]["weights"] != "awq"
+    assert named["read_from_name"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "instead"),
+    [
+        ("Meta-Llama-3.1-70B-Instruct-Q4_K_M.gguf", "Q4", "int4"),
+        ("bartowski/Meta-Llama-3.1-70B-Instruct-GGUF", "GGUF", "int4"),
+        ("llama3.1:70b-instruct-q8_0", "q8", "int8"),
+        ("mlx-community/Meta-Llama-3.1-70B-4bit", "4bit", "int4"),
+    ],
+)
+def test_a_format_of_unknown_size_in_the_name_is_an_error(cli: Cli, name: str, said: str, instead: str) -> None:
+    asked = f"--model {name} --gpu h100-sxm-80gb --users 20"
+    ran = cli("serve", *shlex.split(asked))
+    assert ran.code == 2
+    assert f"--model: the name says that weights are in '{said}', a format whose size is not known" in ran.err
+    assert f"--weights {instead}" in ran.err
+    assert ask(cli, f"{asked} --weights {instead}")[1]["scenario"]["serve"]["weights"] == instead
+
+
+def test_a_published_format_that_the_name_repeats_stays(cli: Cli) -> None:
+    asked = "--server dell-xe9680-h200 --users 20"
+    named, own = (ask(cli, f"--model {name} {asked}")[1] for name in ("someone/DeepSeek-V3-FP8", "deepseek-v3"))
+    assert named["scenario"]["serve"]["weights"] == own["scenario"]["serve"]["weights"] == "fp8-block"
+    assert named["read_from_name"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "told"),
+    [
+        ("TheBloke/Llama-2-7B-AWQ", "lora", "names 4-bit weights (AWQ), which are taken as 16-bit ones here"),
+        ("TheBloke/Llama-2-7B-AWQ", "qlora", None),
+        (
+            "neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8",
+            "qlora",
+            "names 8-bit weights (FP8), which are held in 4 bit here",
+        ),
+        ("unsloth/Meta-Llama-3.1-8B-bf16", "lora", None),
+    ],
+)
+def test_training_says_what_it_does_with_narrow_weights(cli: Cli, name: str, job: str, told: str | None) -> None:
+    ran = cli("estimate", "--model", name, "--gpu", "b200-sxm-180gb", "--gpus", 1, "--steps", 10, "--job", job)
+    said = " ".join(ran.out.split())
+    assert (told in said) if told else ("weights (" not in said)

@@ -59,11 +59,6 @@ def _by_size(name: str) -> list[str | float]:
     return [float(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def says_4_bit(text: str) -> bool:
-    """Whether the name of a model says that its weights are stored in 4 bit, to be trained with adapters on them."""
-    return bool(_4_BIT.search(text.lower().rstrip("/").rpartition("/")[2]))
-
-
 def listed(names: Sequence[str], known: Sequence[Known]) -> str:
     """Several names for a hint, each with what tells it from the others."""
     by_name = {each.name: each for each in known}
@@ -87,7 +82,6 @@ def _other(text: str, known: Sequence[Known]) -> Iterable[str]:
 # Models: a family, a generation and a size, then what was done to the weights.
 
 _QUANTISED = re.compile(r"(?<![a-z0-9])(ud[-_])?i?q[2-8](_[0-9a-z]+)*(?![a-z0-9])")  # q4_K_M, IQ3_XS
-_4_BIT = re.compile(r"(?<![a-z0-9])(4bit|nf4)(?![a-z0-9])")
 _SIZE = re.compile(r"[ea]?\d+(\.\d+)?[bmt]|\d+x\d+(\.\d+)?[bm]|\d+b\d|\d+e")
 _DATE = re.compile(r"2[0-9](0[1-9]|1[0-2])|(0[1-9]|1[0-2])([0-2]\d|3[01])|20\d{4,6}")
 _CONTEXT = re.compile(r"\d+k")

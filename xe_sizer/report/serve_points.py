@@ -89,7 +89,9 @@ def _fewest(result: ServeResult) -> str:
     least = result.gpus.minimum_that_fits
     if least is None or least == replica_gpus(result):
         return ""
-    return f"; {least:,} hold the model in memory" + (" (not the load)" if result.verdict.fits else "")
+    return f"; {least:,} {'holds' if least == 1 else 'hold'} the model in memory" + (
+        " (not the load)" if result.verdict.fits else ""
+    )
 
 
 def _assumed(result: ServeResult) -> Iterator[Point]:
@@ -102,6 +104,8 @@ def _assumed(result: ServeResult) -> Iterator[Point]:
     ]
     if words:
         yield Point("Assumed", ", ".join(words))
+    if result.read_from_name:
+        yield Point("Weights", clean(result.read_from_name).removeprefix("weights "))
 
 
 def _output(result: ServeResult) -> str:

@@ -240,6 +240,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
 
     fleet_order : price or power; empty where one kind of hardware was asked for
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
+    read_from_name : the format of weights that the name of the model alone says, in words; empty where none does
     """
 
     question: ClassVar[str] = "serve"
@@ -264,6 +265,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     load_curve: tuple[LoadPoint, ...] = ()
     advice: tuple[Advice, ...] = ()
     misread: tuple[str, ...] = ()
+    read_from_name: str = ""
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
 

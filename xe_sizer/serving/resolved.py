@@ -29,6 +29,7 @@ class ResolvedService:
     replicas together (a batch is one replica's); think_s : between an answer and the user's next request [s]
     limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
+    read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
 
     given: Given
@@ -45,6 +46,7 @@ class ResolvedService:
     tariff: Tariff
     values: Mapping[str, Any]
     origin: Mapping[str, str]
+    read_from_name: str
     warnings: tuple[str, ...]
 
     @property

@@ -80,6 +80,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         load_curve=tuple(load_curve(sized)) if details else (),
         misread=tuple(misread(resolved)),
+        read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),
         sources=tuple(_sources(sized)) if details else (),
     )

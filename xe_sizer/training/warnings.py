@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.packing import kept_steps_words, packed_steps
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
+LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and as those that quantise do
 MUCH_LONGER = 1.5  # times the longest sample from which a sequence length that nothing reaches is worth a warning
 
 
@@ -52,16 +54,20 @@ def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
 
 
 def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
-    """That weights which are published in 4 bit are held in 16 bit, and the method that keeps them in 4."""
+    """That weights which are published in a narrow format are held in another, and the method that keeps 4 bit."""
     job, name = resolved.job, resolved.given.values.model
-    if job.method.quantised or name == job.model.name:
+    told = None if name == job.model.name else told_by(name)
+    if told is None or (told.bits or 0) >= LOADED_BITS:
         return
-    from xe_sizer.profiles.spelling import says_4_bit  # a name that was read as another came through it
-
-    if says_4_bit(name):
+    narrow = f"{name} names {f'{told.bits}-bit ' if told.bits else ''}weights ({told.words})"
+    if not job.method.quantised:
         keeping = next((kind.name for kind in METHODS.values() if kind.quantises), None)
-        told = f"{name} names 4-bit weights, which are taken as 16-bit ones here"
-        yield f"{told}; {resolved.given.caller.setting('job', keeping)} keeps them in 4 bit" if keeping else told
+        keeps = (
+            f"; {resolved.given.caller.setting('job', keeping)} keeps them in {QUANTISED_BITS} bit" if keeping else ""
+        )
+        yield f"{narrow}, which are taken as 16-bit ones here{keeps}"
+    elif told.bits != QUANTISED_BITS:
+        yield f"{narrow}, which are held in {QUANTISED_BITS} bit here"
 
 
 def slow_start(sized: TrainingEstimate) -> Iterator[str]:
