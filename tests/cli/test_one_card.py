@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -140,3 +141,45 @@ def test_the_fewest_that_fit_keep_the_layout_that_was_given(cli: Cli) -> None:
     asked = "estimate --model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job sft --brief"
     assert "; the fewest that fit: 8" in cli(*shlex.split(asked)).out
     assert "; the fewest that fit with this tp/pp: " in cli(*shlex.split(f"{asked} --tp 1 --pp 1")).out
+
+
+def changes(result: dict[str, Any]) -> list[str]:
+    return [advice["change"] for advice in result["advice"]]
+
+
+def test_a_lighter_variant_of_the_stack_comes_before_another_card(cli: Cli) -> None:
+    """70B of 4-bit weights and 16-bit embeddings, where autocast holds them in 32 bit: one A6000 of 48 GB does."""
+    asked = "--model llama-3.1-70b --gpu rtx-a6000 --gpus 1 --job qlora --seq-len 2048"
+    code, result = ask(cli, f"{asked} --stack hf-trainer --loss fused {DATA}")
+    assert (code, result["verdict"]["fits"]) == (1, False)
+    first, *rest = changes(result)
+    assert first.startswith("stack hf-bf16 (Hugging Face Trainer with a model loaded in bfloat16")
+    assert any("GPUs instead of 1" in text for text in rest)
+    command = result["advice"][0]["command"].removeprefix("xe-sizer estimate ")
+    mended, after = ask(cli, command)
+    assert (mended, after["scenario"]["stack"]) == (0, "hf-bf16")
+    assert after["memory"]["peak_bytes"] < result["memory"]["peak_bytes"]
+
+
+def test_weights_trained_in_16_bit_come_after_a_smaller_optimizer(cli: Cli) -> None:
+    """They are coarser than those that were asked for, so that what keeps them is advised first."""
+    asked = f"--model qwen2.5-1.5b --gpu rtx-4090 --gpus 1 --job sft --stack hf-trainer --seq-len 2048 {DATA}"
+    _, result = ask(cli, asked)
+    assert changes(result)[0] == "8-bit AdamW"
+    assert not any("hf-bf16" in text for text in changes(result)[:2])
+
+
+def test_a_smaller_optimizer_and_rank_come_before_fewer_adapters(cli: Cli) -> None:
+    _, result = ask(cli, f"{QLORA_32B} --gpu rtx-4090 --gpus 1 --stack unsloth --seq-len 1536 --lora-rank 32")
+    assert changes(result)[0] == "paged 8-bit AdamW and adapters of rank 8 instead of 32"
+    assert ask(cli, result["advice"][0]["command"].removeprefix("xe-sizer estimate "))[0] == 0
+
+
+@pytest.mark.parametrize("job", ["--job sft", "--job sft --offload optimizer --host-memory-gib 64"])
+def test_nobody_puts_sixteen_cards_on_a_desk(cli: Cli, job: str) -> None:
+    """Four are as many as a machine for a desk holds; a server of the same cards may be bought."""
+    for model in ("llama-3.1-8b", "qwen2.5-32b", "qwen2.5-1.5b"):
+        for limit in ("", " --max-hours 1"):
+            _, result = ask(cli, f"--model {model} --gpu rtx-3090 --gpus 1 {job}{limit} {DATA}")
+            counts = [int(number) for text in changes(result) for number in re.findall(r"(\d+) GPUs instead", text)]
+            assert all(number <= 4 for number in counts)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Where
     from xe_sizer.profiles.source import Document
 
-OWN_KEYS = ("default", "aliases")  # say something of the file itself, and not of those that inherit from it
+OWN_KEYS = ("default", "aliases", "lighter")  # say something of the file itself, and not of those that inherit from it
 
 
 class Named(Protocol):

@@ -193,6 +193,7 @@ class Stack(_Part, frozen=True):
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
+    lighter : a stack for the same scripts that holds less for every weight
     settings : what the stack calls the settings of a scenario, by dotted key, where that is not plain
     """
 
@@ -212,6 +213,7 @@ class Stack(_Part, frozen=True):
     parent: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()
+    lighter: str | None = None
     calibrated_on: str | None = None
     settings: dict[str, str] = {}
 
@@ -274,7 +276,10 @@ def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> 
 
 
 def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
-    """Optimizers that nobody knows, and defaults that the stack itself cannot do."""
+    """Optimizers and stacks that nobody knows, and defaults that the stack itself cannot do."""
+    if stack.lighter is not None and finder.find("stack", stack.lighter) is None:
+        where = document.locate(("lighter",))
+        yield Problem(f"unknown stack '{stack.lighter}'", place_of(where), finder.suggestion("stack", stack.lighter))
     for index, name in enumerate(stack.supports.optimizers):
         if name not in optimizer_names(finder):
             where = document.locate(("supports", "optimizers", index))

@@ -17,6 +17,7 @@ from xe_sizer.training.packing import kept_steps_words
 from xe_sizer.training.remedies import (
     DROPPED,
     FOR_LIMITS,
+    GENTLE,
     HARDWARE,
     LESS_OFFLOAD,
     ON_THE_CARD,
@@ -190,15 +191,23 @@ def _made_to_fit(trials: Training, most: int) -> Options:
 
 
 def _on_the_card(trials: Training, most: int) -> Options:
-    """One remedy; another layout; where those leave no room, two remedies together, else as many as it takes."""
+    """One remedy, another layout, or two together, first of those that cost no quality; else as many as it takes."""
     before = trials.before
-    remedies = ((LESS_OFFLOAD,) if before.host_share > 1.0 else ()) + ON_THE_CARD
-    found = trials.try_each(remedies, most, [])
+    first = (LESS_OFFLOAD,) if before.host_share > 1.0 else ()
+    gentle, every = first + GENTLE, first + ON_THE_CARD
+    found = trials.try_each(gentle, most, [])
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))
-    if not any(option.after.roomy for option in found):
-        found = _with(found, trials.pairs(remedies))
-    return found or trials.combination(trials.strongest(remedies))
+    if not _any_roomy(found):
+        found = _with(found, trials.pairs(gentle))
+    found = trials.try_each(ON_THE_CARD[len(GENTLE) :], most, found)
+    if not _any_roomy(found):
+        found = _with(found, trials.pairs(every))
+    return found or trials.combination(trials.strongest(every))
+
+
+def _any_roomy(found: Options) -> bool:
+    return any(option.after.roomy for option in found)
 
 
 def _with(found: Options, more: Options) -> Options:
