@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
+from xe_sizer.result.common import SURE
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
@@ -13,7 +14,6 @@ RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
 WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
 UNBOUNDED = "unbounded"
-SURE = "sure"  # the word of `result.common.CERTAINTIES` for what needs no caution
 
 
 def spanned(span: Range, calibrated: bool = True) -> str:

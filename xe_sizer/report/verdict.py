@@ -160,6 +160,10 @@ def job_words(scenario: Mapping[str, Any]) -> str:
     return f"{clean(job)} of {model}"
 
 
+PROFILES = ("model", "gpu", "server")
+"""Kinds of profiles that a line of CSV names."""
+
+
 def profile_name(answer: Sized, kind: str) -> str:
     """The name of the model, server or gpu, also where the scenario gives a path; empty where there is none."""
     names = answer.scenario.get("names") or {}

@@ -105,6 +105,8 @@ class Reason(Struct, frozen=True):
 
 CERTAINTIES = {"sure": 0.90, "likely": 0.75, "unsure": 0.50, "unlikely": 0.0}
 """Words for a probability, with the least that each stands for."""
+SURE = "sure"
+"""The word for what needs no caution."""
 UNSURE = "unsure"
 """Also the word for a memory that suffices if the host, of which nobody knows how much it has, has enough."""
 BOUND, UNKNOWN = "bound", "unknown"

@@ -179,6 +179,10 @@ class Factor(Struct, frozen=True):
     effects: tuple[Effect, ...]
 
 
+DEADLINE = "deadline"
+"""The factor that moves no time: its steps say what other numbers of GPUs bring."""
+
+
 class Sensitivity(Answer, frozen=True, kw_only=True):
     question: ClassVar[str] = "sensitivity"
 

@@ -16,7 +16,7 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.fields import ALIASES, fields_of, names_of
+from xe_sizer.profiles.fields import ALIASES, fields_of, is_struct, names_of
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
@@ -67,7 +67,7 @@ def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
         for key, type_ in _known(group, of):
             value, here = group[key], (*path, key)
             base, metas = _base(type_)
-            if isinstance(value, Mapping) and _is_struct(base):
+            if isinstance(value, Mapping) and is_struct(base):
                 found[key] = section(value, base, here)
             elif isinstance(value, str | bool):
                 try:
@@ -89,10 +89,6 @@ def _known(group: Mapping[str, Any], of: Any) -> Iterator[tuple[str, Any]]:
     """Keys of a group that its struct has, with their types."""
     fields = fields_of(of)
     yield from ((key, fields[key].type) for key in group if key in fields)
-
-
-def _is_struct(base: Any) -> bool:
-    return isinstance(base, type) and issubclass(base, msgspec.Struct)
 
 
 def _base(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:

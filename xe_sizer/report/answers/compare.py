@@ -29,7 +29,7 @@ from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
 from xe_sizer.report.study_points import compare_points, shown_names
-from xe_sizer.report.verdict import job_words, profile_name, verdict_word
+from xe_sizer.report.verdict import PROFILES, job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.studies import Alternative
 
 ANSWER = Comparison
-NAMES = ("model", "gpu", "server")
 
 
 def document(result: Comparison, options: Options) -> Document:
@@ -168,7 +167,7 @@ def _cells(place: int, one: Alternative, result: Comparison) -> dict[str, Any]:
         "fits": answer.verdict.fits,
         "meets_limits": answer.verdict.meets_limits,
         "job": answer.scenario.get("job"),
-        **{name: profile_name(answer, name) for name in NAMES},
+        **{name: profile_name(answer, name) for name in PROFILES},
         "stack": answer.scenario.get("stack"),
         "gpus": gpus.count,
         "nodes": gpus.nodes,

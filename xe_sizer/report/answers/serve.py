@@ -27,6 +27,7 @@ from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
 from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
+from xe_sizer.report.verdict import PROFILES
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.units import rounded
 
@@ -40,7 +41,6 @@ ANSWER = ServeResult
 WORDS = serve_words
 ALL_LAYERS = "all layers of the fullest pipeline stage"
 Row = tuple[str, str, str]
-NAMES = ("model", "gpu", "server")
 ASKED = (
     "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "users", "think_time_s",
     "batch", "input_tokens", "output_tokens", "percentile",
@@ -249,7 +249,7 @@ def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:
 def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
     scenario, serve = result.scenario, result.scenario.get("serve") or {}
     names = scenario.get("names") or {}
-    yield from ((name, names.get(name) or scenario.get(name)) for name in NAMES)
+    yield from ((name, names.get(name) or scenario.get(name)) for name in PROFILES)
     yield from ((name, serve.get(name)) for name in ASKED)
     yield from (("fits", result.verdict.fits), ("meets_limits", result.verdict.meets_limits))
     yield from (("gpus", result.gpus.count), ("nodes", result.gpus.nodes))

@@ -12,7 +12,7 @@ from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duratio
 from xe_sizer.report.pictures.sweep import pictures
 from xe_sizer.report.plan_words import hardware_words, layout_words
 from xe_sizer.report.premises import assumed_run
-from xe_sizer.result.common import certainty_of
+from xe_sizer.result.common import SURE, certainty_of
 from xe_sizer.result.studies import SweepResult
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.studies import SweepRow
 
 ANSWER = SweepResult
-SURE = "sure"
 FIGURES = (
     "gpu", "server", "gpus", "step_s", "gpu_hours", "price", "currency", "energy_kwh", "peak_bytes", "headroom_bytes",
     "command",
