@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
-from xe_sizer.result.common import SURE
+from xe_sizer.result.common import SURE, WEAK, strength_of
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
@@ -14,6 +14,9 @@ RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
 WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
 UNBOUNDED = "unbounded"
+CLOSE = 0.25
+"""Probability to fit from which a no is a close one: chosen."""
+CLOSE_WORDS = "close: inside the error of the memory model; a smaller change may do"
 
 
 def spanned(span: Range, calibrated: bool = True) -> str:
@@ -35,9 +38,15 @@ def bias_words(basis: Basis | None) -> str:
         return ""
     bias = basis.bias
     far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
-    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
+    few = ": too few to set the range" if strength_of(bias.publications) == WEAK else ""
+    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
     longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
     return f"Runs with {clean(basis.software)} took {longer} ({seen})."
+
+
+def middle_word(basis: Basis | None) -> str:
+    """What the value between the ends of a range is called: `predicted` where a sentence says how far runs were off."""
+    return "expected" if basis is None or basis.bias is None else "predicted"
 
 
 def outcome_words(limit: Limit) -> str:
@@ -54,6 +63,16 @@ def probability_words(probability: float) -> str:
     if 0.01 <= probability <= 0.99:
         return f"{100 * probability:.0f} %"
     return ">99 %" if probability > 0.5 else "<1 %"
+
+
+def is_close(verdict: Verdict) -> bool:
+    """Whether the answer is a no that the error of the memory model could turn."""
+    return not verdict.fits and (verdict.fit_probability or 0.0) >= CLOSE
+
+
+def close_words(verdict: Verdict) -> str:
+    """How sure a close no is, in a few words; empty for any other answer."""
+    return f"close: fits with {probability_words(verdict.fit_probability or 0.0)}" if is_close(verdict) else ""
 
 
 def says_nothing(verdict: Verdict, limit: Limit) -> bool:

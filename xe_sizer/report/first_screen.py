@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import limit_words, probability_words
+from xe_sizer.report.certainty import CLOSE_WORDS, is_close, limit_words, probability_words
 from xe_sizer.report.document import Point
 from xe_sizer.report.format import clean, gib, percent, plural, whole
 from xe_sizer.result.serving import ServeResult
@@ -27,10 +27,11 @@ def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Poin
 
 
 def fit_words(verdict: Verdict, on_card: bool = True) -> str:
-    """What stands behind the memory of what fits: whether it is tight, and how sure it fits."""
+    """What stands behind the memory: whether it is tight, how sure it fits, and whether a no is a close one."""
     tight = ", tight" if verdict.fits and verdict.margin == "tight" and on_card else ""
-    chance = verdict.fit_probability if verdict.fits else None
-    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
+    close = f" ({CLOSE_WORDS})" if is_close(verdict) else ""
+    chance = verdict.fit_probability
+    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}{close}"
 
 
 def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:

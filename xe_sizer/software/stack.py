@@ -187,10 +187,26 @@ class Supports(_Part, frozen=True):
     )
 
 
+class ExpertLoop(_Part, frozen=True):
+    """That a stack computes the experts of a layer one after another, and what published runs of such a loop took.
+
+    describes : where the loop is, and what is faster, without a verb
+    fastest, slowest : measured over predicted time of those runs [-]
+    """
+
+    describes: str
+    runs: AtLeastOne
+    publications: AtLeastOne
+    fastest: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    slowest: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    source: str
+
+
 class Stack(_Part, frozen=True):
     """One stack, complete.
 
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
+    expert_loop : None where experts are computed together, as grouped products
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
     lighter : a stack for the same scripts that holds less for every weight
@@ -210,6 +226,7 @@ class Stack(_Part, frozen=True):
     supports: Supports
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    expert_loop: ExpertLoop | None = None
     parent: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()

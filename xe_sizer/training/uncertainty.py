@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.software.uncertainty import (
@@ -12,6 +13,7 @@ from xe_sizer.software.uncertainty import (
     memory_spread,
     of_fixed,
     published,
+    reaching_own,
     seen,
     symmetric,
 )
@@ -42,7 +44,14 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
     kin = tuple(dict.fromkeys(one for one in (stack.name, name, stack.parent) if one))
     evidence = Evidence(seen(SEEN), kin, "comparable runs", "runs of other jobs", alike=True)
-    return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed), evidence)
+    span = from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed), evidence)
+    return with_expert_loop(reaching_own(span, evidence.own(kind)), job)
+
+
+def with_expert_loop(span: Uncertainty, job: Job) -> Uncertainty:
+    """The range up to what runs took whose stack computes the experts of a layer one after another."""
+    loop = job.expert_loop
+    return span if loop is None else replace(span, high=max(span.high, loop.slowest))
 
 
 def peak_spread() -> Spread:

@@ -16,6 +16,7 @@ from xe_sizer.units import MINUTE_S
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.job import Job
     from xe_sizer.training.resolved import ResolvedTraining
 
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
@@ -40,8 +41,20 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
     resolved, stack = sized.resolved, sized.resolved.job.stack
     if sized.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
+    yield from _expert_loop(resolved.job)
     yield from _epochs_of_nothing(resolved)
     yield from _unpacked_weights(resolved)
+
+
+def _expert_loop(job: Job) -> Iterator[str]:
+    """That experts may be computed one after another, and by how much such runs exceeded predictions."""
+    loop = job.expert_loop
+    if loop is not None:
+        seen = f"{loop.runs} full fine-tunes of {loop.publications} publication{'s' * (loop.publications > 1)}"
+        yield (
+            f"{job.stack.name} computes experts one after another ({loop.describes}); {seen} took "
+            f"{loop.fastest:.1f} to {loop.slowest:.1f} times as long as predicted, and the range reaches that far"
+        )
 
 
 def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.blocks import listed
-from xe_sizer.report.certainty import RANGE, doubts, fit_doubt
+from xe_sizer.report.certainty import RANGE, close_words, doubts, fit_doubt
 from xe_sizer.report.check_changes import (
     change_in_words,
     change_properties,
@@ -139,7 +139,7 @@ def _note(result: Sized) -> str:
 
 def _outcome(result: Sized) -> str:
     if not result.verdict.fits:
-        return words_of(result).missing_memory(result)
+        return ", ".join(filter(None, (words_of(result).missing_memory(result), close_words(result.verdict))))
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
         return "load exceeds capacity"
     missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]

@@ -18,7 +18,7 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.certainty import bias_words, range_words, spanned
+from xe_sizer.report.certainty import bias_words, middle_word, range_words, spanned
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.estimate_words import pace_words, stack_words
 from xe_sizer.report.explain import explanations
@@ -214,7 +214,7 @@ def totals_table(result: Result) -> Table:
         *_ideal_rows(result),
     ]
     span, note = range_words(time.evidence, time.calibrated, time.basis)
-    columns = (Column("quantity"), Column("expected", True), Column(span))
+    columns = (Column("quantity"), Column(middle_word(time.basis), True), Column(span))
     return Table(
         title="Whole job",
         columns=columns,
