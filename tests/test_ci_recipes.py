@@ -81,7 +81,7 @@ def all_reports_are_there(
     ("files", "code", "annotation"),
     [
         ([], 0, None),
-        ([TOO_SLOW], 1, "::error file=scenarios/jobs/slow.yaml,title=xe-sizer%3A misses limits::"),
+        ([TOO_SLOW], 1, "::error file=scenarios/jobs/slow.yaml,line=6,title=xe-sizer%3A misses limits::"),
         ([TYPO, TOO_SLOW], 2, "::error file=scenarios/jobs/typo.yaml,line=1,col=1,title=xe-sizer%3A bad input::"),
     ],
 )
@@ -123,7 +123,9 @@ def test_what_a_pull_request_changes(repository: Path) -> None:
     ran = run(repository, steps[2]["run"])
     assert ran.returncode == 0, ran.stderr
     all_reports_are_there(repository, ran, 1, removed=1)
-    assert ran.stdout.startswith("::warning file=scenarios/good.yaml,title=xe-sizer%3A worse than before::worse: time ")
+    assert ran.stdout.startswith(
+        "::warning file=scenarios/good.yaml,line=5,title=xe-sizer%3A worse than before::worse: time "
+    )
     assert "scenarios/gone.yaml is no longer checked" in ran.stdout
     assert "worse" in (repository.parent / "summary").read_text()
 

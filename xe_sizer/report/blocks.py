@@ -17,7 +17,6 @@ from xe_sizer.report.document import (
     Steps,
     Table,
 )
-from xe_sizer.report.first_screen import currency_of
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
     clean,
@@ -31,7 +30,7 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.names import component_name, memory_place
-from xe_sizer.report.verdict import caution, title, unsaid, verdict_word
+from xe_sizer.report.verdict import caution, currency_of, title, unsaid, verdict_word
 from xe_sizer.result.training import Result
 from xe_sizer.units import BARE_SERVER
 

@@ -18,7 +18,15 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.premises import assumed_run
-from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name, unsure_of_host
+from xe_sizer.report.verdict import (
+    currency_of,
+    gpu_memory_missing,
+    is_tight,
+    job_words,
+    missed_text,
+    profile_name,
+    unsure_of_host,
+)
 from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
@@ -42,7 +50,7 @@ def outcome(result: Result) -> str:
     """Memory and time, or what is missing."""
     if not result.verdict.fits:
         return _shortage(result)
-    missed, figures = missed_text(result.verdict), f"{_memory_use(result)}, {_run(result)}"
+    missed, figures = missed_text(result.verdict, currency_of(result)), f"{_memory_use(result)}, {_run(result)}"
     return f"{missed}: {figures}" if missed else figures
 
 

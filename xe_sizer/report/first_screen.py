@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.certainty import CLOSE_WORDS, is_close, limit_words, probability_words
 from xe_sizer.report.document import Point
 from xe_sizer.report.format import clean, gib, percent, plural, whole
-from xe_sizer.result.serving import ServeResult
-from xe_sizer.result.training import Result
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Sized, Verdict
+    from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Verdict
 
 
 def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
@@ -96,12 +94,3 @@ def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
     for first in advice[:1]:
         effect = f": {clean(first.effect)}" if first.effect else ""
         yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command))
-
-
-def currency_of(answer: Sized) -> str | None:
-    """In which prices are; None where there are none."""
-    if isinstance(answer, ServeResult):
-        return answer.cost.currency
-    if isinstance(answer, Result) and answer.cost.price is not None:
-        return answer.cost.price.currency
-    return (answer.scenario.get("cost") or {}).get("currency")

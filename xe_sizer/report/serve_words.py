@@ -86,7 +86,7 @@ def outcome(result: ServeResult) -> str:
     price = result.cost.per_million_tokens
     if price is not None:
         figures += f", {amount(price)} {clean(result.cost.currency)} per million tokens in and out"
-    missed = missed_text(verdict)
+    missed = missed_text(verdict, result.cost.currency)
     said = f"{missed}: {figures}" if missed else figures
     return "; ".join((said, *objectives(result)))
 

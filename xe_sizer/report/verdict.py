@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from xe_sizer.report.answers import Reporter, reporter
-from xe_sizer.report.certainty import doubts, estimate_words, probability_words
+from xe_sizer.report.certainty import doubts, estimate_words, probability_words, says_nothing
 from xe_sizer.report.format import clean, gib, limit_quantity
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY
-from xe_sizer.result.serving import OVERLOADED, QUEUES
+from xe_sizer.result.serving import OVERLOADED, QUEUES, ServeResult
+from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
@@ -124,7 +125,7 @@ def headline(answer: Sized) -> str:
 
 def title(answer: Sized) -> str:
     """The headline of a report whose first screen has the figures: the subject, and why the answer is no."""
-    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict)
+    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict, currency_of(answer))
     return f"{subject(answer)}: {why}" if why else subject(answer)
 
 
@@ -175,13 +176,24 @@ def gpu_memory_missing(memory: Ledger) -> str:
     return f"{gib(-memory.headroom_bytes)} GiB missing" if memory.headroom_bytes < 0 else ""
 
 
-def limit_text(limit: Limit) -> str:
-    return f"{clean(limit.name)} (limit {limit_quantity(limit.name, limit.limit)}, estimate {estimate_words(limit)})"
+def currency_of(answer: Sized) -> str | None:
+    """In which prices are; None where there are none."""
+    if isinstance(answer, ServeResult):
+        return answer.cost.currency
+    if isinstance(answer, Result) and answer.cost.price is not None:
+        return answer.cost.price.currency
+    return (answer.scenario.get("cost") or {}).get("currency")
 
 
-def missed_text(verdict: Verdict) -> str:
+def limit_text(limit: Limit, currency: str | None = None) -> str:
+    """A limit and what is estimated, in their unit: `max_hours (limit 24 h, estimate 31.5 h)`."""
+    allowed = limit_quantity(limit.name, limit.limit, currency)
+    return f"{clean(limit.name)} (limit {allowed}, estimate {estimate_words(limit, currency)})"
+
+
+def missed_text(verdict: Verdict, currency: str | None = None) -> str:
     """The limits that do not hold, in a few words; empty where all do."""
-    missed = [f"{limit_text(limit)}{_asked(limit, verdict)}" for limit in verdict.limits if not limit.ok]
+    missed = [f"{limit_text(limit, currency)}{_asked(limit, verdict)}" for limit in verdict.limits if not limit.ok]
     unsure = [clean(reason.message) for reason in verdict.reasons if reason.code == UNSURE_MEMORY]
     return "; ".join([*unsure, *([f"misses {'; '.join(missed)}"] if missed else [])])
 
@@ -192,6 +204,25 @@ def _asked(limit: Limit, verdict: Verdict) -> str:
         return ""
     asked = probability_words(verdict.confidence)
     return f", met with a probability of {probability_words(limit.probability)}, {asked} required"
+
+
+def why_text(answer: Sized) -> str:
+    """The gravest reason of a no, limits with their units, and what mends it; the headline where there is none."""
+    verdict = answer.verdict
+    if not verdict.reasons:
+        return headline(answer)
+    first = verdict.reasons[0]
+    if not verdict.fits or first.code == OVERLOADED:
+        return reason_text(first)
+    missed = missed_text(verdict, currency_of(answer))
+    told = first.code == QUEUES
+    message = "; ".join(filter(None, (first.message if told else "", missed))) or first.message
+    return reason_text(msgspec.structs.replace(first, message=message))
+
+
+def told_limits(verdict: Verdict) -> set[str]:
+    """The limits that need no reason of their own: those that the headline names, or of what will never run."""
+    return {limit.name for limit in verdict.limits if not limit.ok and (verdict.fits or says_nothing(verdict, limit))}
 
 
 def reason_text(reason: Reason) -> str:

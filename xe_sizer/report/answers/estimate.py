@@ -22,7 +22,7 @@ from xe_sizer.report.certainty import bias_words, middle_word, range_words, span
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.estimate_words import pace_words, stack_words
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.first_screen import change_point, currency_of, gpus_point, host_point, limits_points, memory_point
+from xe_sizer.report.first_screen import change_point, gpus_point, host_point, limits_points, memory_point
 from xe_sizer.report.format import (
     amount,
     clean,
@@ -40,7 +40,7 @@ from xe_sizer.report.names import monitor_name
 from xe_sizer.report.pictures.estimate import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding
-from xe_sizer.report.verdict import is_tight, unsure_of_host
+from xe_sizer.report.verdict import currency_of, is_tight, unsure_of_host
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
