@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import NOT_JUDGED, SURE, limit_words, says_nothing
+from xe_sizer.report.certainty import NOT_JUDGED, limit_words, says_nothing
 from xe_sizer.report.findings import Case, Finding, judgement
 from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
@@ -24,7 +24,7 @@ from xe_sizer.report.verdict import (
     unjudged,
     verdict_word,
 )
-from xe_sizer.result.common import UNSURE_MEMORY
+from xe_sizer.result.common import SURE, UNSURE_MEMORY
 
 if TYPE_CHECKING:
     from xe_sizer.report.findings import Remark
