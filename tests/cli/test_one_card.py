@@ -183,3 +183,13 @@ def test_nobody_puts_sixteen_cards_on_a_desk(cli: Cli, job: str) -> None:
             _, result = ask(cli, f"--model {model} --gpu rtx-3090 --gpus 1 {job}{limit} {DATA}")
             counts = [int(number) for text in changes(result) for number in re.findall(r"(\d+) GPUs instead", text)]
             assert all(number <= 4 for number in counts)
+
+
+def test_an_estimate_speaks_of_one_time_in_one_unit(cli: Cli) -> None:
+    """407 steps of 128 read 52,096 of 52,002 samples, which is an epoch; 72 minutes are not 1.2 h further down."""
+    asked = "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job qlora --stack unsloth --dataset alpaca --epochs 1"
+    told = " ".join(cli("estimate", *shlex.split(asked)).out.split())
+    assert "407 1 epoch " in told
+    assert "min instead of 72.3 min (" in told
+    assumed = cli("estimate", *shlex.split("--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job lora"))
+    assert "1,000 steps assumed" in " ".join(assumed.out.split())

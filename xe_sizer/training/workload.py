@@ -109,7 +109,7 @@ def _steps(
     if train.steps is not None:
         return train.steps, {}, []
     if samples is None:
-        message = f"neither the steps nor the size of the data set is given: {DEFAULT_STEPS} steps assumed"
+        message = f"neither the steps nor the size of the data set is given: {DEFAULT_STEPS:,} steps assumed"
         return DEFAULT_STEPS, {"train.steps": DEFAULT_STEPS}, [message]
     epochs = train.epochs or 1.0
     sequences = max(samples * packed_share * epochs, 1.0)

@@ -226,7 +226,8 @@ def totals_table(result: Result) -> Table:
 def _epochs(data: Data) -> str:
     if data.epochs is None:
         return ""
-    return "1 epoch" if data.epochs == 1.0 else f"{number(data.epochs)} epochs"
+    told = number(data.epochs)
+    return "1 epoch" if float(told.replace(",", "")) == 1.0 else f"{told} epochs"
 
 
 def _samples_row(data: Data) -> tuple[str, str, str]:
