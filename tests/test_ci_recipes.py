@@ -118,6 +118,7 @@ def test_what_a_pull_request_changes(repository: Path) -> None:
     (base / "scenarios" / "good.yaml").write_text(JOB)
     (base / "scenarios" / "gone.yaml").write_text(TYPO[1])
     (repository / "scenarios" / "good.yaml").write_text(JOB.replace("steps: 10", "steps: 20"))
+    assert steps[1]["run"].splitlines()[-1] == "git worktree remove --force .base"
     before = run(repository, steps[1]["run"].splitlines()[1])
     assert before.returncode == 0, before.stderr
     ran = run(repository, steps[2]["run"])
@@ -138,6 +139,12 @@ def test_the_action(repository: Path, compare_to: str) -> None:
     tools = repository.parent / "runner" / "xe-sizer"
     tools.mkdir(parents=True)
     (tools / "bin").symlink_to(repository.parent / "bin")
+    after = "\n".join(install["run"].splitlines()[2:])
+    paths = repository.parent / "paths"
+    assert run(repository, after, RUNNER_TEMP=str(tools.parent), GITHUB_PATH=str(paths)).returncode == 0
+    (folder,) = paths.read_text().splitlines()
+    assert [each.name for each in Path(folder).iterdir()] == ["xe-sizer"]
+    assert run(repository, f'"{folder}/xe-sizer" --version').returncode == 0
     (repository / "two words").mkdir()
     (repository / "two words" / "slow.yaml").write_text(TOO_SLOW[1])
     given = {name: str(each.get("default", "")) for name, each in action["inputs"].items()}
