@@ -228,8 +228,34 @@ def test_what_would_not_start_is_told_with_the_flag_to_pass(cli: Cli) -> None:
     _, started = ask(cli, f"{asked} --max-model-len 19456")
     assert not any("refuses to start" in one for one in started["warnings"])
     assert started["scenario"]["serve"]["max_model_len"] == 19456
-    _, longer = ask(cli, f"{asked} --max-model-len 32768")
-    assert any("32,768 tokens (as asked)" in one for one in longer["warnings"])
+
+
+def test_a_longest_sequence_that_the_cache_does_not_hold_is_a_no(cli: Cli) -> None:
+    """32,768 tokens x 160 KiB (80 layers, 4 of 8 heads, 128 wide, keys and values, 2 bytes) are 5 GiB of each GPU."""
+    asked = f"{CHAT} --gpus 2 --concurrency 4 --max-model-len"
+    code, answer = ask(cli, f"{asked} 32768")
+    assert (code, answer["verdict"]["fits"]) == (1, False)
+    held = next(part["bytes"] for part in answer["memory"]["components"] if part["name"] == "KV cache")
+    assert held == 32768 * 80 * 4 * 128 * 2 * 2
+    (reason,) = answer["verdict"]["reasons"]
+    assert "KV cache of one sequence of 32,768 tokens 5.00" in reason["message"]
+    assert reason["fix"] == "max_model_len 19,456 instead of 32,768"
+    assert answer["advice"][0]["change"] == "max_model_len 19,456 instead of 32,768"
+    assert ask(cli, f"{asked} 19456")[0] == 0
+    _, free = ask(cli, f"{CHAT} --concurrency 4 --max-model-len 32768")
+    assert free["verdict"]["fits"]
+    assert free["gpus"]["count"] > 2
+
+
+def test_a_longest_sequence_beyond_the_positions_is_a_no(cli: Cli) -> None:
+    asked = f"{CHAT} --gpus 8 --concurrency 4 --max-model-len"
+    code, answer = ask(cli, f"{asked} 200000")
+    (reason,) = answer["verdict"]["reasons"]
+    assert (code, reason["code"], answer["verdict"]["fits"]) == (1, "too-long", True)
+    assert "200,000 is more than the 131,072 positions of llama-3.1-70b: vllm refuses to start" in reason["message"]
+    assert answer["advice"][0]["change"] == "max_model_len 131,072 instead of 200,000"
+    assert cli("serve", *shlex.split(f"{asked} 200000"), "--brief").out.startswith("DOES NOT START")
+    assert ask(cli, f"{asked} 131072")[0] == 0
 
 
 def test_nothing_is_the_cheapest_where_a_price_is_missing(cli: Cli) -> None:

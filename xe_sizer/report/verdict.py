@@ -11,15 +11,15 @@ from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.certainty import doubts, estimate_words, probability_words, says_nothing
 from xe_sizer.report.format import clean, gib, limit_quantity
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY
-from xe_sizer.result.serving import OVERLOADED, QUEUES, ServeResult
+from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG, ServeResult
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
 
 
-CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES"}
-"""Words for a service that has too few places for its load, by the code of the reason."""
+CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES", TOO_LONG: "DOES NOT START"}
+"""Words for a service that cannot take what is asked of it, by the code of the reason."""
 NO_SUCH_LIMIT = "this kind of job has no such limit"
 
 

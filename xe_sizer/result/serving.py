@@ -28,6 +28,9 @@ OVERLOADED = "overloaded"
 QUEUES = "queues"
 """Code of the reason that requests wait for a place longer than they may."""
 
+TOO_LONG = "too-long"
+"""Code of the reason that the engine does not start: a longer sequence is asked for than the model has positions."""
+
 
 class Span(Struct, frozen=True):
     """Low, expected and high value of a latency [s]; all three null where it is unbounded."""

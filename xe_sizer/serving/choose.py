@@ -126,14 +126,16 @@ def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
 def _cases(resolved: ResolvedService, placements: ReplicaLayouts) -> _Cases:
     job, traffic = resolved.job, resolved.traffic
     memory = serving_memory(job, placements, traffic.inputs)
+    starts = job.engine.memory.grows or max_sequences(job, placements, memory, resolved.must_hold) >= 1.0
     holds = np.broadcast_to(_holds(resolved, placements, memory), len(placements))
     least = resolved.amount if resolved.load == "batch" and job.engine.memory.grows else 1.0
     if job.engine.memory.grows:
         live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
         need_bytes = memory.beside_tensors + live
     else:
-        need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, traffic.inputs + traffic.outputs)
-    return _Cases(placements, memory, holds, holds >= least, np.broadcast_to(need_bytes, len(placements)))
+        need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, resolved.must_hold)
+    fitting = np.asarray((holds >= least) & starts)
+    return _Cases(placements, memory, holds, fitting, np.broadcast_to(need_bytes, len(placements)))
 
 
 def _holds(resolved: ResolvedService, placements: ReplicaLayouts, memory: ServingMemory) -> Array:

@@ -55,6 +55,21 @@ class ResolvedService:
         asked = self.given.values.limits
         return asked.max_ttft_s is not None or asked.max_tpot_s is not None
 
+    @property
+    def asked_len(self) -> int | None:
+        """The longest sequence that was asked for, of an engine that does not start where it cannot have it [tokens].
+
+        Source: check_enough_kv_cache_memory and the check of max_model_len in vLLM's configuration.
+        """
+        return self.given.values.serve.max_model_len if self.job.engine.memory.length_flag else None
+
+    @property
+    def must_hold(self) -> float:
+        """The longest sequence that a cache must hold: a request, or what was asked for of the model's positions."""
+        request = self.traffic.inputs + self.traffic.outputs
+        asked = self.asked_len or 0
+        return max(request, min(asked, self.job.model.max_positions or asked))
+
     def unlikely_limits(self) -> Iterator[tuple[str, float]]:
         """Limits on latency, written without a unit, that look like milliseconds: name and value [s]."""
         for name, longest in LONGEST_S.items():

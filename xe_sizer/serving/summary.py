@@ -14,6 +14,7 @@ from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeCom
 from xe_sizer.result.serving import (
     OVERLOADED,
     QUEUES,
+    TOO_LONG,
     KvCache,
     Latency,
     LatencyAt,
@@ -202,6 +203,8 @@ def cost_of(sized: ServingEstimate) -> ServeCost:
 def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     if not sized.fits:
         yield shortage(sized)
+    elif sized.too_long:
+        yield _too_long(sized)
     elif sized.overloaded:
         yield _overload(sized)
     elif sized.queues:
@@ -213,6 +216,13 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
     yield from memory_doubt(sized, sized.confidence)
     yield from missed(known, sized.resolved.given.caller, confidence=sized.confidence)
+
+
+def _too_long(sized: ServingEstimate) -> Reason:
+    resolved = sized.resolved
+    asked, positions = resolved.asked_len or 0, resolved.job.model.max_positions
+    whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
+    return Reason(code=TOO_LONG, message=f"{whose}: {resolved.job.engine.name} refuses to start")
 
 
 def _overload(sized: ServingEstimate) -> Reason:
