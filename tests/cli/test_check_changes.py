@@ -116,7 +116,7 @@ def test_a_saved_comparison_is_rendered_again(cli: Cli, before: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(None, "cannot read"), ("{", "ends too early"), ('{"schema_version": 1}', "is missing")]
+    ("text", "says"), [(None, "no such file"), ("{", "ends too early"), ('{"schema_version": 1}', "is missing")]
 )
 def test_what_it_is_compared_to_must_be_a_saved_check(cli: Cli, before: None, text: str | None, says: str) -> None:
     if text is not None:

@@ -65,7 +65,7 @@ def test_compare_of_a_missing_file_says_so(cli: Cli) -> None:
         ("gpus=8", "name at least two alternatives"),
         ("gpus=8 gpu", "'gpu' is no alternative"),
         ("gpus=8 stak=nemo", "'stak=nemo' is no alternative"),
-        ("gpus=8 nowhere.json", "cannot read"),
+        ("gpus=8 nowhere.json", "nowhere.json: no such file"),
     ],
 )
 def test_compare_refuses(cli: Cli, arguments: str, message: str) -> None:

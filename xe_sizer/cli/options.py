@@ -108,7 +108,7 @@ class CommandKind:
 
 TRAINING = CommandKind(
     OPTIONS,
-    "there is nothing to estimate",
+    "there is nothing to size",
     "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8",
     serving=False,
 )
