@@ -105,3 +105,16 @@ def test_which_way_runs_of_the_stack_were_off_is_said_of_a_plan_too(cli: Cli) ->
     estimate = ask(cli, f"estimate {job}")
     bias = estimate["time"]["basis"]["bias"]
     assert f"Runs with hf-trainer took {bias['median']:.1f} times" in ran
+
+
+def test_numbers_of_gpus_that_only_the_global_batch_rules_out_are_named(cli: Cli) -> None:
+    """Three servers need a multiple of three, which neither 128 nor the layers and heads of the model have."""
+    job = "plan --model llama-3.1-70b --job sft --server dell-xe9680-h100 --max-gpus 64 --objective time"
+
+    def named(batch: str) -> list[str]:
+        return [text for text in ask(cli, f"{job} {batch}")["warnings"] if text.startswith("not tried")]
+
+    told = "not tried on 24, 48 and 56 GPUs: the {}global batch of 128 cannot be split over them"
+    assert named("") == [f"{told.format('assumed ')}; --global-batch N sets one"]
+    assert named("--global-batch 128") == [told.format("")]
+    assert named("--global-batch 168") == []  # 2^3 x 3 x 7
