@@ -270,3 +270,22 @@ def test_nothing_is_the_cheapest_where_a_price_is_missing(cli: Cli) -> None:
     assert "cheapest" not in table
     _, charged = ask(cli, f"{asked} --price-per-gpu-hour 2")
     assert charged["fleet_order"] == "price"
+
+
+def test_replicas_are_packed_into_servers(cli: Cli) -> None:
+    """A server of 8 holds two replicas of 3 GPUs: two servers hold four, though 15 GPUs are five times 3."""
+    asked = f"{CHAT} --tp 1 --pp 3 --concurrency 8"
+    _, two = ask(cli, f"{asked} --gpus 15")
+    assert (two["replicas"]["count"], two["gpus"]["nodes"]) == (4, 2)
+    assert "3 of the 15 GPUs stay idle: replicas have 3" in two["warnings"]
+    _, three = ask(cli, f"{asked} --gpus 18")
+    assert (three["replicas"]["count"], three["gpus"]["nodes"]) == (6, 3)
+
+
+def test_a_replica_across_servers_is_a_warning(cli: Cli) -> None:
+    asked = "--model llama-3.1-405b --server dell-xe9680-h100 --users 100"
+    _, answer = ask(cli, asked)
+    assert answer["gpus"]["count"] == 16
+    assert "the only replica spans 2 servers: one failure stops it all" in answer["warnings"]
+    _, inside = ask(cli, f"{asked} --weights fp8")
+    assert not any("spans" in one for one in inside["warnings"])

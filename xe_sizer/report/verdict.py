@@ -215,7 +215,7 @@ def why_text(answer: Sized) -> str:
     if not verdict.fits or first.code == OVERLOADED:
         return reason_text(first)
     missed = missed_text(verdict, currency_of(answer))
-    told = first.code == QUEUES
+    told = first.code in (QUEUES, TOO_LONG)
     message = "; ".join(filter(None, (first.message if told else "", missed))) or first.message
     return reason_text(msgspec.structs.replace(first, message=message))
 

@@ -159,7 +159,10 @@ def _replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array
     """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
     if resolved.gpus is None:
         return np.ones(len(placements))
-    return np.maximum(resolved.gpus // placements.gpus - resolved.spare_replicas, 1).astype(float)
+    node, each = resolved.job.server.accelerators, placements.gpus
+    packed = -(-resolved.gpus // node) * (node // each)  # a replica that fits a server lies inside one
+    found = np.where(each <= node, np.minimum(packed, resolved.gpus // each), resolved.gpus // each)
+    return np.maximum(found - resolved.spare_replicas, 1).astype(float)
 
 
 def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:

@@ -97,6 +97,12 @@ class ServingEstimate:
         return int(self.placement.gpus[0]) * self.replicas
 
     @property
+    def nodes(self) -> int:
+        """Servers that the replicas fill: one that fits a server lies inside one."""
+        each, node = int(self.placement.gpus[0]), self.resolved.job.server.accelerators
+        return math.ceil(self.replicas / (node // each)) if each <= node else math.ceil(self.gpus / node)
+
+    @property
     def working_replicas(self) -> int:
         return max(self.replicas - self.resolved.spare_replicas, 1)
 
@@ -218,7 +224,8 @@ class ServingEstimate:
     @property
     def billed_gpus(self) -> int:
         """GPUs that are paid for: those asked for, and servers of which a part is used."""
-        return self.resolved.billed_gpus(self.gpus)
+        sold = self.resolved.tariff.sold_together
+        return self.resolved.billed_gpus(self.nodes * sold if sold > 1 else self.gpus)
 
     @property
     def cost(self) -> float | None:

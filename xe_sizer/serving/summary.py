@@ -57,8 +57,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
     details : with what only a full report shows: the minimum of GPUs, the curve over the load, and sources
     """
     resolved = sized.resolved
-    placement, node = sized.placement, resolved.job.server.accelerators
-    nodes = math.ceil(sized.gpus / node)
+    placement, node, nodes = sized.placement, resolved.job.server.accelerators, sized.nodes
     return ServeResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,

@@ -40,6 +40,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if resolved.load is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
+    yield from _spanning(sized)
     yield from _saturated(sized)
     yield from _too_long(sized)
     if traffic.draft_tokens:
@@ -64,6 +65,14 @@ def misread(resolved: ResolvedService) -> Iterator[str]:
         meant = f"for milliseconds write {setting(key, f'{limit:g}ms')}, for seconds {setting(key, f'{limit:g}s')}"
         rate = f", for {limit:g} tokens/s {setting(key, f'{1.0 / limit:.3g}')}" if each else ""
         yield f"{name} {limit:g} is read as {limit:,g} s{each}: {meant}{rate}"
+
+
+def _spanning(sized: ServingEstimate) -> Iterator[str]:
+    """That a replica needs several servers to run, each of which stops it."""
+    servers = math.ceil(int(sized.placement.gpus[0]) / sized.resolved.job.server.accelerators)
+    if sized.fits and servers > 1:
+        which = "the only replica" if sized.working_replicas == 1 else "each replica"
+        yield f"{which} spans {servers} servers: one failure stops it all"
 
 
 def _saturated(sized: ServingEstimate) -> Iterator[str]:
