@@ -162,7 +162,7 @@ def _replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array
     node, each = resolved.job.server.accelerators, placements.gpus
     packed = -(-resolved.gpus // node) * (node // each)  # a replica that fits a server lies inside one
     found = np.where(each <= node, np.minimum(packed, resolved.gpus // each), resolved.gpus // each)
-    return np.maximum(found - resolved.spare_replicas, 1).astype(float)
+    return np.asarray(np.maximum(found - resolved.spare_replicas, 1), dtype=float)
 
 
 def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:
