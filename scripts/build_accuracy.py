@@ -106,7 +106,7 @@ def trained(records: list[Record]) -> list[str]:
     return [
         "## Training",
         (f"{_counted(records)} No efficiency was fitted to these runs: stacks state what their software does. Without "
-        f"their own source {left_out_coverage(runs_of(records)):.0%} of the runs lie inside their range."),
+        f"their own source {left_out_coverage(runs_of(records), True):.0%} of the runs lie inside their range."),
         "### Time of a step", errors(accuracy, "step_time", (*everything, "stack", "job")),
         "### Time of a step by accelerator", errors(accuracy, "step_time", ("gpu",)),
         "### Peak memory", "By what the publication measured (`metric`), by stack and by job.",

@@ -75,7 +75,8 @@ def main() -> None:
         write_seen(runs, tables.SEEN)
         if of_wing is trained and not asked.seen_only:
             write_peaks(of_wing)
-        shares = f"{coverage(runs):.1%} inside their ranges, {left_out_coverage(runs):.1%} without their source"
+        alone = left_out_coverage(runs, own_runs=of_wing is trained)
+        shares = f"{coverage(runs):.1%} inside their ranges, {alone:.1%} without their source"
         print(f"{len(runs)} runs; publications weighted alike: {shares}")
 
 

@@ -81,7 +81,7 @@ def all_reports_are_there(
     ("files", "code", "annotation"),
     [
         ([], 0, None),
-        ([TOO_SLOW], 1, "::error file=scenarios/jobs/slow.yaml,title=xe-sizer%3A misses limits::"),
+        ([TOO_SLOW], 1, "::error file=scenarios/jobs/slow.yaml,line=6,title=xe-sizer%3A misses limits::"),
         ([TYPO, TOO_SLOW], 2, "::error file=scenarios/jobs/typo.yaml,line=1,col=1,title=xe-sizer%3A bad input::"),
     ],
 )
@@ -118,12 +118,15 @@ def test_what_a_pull_request_changes(repository: Path) -> None:
     (base / "scenarios" / "good.yaml").write_text(JOB)
     (base / "scenarios" / "gone.yaml").write_text(TYPO[1])
     (repository / "scenarios" / "good.yaml").write_text(JOB.replace("steps: 10", "steps: 20"))
+    assert steps[1]["run"].splitlines()[-1] == "git worktree remove --force .base"
     before = run(repository, steps[1]["run"].splitlines()[1])
     assert before.returncode == 0, before.stderr
     ran = run(repository, steps[2]["run"])
     assert ran.returncode == 0, ran.stderr
     all_reports_are_there(repository, ran, 1, removed=1)
-    assert ran.stdout.startswith("::warning file=scenarios/good.yaml,title=xe-sizer%3A worse than before::worse: time ")
+    assert ran.stdout.startswith(
+        "::warning file=scenarios/good.yaml,line=5,title=xe-sizer%3A worse than before::worse: time "
+    )
     assert "scenarios/gone.yaml is no longer checked" in ran.stdout
     assert "worse" in (repository.parent / "summary").read_text()
 
@@ -136,6 +139,12 @@ def test_the_action(repository: Path, compare_to: str) -> None:
     tools = repository.parent / "runner" / "xe-sizer"
     tools.mkdir(parents=True)
     (tools / "bin").symlink_to(repository.parent / "bin")
+    after = "\n".join(install["run"].splitlines()[2:])
+    paths = repository.parent / "paths"
+    assert run(repository, after, RUNNER_TEMP=str(tools.parent), GITHUB_PATH=str(paths)).returncode == 0
+    (folder,) = paths.read_text().splitlines()
+    assert [each.name for each in Path(folder).iterdir()] == ["xe-sizer"]
+    assert run(repository, f'"{folder}/xe-sizer" --version').returncode == 0
     (repository / "two words").mkdir()
     (repository / "two words" / "slow.yaml").write_text(TOO_SLOW[1])
     given = {name: str(each.get("default", "")) for name, each in action["inputs"].items()}

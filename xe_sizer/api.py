@@ -11,7 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import Document, load_yaml
@@ -167,10 +167,8 @@ def compare(
     read: list[tuple[str, Given | Result]] = []
     problems = [*asked.problems, *_wrong_alternatives(alternatives, keys)]
     for alternative in alternatives if not problems else ():
-        try:
+        with collecting(problems):
             read.append(asked.alternative(alternative, base, keys))
-        except InputError as error:
-            problems += error.problems
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
     return answer(on_equal_gpus(read, asked.registry, estimate_of))

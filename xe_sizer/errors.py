@@ -6,7 +6,8 @@ Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 EXIT_OK = 0
@@ -60,6 +61,15 @@ class InputError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+@contextmanager
+def collecting(problems: list[Problem]) -> Iterator[None]:
+    """Adds what is wrong in the block to the list and goes on after it, so that all problems are told together."""
+    try:
+        yield
+    except InputError as error:
+        problems += error.problems
+
+
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:
     """A hint that names the nearest known words, or None when nothing is near.
 
@@ -71,9 +81,19 @@ def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:
     part = word.lower()
     inside = [name for name in lowered if len(part) >= SHORTEST_PART and part in name]
     begun = sorted(inside, key=lambda name: not name.startswith(part))
-    alike = begun or difflib.get_close_matches(part, lowered, n=4 * limit, cutoff=0.6)
+    alike = begun or _begun_nearly_so(part, lowered) or difflib.get_close_matches(part, lowered, 4 * limit, 0.6)
     near = sorted(alike, key=lambda name: -_common_numbers(part, name))[:limit]
     return "did you mean " + " or ".join(f"'{lowered[name]}'" for name in near) + "?" if near else None
+
+
+def _begun_nearly_so(part: str, names: Collection[str]) -> list[str]:
+    """Names whose part before the first hyphen has a number and is nearly `part`: h1000 is near all of h100-..."""
+    import difflib
+
+    heads = {name.partition("-")[0] for name in names if "-" in name}
+    numbered = [head for head in heads if any(map(str.isdigit, head)) and head not in names]
+    near = difflib.get_close_matches(part, sorted(numbered), n=1, cutoff=0.8)
+    return [name for name in names if near and name.startswith(f"{near[0]}-")]
 
 
 def _common_numbers(word: str, name: str) -> int:

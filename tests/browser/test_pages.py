@@ -47,6 +47,13 @@ def test_nothing_is_outside_the_screen_or_over_something_else(
     assert browser.evaluate(OUTSIDE) == []
 
 
+@pytest.mark.parametrize("page", ["compare"], indirect=True)
+def test_a_comparison_is_read_on_a_phone_without_scrolling(browser: Browser, page: Path) -> None:
+    browser.open(page, 400, "light")
+    cut = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    assert browser.evaluate(cut) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_stand_out_from_what_is_behind_them(browser: Browser, page: Path, scheme: str) -> None:
     browser.open(page, 1200, scheme)

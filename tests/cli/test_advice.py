@@ -175,7 +175,10 @@ TOO_BIG_FOR_THE_HOST = {
         "--offload optimizer",
     ),
     "ZeRO": (
-        "--model phi-3-mini-4k --server aws-g5.12xlarge --gpus 4 --stack deepspeed --zero 0 --offload optimizer",
+        (
+            "--model phi-3-mini-4k --server aws-g5.12xlarge --gpus 4 --stack hf-bf16 --zero 0 --offload optimizer "
+            "--host-memory-gib 100"
+        ),
         "--zero 1",
     ),
 }

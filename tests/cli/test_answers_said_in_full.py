@@ -153,7 +153,8 @@ def test_weights_that_are_published_in_4_bit_are_said_to_be_held_in_16(cli: Cli,
 
 
 def test_a_stack_of_one_gpu_is_said_on_the_first_screen_and_in_a_comparison(cli: Cli) -> None:
-    asked = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--job", "lora", "--steps", 10)
+    asked = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--job", "lora", "--steps", 10,
+             "--zero", 0)  # fmt: skip
     told = "unsloth trains on one GPU; the times of 8 are those of plain data parallelism"
     assert told in brief(cli, *asked, "--stack", "unsloth")
     compared = cli("compare", *asked, "stack=unsloth", "stack=hf-trainer")

@@ -89,13 +89,15 @@ def test_table_and_markdown_show_what_moved(cli: Cli, before: None) -> None:
 def test_an_annotation_for_what_got_worse_or_has_gone(cli: Cli, before: None) -> None:
     lines = asked(cli, "github").out.splitlines()
     starts = [line.split(",title=")[0] for line in lines]
-    assert starts[:3] == ["::error file=jobs/missed.yaml", "::warning file=jobs/slow.yaml", starts[2]]
+    assert starts[:3] == ["::error file=jobs/missed.yaml,line=6", "::warning file=jobs/slow.yaml,line=5", starts[2]]
     assert starts[2].startswith("::error file=jobs/typo.yaml,line=1,col=1")
     assert lines[0].endswith(
         "%0Aworse: verdict passes -> misses limits; limit max_hours tightened from 30 h to 0.00100 h"
     )
     assert "::worse: time 43.0 -> 86.1 s, price 0.19 -> 0.38 USD" in lines[1]
-    assert lines[3].startswith("::notice title=xe-sizer%3A removed::jobs/gone.yaml is no longer checked; it was ")
+    assert lines[3].startswith(
+        "::notice title=xe-sizer%3A removed::jobs/gone.yaml is no longer checked; before: passes, GPUs 8, "
+    )
     assert len(lines) == 4
 
 
@@ -114,7 +116,7 @@ def test_a_saved_comparison_is_rendered_again(cli: Cli, before: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(None, "cannot read"), ("{", "ends too early"), ('{"schema_version": 1}', "is missing")]
+    ("text", "says"), [(None, "no such file"), ("{", "ends too early"), ('{"schema_version": 1}', "is missing")]
 )
 def test_what_it_is_compared_to_must_be_a_saved_check(cli: Cli, before: None, text: str | None, says: str) -> None:
     if text is not None:
@@ -180,7 +182,7 @@ def test_a_relaxed_limit_is_no_improvement(cli: Cli, tmp_path: Path, monkeypatch
     moved = {"key": "limits.max_hours", "before": 24.0, "after": 480.0, "relaxed": True}
     assert (change["kind"], change["scenario"]) == ("mixed", [moved])
     says = "verdict misses limits -> passes; limit max_hours relaxed from 24 h to 480 h"
-    annotation = f"::warning file=a.yaml,title=xe-sizer%3A limit relaxed::mixed: {says}\n"
+    annotation = f"::warning file=a.yaml,line=6,title=xe-sizer%3A limit relaxed::mixed: {says}\n"
     assert compared(cli, strict, lax, "github") == annotation
     assert "limit max_hours relaxed from 24 h to 480 h" in compared(cli, strict, lax, "table")
     assert 'name="scenario.limits.max_hours" value="24 -&gt; 480"' in compared(cli, strict, lax, "junit")

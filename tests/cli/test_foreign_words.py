@@ -1,5 +1,6 @@
 """Options that a command does not have: what other tools call ours, and what is of another command."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -55,3 +56,33 @@ def test_what_is_proposed_is_an_option_and_what_is_foreign_is_said_once() -> Non
     assert len(foreign) == len(set(foreign))
     assert [name for name in foreign if name != name.strip(" ,-") or " " in name] == []
     assert not ours & set(without_effect)
+
+
+@pytest.mark.parametrize(
+    ("stack", "hint"),
+    [
+        ("fsdp", "that is ZeRO 3 here: write --zero 3 and name what trains as the stack; known stacks: "),
+        ("DDP", "that is ZeRO 0 here: write --zero 0 and name what trains as the stack; known stacks: "),
+        ("zero-2", "that is ZeRO 2 here: write --zero 2 "),
+        ("deepspeed zero3", "write --stack deepspeed --zero 3"),
+        ("DeepSpeed-ZeRO-2", "write --stack deepspeed --zero 2"),
+        ("accelerate fsdp", "write --stack accelerate --zero 3"),
+        ("{} fsdp", "that is ZeRO 3 here: "),  # what is no stack is none to write
+        ("nosuch", "known stacks: "),
+    ],
+)
+def test_a_way_to_share_states_is_no_stack_and_says_the_option(cli: Cli, stack: str, hint: str) -> None:
+    ran = cli("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--stack", stack)
+    assert (ran.code, ran.out) == (2, "")
+    problem, told = ran.err.splitlines()[:2]
+    assert problem == f"--stack: unknown stack '{stack}'"
+    assert told.startswith(f"  hint: {hint}")
+
+
+def test_a_price_is_read_by_the_name_that_a_server_is_read_by(cli: Cli) -> None:
+    job = ("plan", "--model", "llama-3.1-8b", "--job", "lora", "--gpus", "8", "--steps", "100", "--format", "json")
+    plans = [
+        json.loads(cli(*job, "--server", server, "--price", f"{server}=30").out)["candidates"][0]
+        for server in ("XE9680 H100", "dell-xe9680-h100")
+    ]
+    assert plans[0]["price"] == plans[1]["price"] == pytest.approx(30 * plans[0]["gpu_hours"])

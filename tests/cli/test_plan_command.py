@@ -1,4 +1,4 @@
-"""`plan`, `compare` and `sensitivity` as users run them, on real jobs."""
+"""`plan` as users run it, on real jobs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import csv
 import io
 import itertools
 import json
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -19,19 +17,10 @@ import pytest
 from xe_sizer.training.ties import GPUS_ERROR
 
 from .conftest import Ran
+from .questions import JOB, ask
 
 Cli = Callable[..., Ran]
-JOB = (
-    "--model llama-2-7b --server dell-xe9680-h100 --job sft --stack megatron-lm --seq-len 2048 --global-batch 64 "
-    "--steps 100"
-)
 SMALL = f"{JOB} --max-gpus 32"
-
-
-def ask(cli: Cli, command: str, code: int = 0) -> Any:
-    ran = cli(*shlex.split(command), "--format", "json")
-    assert ran.code == code, ran.err
-    return json.loads(ran.out)
 
 
 def test_the_contract_of_plan(cli: Cli) -> None:
@@ -151,95 +140,6 @@ def test_every_look(cli: Cli, format_: str) -> None:
         ran = cli(*shlex.split(command), "--format", format_)
         assert ran.code == 0, ran.err
         assert "\x1b" not in ran.out
-
-
-def test_compare_shows_what_differs(cli: Cli, tmp_path: Path) -> None:
-    saved = tmp_path / "before.json"
-    saved.write_text(cli("estimate", *shlex.split(JOB), "--gpus", "8", "--format", "json").out)
-    scenario = tmp_path / "job.yaml"
-    scenario.write_text(
-        "model: llama-2-7b\nserver: dell-xe9680-h200\ngpus: 8\njob: sft\ntrain: {seq_len: 2048, steps: 100}\n"
-    )
-    answer = ask(cli, f"compare {JOB} {saved} {scenario} gpus=16,stack=nemo")
-    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "comparison").out))
-    assert [one["name"] for one in answer["alternatives"]] == ["before", "job", "gpus=16,stack=nemo"]
-    assert answer["alternatives"][2]["result"]["gpus"]["count"] == 16
-    spreads = [max(part["total_s"]) - min(part["total_s"]) for part in answer["differences"]]
-    assert spreads == sorted(spreads, reverse=True)
-
-
-def test_compare_holds_the_gpus_equal(cli: Cli) -> None:
-    """Severity A: SFT on 32 GPUs was called faster than QLoRA on one."""
-    job = "compare --model llama-3.1-70b --server dell-xe9680-h100 --stack nemo --seq-len 4096 --steps 100"
-    alone = [
-        ask(cli, f"estimate {job.removeprefix('compare ')} --job {name}")["gpus"]["count"] for name in ("sft", "lora")
-    ]
-    assert alone[0] > alone[1]
-    answer = ask(cli, f"{job} job=sft job=lora")
-    assert {one["result"]["gpus"]["count"] for one in answer["alternatives"]} == {max(alone)}
-    named = ask(cli, f"{job} job=sft,gpus=64 job=lora")
-    assert {one["result"]["gpus"]["count"] for one in named["alternatives"]} == {64}
-    assert f"on {max(alone)} GPUs each; " in cli(*shlex.split(f"{job} job=sft job=lora")).out
-
-
-def test_compare_says_that_the_gpus_are_unequal(cli: Cli) -> None:
-    out = cli(*shlex.split(f"compare {JOB} gpus=8 gpus=32")).out.splitlines()[0]
-    assert "on unequal GPUs; gpus=8 takes the fewest GPU-hours, " in out
-    assert "; gpus=32 is the fastest, " in out
-    assert out.count("GPU-hours") == 3  # the words, and those of both
-
-
-def test_compare_of_a_missing_file_says_so(cli: Cli) -> None:
-    ran = cli("compare", "nosuch.yaml")
-    assert (ran.code, ran.out) == (2, "")
-    assert "nosuch.yaml: no such file" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("gpus=8", "name at least two alternatives"),
-        ("gpus=8 gpu", "'gpu' is no alternative"),
-        ("gpus=8 stak=nemo", "'stak=nemo' is no alternative"),
-        ("gpus=8 nowhere.json", "cannot read"),
-    ],
-)
-def test_compare_refuses(cli: Cli, arguments: str, message: str) -> None:
-    ran = cli(*shlex.split(f"compare {JOB} {arguments}"))
-    assert (ran.code, ran.out) == (2, "")
-    assert message in ran.err
-
-
-def test_sensitivity_ranks_seven_factors(cli: Cli) -> None:
-    answer = ask(cli, f"sensitivity {JOB} --gpus 16 --model llama-2-13b")
-    jsonschema.validate(answer, json.loads(cli("profiles", "schema", "sensitivity").out))
-    factors = {factor["name"]: factor["effects"] for factor in answer["factors"]}
-    assert set(factors) == {
-        "data size", "model size", "training method", "batch size", "GPUs and links", "parallelism", "deadline",
-    }  # fmt: skip
-    data = {effect["step"]: effect["time_ratio"] for effect in factors["data size"]}
-    assert data == {"half the data": pytest.approx(0.5), "twice the data": pytest.approx(2.0)}
-    deadline = {effect["step"]: effect["gpus_ratio"] for effect in factors["deadline"]}
-    assert deadline["half the time"] > 1 >= deadline["twice the time"]
-    assert any("network between nodes" in effect["step"] for effect in factors["GPUs and links"])
-
-
-def test_steps_that_come_to_one_layout_appear_once(cli: Cli) -> None:
-    """tp 4 of 8 GPUs leaves pp 2 as the plainest, and the other way round."""
-    answer = ask(cli, "sensitivity --model llama-2-70b --server dell-xe9680-h100 --gpus 16 --job lora --stack nemo"
-                 " --dataset alpaca --steps 100")  # fmt: skip
-    steps = next(factor["effects"] for factor in answer["factors"] if factor["name"] == "parallelism")
-    outcomes = [(step["outcome"]["total_s"], step["outcome"]["peak_bytes"]) for step in steps]
-    assert len(set(outcomes)) == len(outcomes)
-
-
-def test_the_tornado_marks_what_does_not_fit_and_leaves_the_deadline_out(cli: Cli) -> None:
-    out = cli("sensitivity", "examples/plan/sft-70b.yaml", "--gpus", "32").out
-    tornado = out[out.index("Effect of each factor") : out.index("All variations")]
-    assert "model size *" in tornado
-    assert "* does not fit: llama-3.1-405b" in tornado
-    assert "deadline" not in tornado
-    assert "deadline" in out[out.index("All variations") :]
 
 
 def test_efficiency_above_one_is_explained(cli: Cli) -> None:
@@ -437,23 +337,6 @@ def test_parameters_offloaded_from_one_gpu(cli: Cli) -> None:
         cli, "plan --model llama-2-70b --server dell-xe9680-h100 --job sft --stack deepspeed --dataset alpaca --gpus 1"
     )
     assert {candidate["layout"]["offload"] for candidate in answer["candidates"]} == {"params"}
-
-
-def test_sensitivity_with_epochs_keeps_its_factors(cli: Cli) -> None:
-    job = "--model llama-2-7b --server dell-xe9680-h100 --gpus 8 --job sft --dataset alpaca --epochs 2"
-    answer = ask(cli, f"sensitivity {job}")
-    assert {"data size", "batch size"} <= {factor["name"] for factor in answer["factors"]}
-
-
-def test_sensitivity_of_what_does_not_fit_says_so(cli: Cli) -> None:
-    job = shlex.split("sensitivity --model llama-3-70b --gpu h100-sxm-80gb --job sft --gpus 1 --dataset alpaca")
-    ran = cli(*job)
-    assert ran.code == 1
-    assert ran.out.startswith("DOES NOT FIT")
-    for format_ in ("github", "junit"):
-        text = cli(*job, "--format", format_).out
-        assert re.search(r"[0-9] GiB used \(does not fit\)", text)
-        assert ") GiB used" not in text
 
 
 def test_the_objective_of_the_scenario(cli: Cli, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_what_is_no_result_is_bad_input(cli: Cli, tmp_path: Path, text: str, err
 
 
 def test_a_missing_file_is_bad_input(cli: Cli, tmp_path: Path) -> None:
-    assert "cannot read: No such file" in cli("render", tmp_path / "none.json").err
+    assert "none.json: no such file" in cli("render", tmp_path / "none.json").err
     assert cli("render", tmp_path).code == 2
 
 

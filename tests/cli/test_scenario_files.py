@@ -164,5 +164,5 @@ def test_a_file_has_one_annotation_with_all_that_is_wrong(cli: Cli, estimator: E
 def test_a_no_is_annotated_and_a_plain_yes_is_not(cli: Cli, estimator: Estimator) -> None:
     Path("jobs/b.yaml").write_text("model: m\njob: sft\n")
     (line,) = cli("check", "jobs", "-f", "github").out.splitlines()
-    assert line.startswith("::error file=jobs/b.yaml,title=xe-sizer%3A does not fit::")
+    assert line.startswith("::error file=jobs/b.yaml,line=1,title=xe-sizer%3A does not fit::")
     assert cli("estimate", "jobs/a.yaml", "-f", "github").out == ""

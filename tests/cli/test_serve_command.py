@@ -391,13 +391,6 @@ def test_estimate_sends_inference_to_serve(cli: Cli, tmp_path: Path) -> None:
     assert cli("estimate", file, "--job", "sft", "--gpus", "8").code == 0
 
 
-def test_compare_takes_no_saved_service(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "answer.json"
-    cli("serve", *shlex.split(SMALL), "--batch", "1", "-o", file)
-    ran = cli("compare", file, file)
-    assert (ran.code, "this is a result of serve" in ran.err) == (2, True)
-
-
 def test_two_runs_say_the_same(cli: Cli) -> None:
     first = cli("serve", CHAT)
     assert first == cli("serve", CHAT)

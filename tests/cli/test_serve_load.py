@@ -48,7 +48,9 @@ def test_the_obvious_command_is_a_service_that_people_can_use(cli: Cli) -> None:
 
 def test_the_answer_names_the_objectives_that_nobody_gave(cli: Cli) -> None:
     line = first_line(cli, f"{CHAT} --concurrency 500")
-    assert line.startswith("SERVES  500 concurrent requests of llama-3.1-70b on 2 replicas of 4 x h100-sxm-80gb")
+    assert line.startswith(
+        "SERVES  500 concurrent requests of llama-3.1-70b on 8 GPUs: 2 replicas of 4 x h100-sxm-80gb"
+    )
     objectives = "default objectives: first token within 10 s, 10 tokens/s for each user"
     for format_ in ("table", "markdown", "github", "junit"):
         said = " ".join(cli("serve", *shlex.split(f"{CHAT} --concurrency 500 --gpus 4 --format {format_}")).out.split())
@@ -210,7 +212,7 @@ def test_the_smallest_layout_is_that_of_any(cli: Cli) -> None:
     _, answer = ask(cli, asked)
     assert (answer["gpus"]["count"], answer["gpus"]["minimum_that_fits"]) == (8, 2)
     table = cli("serve", *shlex.split(asked)).out
-    assert "smallest layout that fits: 2 GPUs" in table
+    assert "2 GPUs hold the model in memory (not the load)" in table
     assert re.search(r"minimum that fits +2 GPUs\s", table)
     assert "with this tp" not in table
 
@@ -226,8 +228,34 @@ def test_what_would_not_start_is_told_with_the_flag_to_pass(cli: Cli) -> None:
     _, started = ask(cli, f"{asked} --max-model-len 19456")
     assert not any("refuses to start" in one for one in started["warnings"])
     assert started["scenario"]["serve"]["max_model_len"] == 19456
-    _, longer = ask(cli, f"{asked} --max-model-len 32768")
-    assert any("32,768 tokens (as asked)" in one for one in longer["warnings"])
+
+
+def test_a_longest_sequence_that_the_cache_does_not_hold_is_a_no(cli: Cli) -> None:
+    """32,768 tokens x 160 KiB (80 layers, 4 of 8 heads, 128 wide, keys and values, 2 bytes) are 5 GiB of each GPU."""
+    asked = f"{CHAT} --gpus 2 --concurrency 4 --max-model-len"
+    code, answer = ask(cli, f"{asked} 32768")
+    assert (code, answer["verdict"]["fits"]) == (1, False)
+    held = next(part["bytes"] for part in answer["memory"]["components"] if part["name"] == "KV cache")
+    assert held == 32768 * 80 * 4 * 128 * 2 * 2
+    (reason,) = answer["verdict"]["reasons"]
+    assert "KV cache of one sequence of 32,768 tokens 5.00" in reason["message"]
+    assert reason["fix"] == "max_model_len 19,456 instead of 32,768"
+    assert answer["advice"][0]["change"] == "max_model_len 19,456 instead of 32,768"
+    assert ask(cli, f"{asked} 19456")[0] == 0
+    _, free = ask(cli, f"{CHAT} --concurrency 4 --max-model-len 32768")
+    assert free["verdict"]["fits"]
+    assert free["gpus"]["count"] > 2
+
+
+def test_a_longest_sequence_beyond_the_positions_is_a_no(cli: Cli) -> None:
+    asked = f"{CHAT} --gpus 8 --concurrency 4 --max-model-len"
+    code, answer = ask(cli, f"{asked} 200000")
+    (reason,) = answer["verdict"]["reasons"]
+    assert (code, reason["code"], answer["verdict"]["fits"]) == (1, "too-long", True)
+    assert "200,000 is more than the 131,072 positions of llama-3.1-70b: vllm refuses to start" in reason["message"]
+    assert answer["advice"][0]["change"] == "max_model_len 131,072 instead of 200,000"
+    assert cli("serve", *shlex.split(f"{asked} 200000"), "--brief").out.startswith("DOES NOT START")
+    assert ask(cli, f"{asked} 131072")[0] == 0
 
 
 def test_nothing_is_the_cheapest_where_a_price_is_missing(cli: Cli) -> None:
@@ -242,3 +270,22 @@ def test_nothing_is_the_cheapest_where_a_price_is_missing(cli: Cli) -> None:
     assert "cheapest" not in table
     _, charged = ask(cli, f"{asked} --price-per-gpu-hour 2")
     assert charged["fleet_order"] == "price"
+
+
+def test_replicas_are_packed_into_servers(cli: Cli) -> None:
+    """A server of 8 holds two replicas of 3 GPUs: two servers hold four, though 15 GPUs are five times 3."""
+    asked = f"{CHAT} --tp 1 --pp 3 --concurrency 8"
+    _, two = ask(cli, f"{asked} --gpus 15")
+    assert (two["replicas"]["count"], two["gpus"]["nodes"]) == (4, 2)
+    assert "3 of the 15 GPUs stay idle: replicas have 3" in two["warnings"]
+    _, three = ask(cli, f"{asked} --gpus 18")
+    assert (three["replicas"]["count"], three["gpus"]["nodes"]) == (6, 3)
+
+
+def test_a_replica_across_servers_is_a_warning(cli: Cli) -> None:
+    asked = "--model llama-3.1-405b --server dell-xe9680-h100 --users 100"
+    _, answer = ask(cli, asked)
+    assert answer["gpus"]["count"] == 16
+    assert "the only replica spans 2 servers: one failure stops it all" in answer["warnings"]
+    _, inside = ask(cli, f"{asked} --weights fp8")
+    assert not any("spans" in one for one in inside["warnings"])

@@ -73,3 +73,35 @@ def test_the_fewest_that_fit_say_that_they_offload(cli: Cli) -> None:
     fewest = plan["candidates"][plan["answers"]["smallest"]]
     assert fewest["gpus"] == 8
     assert fewest["layout"]["offload"] != "none"
+
+
+def test_more_gpus_under_another_layout_come_before_another_method(cli: Cli) -> None:
+    """One replica of tp 8 and pp 1 is no more than 8 GPUs, whatever is added."""
+    job = "--model llama-3.1-70b --job sft --server dell-xe9680-h100 --gpus 8 --tp 8 --pp 1 --dp 1"
+    advice = json.loads(cli(*shlex.split(f"estimate {job} --format json")).out)["advice"]
+    changes = [one["change"] for one in advice]
+    more = next(place for place, change in enumerate(changes) if change.startswith("32 GPUs instead of 8 with tp 1"))
+    assert more < next(place for place, change in enumerate(changes) if "instead of full fine-tuning" in change)
+    assert cli(*shlex.split(advice[more]["command"].removeprefix("xe-sizer "))).code == 0
+
+
+def test_another_card_is_not_advised_at_the_price_of_the_one_asked_for(cli: Cli) -> None:
+    def cards(prices: str) -> list[str]:
+        job = f"--model llama-3.1-70b --job sft --server dell-xe9680-h100 --gpus 8 {prices} --format json"
+        changes = [one["change"] for one in json.loads(cli(*shlex.split(f"estimate {job}")).out)["advice"]]
+        return [change for change in changes if "instead of h100-sxm-80gb" in change]
+
+    (one,) = cards("--price-per-gpu-hour 3")
+    assert one.endswith(", not at the price given")
+    assert cards("") == cards("--price h100-sxm-80gb=3") == [one.removesuffix(", not at the price given")]
+
+
+def test_a_replica_alone_shares_no_states(cli: Cli) -> None:
+    """No search ends on a stage that has nothing to share, and one that was asked for is said to do nothing."""
+    job = "--model llama-3.1-8b --gpu h100-sxm-80gb --gpus 1 --stack deepspeed --host-memory-gib 500"
+    for command in (f"estimate {job} --job lora", f"plan {job} --job lora", f"plan {job} --job sft"):
+        answer = json.loads(cli(*shlex.split(f"{command} --format json")).out)
+        for layout in [one["layout"] for one in answer.get("candidates", [answer])]:
+            assert layout["zero"] == 0 or layout["offload"] != "none"
+    asked = cli(*shlex.split(f"estimate {job} --job lora --zero 3")).out
+    assert "Layout  ZeRO 3 without effect (dp 1), micro-batch" in asked

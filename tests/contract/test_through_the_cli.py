@@ -28,7 +28,7 @@ Scenario = Mapping[str, object]
 DENSE, EXPERTS = {"model": "llama-3.2-1b", "gpu": "b200"}, {"model": "qwen3-30b-a3b", "gpu": "b200"}
 PRICE = {"price_per_gpu_hour": 4.0}
 TRAINING: tuple[Scenario, ...] = tuple(
-    {**DENSE, "gpus": 8, "stack": stack, "cost": PRICE} for stack in BUILT_IN.names("stack")
+    {**DENSE, "gpus": gpus, "stack": stack, "cost": PRICE} for gpus in (8, 1) for stack in BUILT_IN.names("stack")
 )
 SERVING: tuple[Scenario, ...] = tuple(
     {**model, "cost": PRICE, "job": "inference", "serve": {load: 4}}

@@ -6,7 +6,7 @@ import pytest
 
 from xe_sizer.evidence.names import choose_stack, names, stack_rules
 from xe_sizer.evidence.records import LayoutStated, Record
-from xe_sizer.profiles.convert import names_of
+from xe_sizer.profiles.fields import names_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario import schema
 from xe_sizer.software.optimizer import optimizer_names

@@ -43,9 +43,17 @@ def test_the_median_of_a_group_weighs_publications_alike() -> None:
     assert found == observed(runs)["nemo", ""]
 
 
-def test_a_run_that_was_another_job_than_it_says_counts_as_three_times_off() -> None:
+def test_a_run_that_was_another_job_than_it_says_counts_as_six_times_off() -> None:
     found = observed([run(name, 20.0) for name in "abcd"])["nemo", "sft"]
-    assert found.slowest == pytest.approx(3.0)
+    assert found.slowest == pytest.approx(6.0)
+
+
+def test_coverage_counts_the_own_runs_of_a_stack() -> None:
+    """Four publications of one stack are twice as slow as thirty of another, whose ranges alone miss them."""
+    slow = [run(f"slow {place}", 2.0 + 0.01 * place, stack="own") for place in range(4) for _ in range(2)]
+    fast = [run(f"fast {place}", 1.0) for place in range(60) for _ in range(2)]
+    assert left_out_coverage([*slow, *fast]) == pytest.approx(60 / 64)
+    assert left_out_coverage([*slow, *fast], own_runs=True) > 60 / 64
 
 
 def test_runs_whose_lengths_were_guessed_say_nothing_of_a_stack() -> None:

@@ -1,5 +1,6 @@
 """How sure an answer is, in words: limits that the end of a range misses, ranges, and which way runs were off."""
 
+import msgspec
 import pytest
 
 from xe_sizer.report.certainty import bias_words, doubts, limit_words, outcome_words, probability_words, range_words
@@ -71,4 +72,6 @@ def test_a_bias_is_said_with_the_runs_that_show_it() -> None:
         "Runs with hf-trainer took 1.4 times as long as predicted in the median, and one in ten 3.0 times or more "
         "(31 runs, 5 publications)."
     )
+    few = Bias(runs=31, publications=2, median=1.42, slowest=2.96)
+    assert bias_words(msgspec.structs.replace(basis, bias=few)).endswith("2 publications: too few to set the range).")
     assert bias_words(Basis(runs=9, publications=2, inside=8)) == bias_words(None) == ""

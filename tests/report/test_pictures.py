@@ -96,6 +96,18 @@ def test_a_bar_and_its_range_are_as_long_as_their_values() -> None:
     assert {text.text for text in texts(found)} >= {"0", "2", "4", "6", "8", "10", "Time [h]", "job", "5 h"}
 
 
+def test_the_line_of_a_limit_breaks_where_a_value_stands() -> None:
+    """The value stands at the right end, where the limit of 9 of 10 h is."""
+    bars = Bars(Axis("Time [h]", 3600.0), (Bar("job", 36e3, "10 h, 8 to 12 h"),) * 2, (Mark(9 * 3600.0, "limit 9 h"),))
+    found = drawn(Picture("t", "s", bars))
+    values = [text.box for text in texts(found) if text.text.startswith("10 h")]
+    pieces = [part for stroke in strokes(found, "mark") for part in stroke.lines]
+    assert all(box.left < pieces[0][0][0] < box.right for box in values)
+    assert len(pieces) >= 2
+    for (_, start), (_, end) in pieces:
+        assert not any(start < box.bottom and box.top < end for box in values)
+
+
 def test_parts_of_a_stack_stand_end_to_end_before_the_line_of_what_is_usable() -> None:
     """60 and 20 of 100 units on an axis to 125: 60 / 125 x 404, then 20 / 125 x 404."""
     parts = (Part("weights", 60.0, "60 GiB", "60 %"), Part("rest", 20.0, "20 GiB", "20 %"))

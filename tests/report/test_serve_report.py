@@ -54,10 +54,14 @@ def test_what_does_not_fit_has_no_latencies(unservable: ServeResult) -> None:
 
 def test_the_headline_answers_the_question(chat: ServeResult) -> None:
     lines = render(chat, "table", Options()).splitlines()
-    replicas = chat.replicas.count
-    assert lines[0].startswith(f"SERVES  20 requests/s of llama-3.1-70b on {replicas} replicas of 4 x h100-sxm-80gb")
+    replicas, spare = chat.replicas.count, chat.replicas.spare
+    shape = (
+        f"{4 * replicas} GPUs: {replicas} replicas ({replicas - spare} serving + {spare} spare) of 4 x h100-sxm-80gb"
+    )
+    assert lines[0].startswith(f"SERVES  20 requests/s of llama-3.1-70b on {shape}")
     assert re.fullmatch(
-        r"Latency +\S+ ms to the first token \(TTFT\), \S+ ms per token \(TPOT\), 95 % of requests", lines[3]
+        r"Latency +at most \S+ ms to the first token \(TTFT\) and \S+ ms per token \(TPOT\) for 95 % of requests",
+        lines[3],
     )
 
 

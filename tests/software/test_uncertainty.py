@@ -14,8 +14,10 @@ from xe_sizer.software.uncertainty import (
     Residuals,
     Seen,
     Table,
+    Uncertainty,
     blended,
     published,
+    reaching_own,
     seen,
 )
 from xe_sizer.training.uncertainty import uncertainty
@@ -111,19 +113,43 @@ def test_the_sentence_names_runs_publications_and_strength(names: tuple[str, ...
 
 
 def test_a_median_off_by_more_than_a_tenth_is_a_bias() -> None:
-    """Of the kind of job where it is one of it, else of all runs with the stack; one within a tenth is none."""
+    """Of the kind of job where enough publications have it, else of all runs with the stack; a tenth off is none."""
     own, all_own, fast = (
         evidence(name).basis(kind).bias for name, kind in (("own", "lora"), ("own", "sft"), ("fast", "x"))
     )
     assert own is not None
-    assert (own.median, own.slowest, own.runs, own.publications) == (1.44, 2.6, 60, 1)
-    assert all_own is not None
-    assert (all_own.median, all_own.runs) == (1.3, 90)
+    assert (own.median, own.slowest, own.runs, own.publications) == (1.3, 2.0, 90, 8)
+    assert all_own is None
     assert fast is not None
     assert fast.median == 0.8
     assert evidence("new").basis("sft").bias is None
     assert evidence("kin", "own").basis("lora").bias is None
     assert evidence("own", alike=False).basis("sft").bias is None
+    lone = evidence("own", alike=False).basis("lora").bias
+    assert lone is not None
+    assert (lone.median, lone.publications) == (1.44, 1)
+
+
+def test_one_in_ten_that_is_twice_off_is_worth_a_word() -> None:
+    table = {**SEEN, ("own", "sft"): Observed(30, 7, 25, 0.9, 1.05, 2.1)}
+    bias = Evidence(table, ("own",), "comparable runs", "runs of other jobs", True).basis("sft").bias
+    assert bias is not None
+    assert (bias.median, bias.slowest) == (1.05, 2.1)
+
+
+def test_a_range_reaches_the_own_runs_of_enough_publications() -> None:
+    """0.9 and 2.0 lie outside 0.95 to 1.5 and become its ends; runs of two publications leave it as it is."""
+    own, few = Observed(90, 8, 70, 0.9, 1.3, 2.0), Observed(90, 2, 70, 0.9, 1.3, 2.0)
+    inside = Observed(90, 8, 70, 0.96, 1.05, 1.4)
+    span = Uncertainty(0.95, 1.5, "", True)
+    found = reaching_own(span, own)
+    assert (found.low, found.high) == pytest.approx((0.9, 2.0))
+    assert found.spread is not None
+    for factor, probability in ((0.9, 0.1), (1.0, 0.5), (2.0, 0.9)):
+        assert found.spread.probability(factor) == pytest.approx(probability)
+    for group in (few, inside, None):
+        found = reaching_own(span, group)
+        assert (found.low, found.high) == pytest.approx((0.95, 1.5))
 
 
 def test_the_tables_of_runs_that_ship_are_consistent() -> None:

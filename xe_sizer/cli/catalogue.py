@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.precision import FP32
 from xe_sizer.profiles.dataset import load_dataset
@@ -64,10 +64,8 @@ def entries(registry: Registry, kinds: tuple[str, ...], part: str) -> tuple[Prof
     rows: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for kind, name in found:
-        try:
+        with collecting(problems):
             rows.append({"kind": kind, "name": name} | _entry(registry, kind, name))
-        except InputError as error:
-            problems += error.problems
     if not rows:
         raise InputError(problems)
     return Profiles(schema_version=SCHEMA_VERSION, profiles=tuple(rows)), tuple(problems)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -84,17 +84,26 @@ def _earlier(name: str) -> CheckResult:
     return answer
 
 
-def _checked(path: Path, named: bool, flags: Mapping[str, object], how: Invocation) -> Checked | Skipped:
+def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation) -> Checked | Skipped:
     """The answer to a file with flags, or why there is none; `named` : by the user, and not found below a folder."""
     if path.is_dir():
         return _nothing(str(path))
     try:
-        return answered(str(path), _answer(how.given(None, str(path), flags), how))
+        given = how.given(None, str(path), flags)
+        return answered(str(path), _answer(given, how), dict(_lines(given)))
     except InputError as error:
         if not named and not may_be_scenario(path):
             write_stderr(f"note: {one_line(str(path))}: skipped: {NOT_A_SCENARIO}")
             return Skipped(file=str(path), reason=NOT_A_SCENARIO)
         return _refused(str(path), error.problems)
+
+
+def _lines(given: Given) -> Iterator[tuple[str, int]]:
+    """The keys that the file gives, with their lines."""
+    for key, origin in given.origin.items():
+        place = given.locate(tuple(key.split(".")), key=True)
+        if origin == "file" and place.line is not None and place.name == str(given.path):
+            yield key, place.line
 
 
 def _nothing(folder: str) -> Checked:

@@ -12,7 +12,7 @@ from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.saved import from_outside, read_answer
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import flags_with
@@ -64,10 +64,8 @@ def _asked(
     problems: list[Problem] = []
     base = next((text for text in alternatives if _is_scenario(text)), None)
     for text in alternatives:
-        try:
+        with collecting(problems):
             found.append(_alternative(text, base, flags, how))
-        except InputError as error:
-            problems += error.problems
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
     return found

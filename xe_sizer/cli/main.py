@@ -18,7 +18,6 @@ from xe_sizer.cli.failures import CommandLine, exit_code_of
 from xe_sizer.cli.streams import open_what_is_closed, write_stdout
 from xe_sizer.cli.text import TextGroup, as_text
 from xe_sizer.cli.written import written_as
-from xe_sizer.errors import InputError, Problem, did_you_mean
 
 COMMANDS = (
     "estimate",
@@ -49,12 +48,6 @@ class LazyGroup(TextGroup):
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            hint = did_you_mean(args[0], COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
-            raise InputError(Problem(f"there is no command '{args[0]}'", hint=hint))
-        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import fields_of, names_of, number_hint
+from xe_sizer.profiles.convert import number_hint
+from xe_sizer.profiles.fields import fields_of, names_of
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
 from xe_sizer.scenario.read import ScenarioFile
@@ -107,7 +108,7 @@ class CommandKind:
 
 TRAINING = CommandKind(
     OPTIONS,
-    "there is nothing to estimate",
+    "there is nothing to size",
     "name a scenario file, or start with --model llama-2-7b --gpu h100-sxm-80gb --gpus 8",
     serving=False,
 )
@@ -156,10 +157,8 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
     found: dict[str, object] = {}
     for text in prices:
         name, _, value = text.rpartition("=")
-        try:
+        with collecting(problems):
             found[name.strip()] = parse_scalar(value.strip())
-        except InputError as error:
-            problems += error.problems
         if not name.strip() or not isinstance(found.get(name.strip()), int | float):
             hint = _price_hint(name.strip(), found.get(name.strip()))
             problems.append(Problem(f"'{text}' is no name with a price", Location("--price"), hint))

@@ -107,7 +107,7 @@ def _target(text: str, chosen: Format | None) -> Target:
     if colon and word in format_names():
         return Target(known_format(word), file_from(_named(rest, text)))
     file = file_from(_named(text, text))
-    if file and file.name.lower() in known_endings():
+    if file and file.name.startswith(".") and file.name.lower() in known_endings():  # else no format need be loaded
         raise InputError(Problem(f"'{text}' is an ending without a name", _PLACE, f"as in sizing{file.name}"))
     ending = file.suffix.lower() if file else ""
     if not ending or (chosen and (ending in chosen.endings or ending not in known_endings())):

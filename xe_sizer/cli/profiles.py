@@ -170,9 +170,9 @@ def schema_command(
 
 
 def _schema(kind: str) -> dict[str, Any]:
-    from xe_sizer.profiles.convert import json_schema
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.fabric import FabricProfile
+    from xe_sizer.profiles.fields import json_schema
     from xe_sizer.profiles.gpu_schema import GpuProfile
     from xe_sizer.profiles.model_schema import ModelProfile
     from xe_sizer.profiles.server import ServerProfile

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.text_file import missing
 from xe_sizer.report.answers import reporters
 from xe_sizer.report.format import clean
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized
@@ -103,6 +104,8 @@ def _read(name: str, place: str) -> bytes:
         else:
             with Path(name).open("rb") as file:
                 data = file.read(LARGEST_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(missing(Path(name))) from None
     except OSError as error:
         raise InputError(Problem(f"cannot read: {error.strerror}", Location(place))) from error
     if len(data) > LARGEST_BYTES:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.convert import fields_of
+from xe_sizer.profiles.fields import fields_of
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
 from xe_sizer.scenario.schema import ScenarioFile

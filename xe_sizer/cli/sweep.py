@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.cli.options import TRAINING, option_and_value
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.change import flags_with
@@ -99,9 +99,7 @@ def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
     problems: list[Problem] = []
     for option, find in look_up.items():
         for name in grid.get(option, ()):
-            try:
+            with collecting(problems):
                 find(name)
-            except InputError as error:
-                problems += error.problems
     if problems:
         raise InputError(problems)

@@ -12,6 +12,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
@@ -76,6 +77,15 @@ class _AsText:
 
 class TextGroup(_AsText, TyperGroup):
     """A group of commands with its own options as text."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises InputError for a command that the group does not have."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            written = " ".join((*ctx.command_path.split()[1:], args[0]))
+            hint = did_you_mean(args[0], known) or f"the commands are {', '.join(known)}"
+            raise InputError(Problem(f"there is no command '{written}'", hint=hint))
+        return super().resolve_command(ctx, args)
 
 
 class TextCommand(_AsText, TyperCommand):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean, file_order
+from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import read_text
@@ -191,10 +191,8 @@ def read_records(path: Path) -> RecordFile:
     unknown: Counter[str] = Counter()
     records = []
     for raw, locate in _entries(path, problems):
-        try:
+        with collecting(problems):
             records.append(_record(raw, locate, unknown))
-        except InputError as error:
-            problems += error.problems
     problems += _repeated(records, Location(str(path)))
     if problems:
         raise InputError(sorted(problems, key=file_order))
@@ -212,13 +210,10 @@ def read_all(paths: Sequence[Path]) -> RecordFile:
     notes: list[Problem] = []
     problems: list[Problem] = []
     for path in _record_files(paths):
-        try:
+        with collecting(problems):
             found = read_records(path)
-        except InputError as error:
-            problems += error.problems
-            continue
-        records += found.records
-        notes += found.notes
+            records += found.records
+            notes += found.notes
     if paths and not problems and not records:
         problems.append(Problem("no measurement records", Location(", ".join(map(str, paths)))))
     if problems:
@@ -243,10 +238,8 @@ def records_of(entries: Iterable[Mapping[str, Any]], place: Location) -> RecordF
     unknown: Counter[str] = Counter()
     records = []
     for raw in entries:
-        try:
+        with collecting(problems):
             records.append(_record(raw, lambda key_path, key=False: place, unknown))
-        except InputError as error:
-            problems += error.problems
     problems += _repeated(records, place)
     if problems:
         raise InputError(problems)

@@ -181,8 +181,6 @@ class ModelShape:
     latent_attention: LatentAttention | None = None
     indexer: SparseIndexer | None = None
     experts: Experts | None = None
-    mtp_layers: int = 0
-    mtp_parameters: int = 0
     layer_pattern: str | None = None
     state_space: StateSpace | None = None
     output_gate: bool = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.attention import DecodeLaw
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.laws.attention import AttentionLaw
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # Where no accelerator of the kind was measured: between the kernels of A100 and H100.
 DEFAULT_DECODE = DecodeLaw(10e-6, 0.85, source="between the kernels of A100 and H100; assumed")
 
+
+# What the operating system and the process that trains take of a host's memory before anything is offloaded: assumed.
+HOST_RESERVE_BYTES = 4.0 * GIB
 
 Topology = Literal["single", "host", "pairs", "mesh", "groups", "switch"]
 """How a node joins its accelerators: one alone; over the host's bus; in bridged pairs, over the bus beyond them; each
@@ -150,6 +154,11 @@ class Server:
     network_assumptions: tuple[str, ...] = ()
     source: str = ""
     host_most_bytes: float | None = None
+
+    @property
+    def host_usable_bytes(self) -> float | None:
+        """Memory of the host that offloading may fill [bytes]; None where nobody knows how much it has."""
+        return None if self.host_memory_bytes is None else max(self.host_memory_bytes - HOST_RESERVE_BYTES, 0.0)
 
     @property
     def scale_up(self) -> str:

@@ -85,8 +85,7 @@ def _cohere(config: Config, values: Values) -> Values:
 
 
 def _glm4_moe(config: Config, values: Values) -> Values:
-    predicted = config.count("num_nextn_predict_layers", default=0, least=0)
-    return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None, "mtp_layers": predicted}
+    return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None}
 
 
 def _qwen(config: Config, values: Values) -> Values:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from xe_sizer.errors import InputError, Problem, did_you_mean, file_order
+from xe_sizer.profiles.fields import RANGE, description_of, fields_of, homes, is_struct, without_metas
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
+    from xe_sizer.profiles.fields import Field
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
@@ -31,10 +32,6 @@ _SHOWN_CHARACTERS = 40
 _CURRENCY = re.compile(r"^\s*[$€£]|\s*(?:[$€£]|[A-Z]{3})\s*$")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _SWAPPED = str.maketrans(",.", ".,")  # a number as other countries write it
-ALIASES = "aliases"  # key of a Meta's `extra`: other words for its values, or a function that lists them
-RANGE = "range"  # key of a Meta's `extra`: how the range of a number is said, where the bounds alone say too little
-NAMES = "names"  # key of a Meta's `extra`: a function that lists what a text may be
-_LISTS: dict[str, Callable[[], tuple[str, ...]]] = {}  # these functions by what stands for them in a JSON Schema
 
 
 class Locate(Protocol):
@@ -68,36 +65,6 @@ def convert_what_is_right(value: object, type_: type[T], locate: Locate) -> T:
     return cast(T, _Converter(type_, locate, keeps_the_rest=True).convert(value, type_, ()))
 
 
-def named(names: Callable[[], tuple[str, ...]], aliases: Callable[[], Mapping[str, str]] | None = None) -> msgspec.Meta:
-    """Makes text one of the names that are known when it is read, as a Literal does with fixed names.
-
-    aliases : what else people call them
-    """
-    key = f"{names.__module__}.{names.__name__}"
-    _LISTS[key] = names
-    return msgspec.Meta(extra={NAMES: names, ALIASES: aliases or dict}, extra_json_schema={"enum": key})
-
-
-def or_else(**aliases: object) -> msgspec.Meta:
-    """Other words for the options of a Literal, without separators."""
-    return msgspec.Meta(extra={ALIASES: aliases})
-
-
-def json_schema(type_: Any) -> dict[str, Any]:
-    """JSON Schema of a Struct, with the names that are known now where a key takes names."""
-    return cast(dict[str, Any], _with_names(msgspec.json.schema(type_)))
-
-
-def _with_names(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_with_names(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    listed = schema.get("enum")
-    names = {"enum": list(_LISTS[listed]())} if isinstance(listed, str) else {}
-    return {key: _with_names(item) for key, item in schema.items()} | names
-
-
 def shorten(text: str) -> str:
     """Text cut to a length that a message can hold."""
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
@@ -128,15 +95,6 @@ class _Failed:
 _FAILED = _Failed()
 
 
-class Field(msgspec.Struct, frozen=True):
-    """A key that a Struct has, the attribute that it fills, and its type."""
-
-    key: str
-    name: str
-    type: Any
-    required: bool
-
-
 class _Converter:
     def __init__(self, root: Any, locate: Locate, *, keeps_the_rest: bool = False) -> None:
         self.root = root
@@ -149,13 +107,13 @@ class _Converter:
         return _FAILED
 
     def convert(self, value: object, type_: Any, path: KeyPath) -> object:
-        base, metas = _strip(type_)
+        base, metas = without_metas(type_)
         origin = get_origin(base) or base
         if base is Any or base is object:
             return value
         if origin is Union or origin is UnionType:
             return self.check(self.union(value, base, path), metas, path)
-        if _is_struct(base):
+        if is_struct(base):
             return self.struct({} if value is None else value, base, path)
         if not _has_form(value, base):
             return self.mismatch(value, (base,), path)
@@ -175,7 +133,7 @@ class _Converter:
         if len(present) == 1:
             return self.convert(value, present[0], path)
         for arm in present:
-            if _has_form(value, _strip(arm)[0]):
+            if _has_form(value, without_metas(arm)[0]):
                 return self.convert(value, arm, path)
         return self.mismatch(value, present, path)
 
@@ -193,7 +151,7 @@ class _Converter:
         missing = [field for field in fields.values() if field.required and field.name not in found]
         for field in missing:
             inside = f" in {_label(path)}" if path else ""
-            self.fail(f"missing key '{field.key}'{inside}", path, key=True, hint=_description(field.type))
+            self.fail(f"missing key '{field.key}'{inside}", path, key=True, hint=description_of(field.type))
         if self.keeps_the_rest:
             return self.rest(base, found, is_root=not path)
         if missing or any(item is _FAILED for item in found.values()):
@@ -214,11 +172,11 @@ class _Converter:
     def unknown(self, key: str, fields: Mapping[str, Field], path: KeyPath) -> None:
         inside = f" in {_label(path)}" if path else ""
         plain = str(key).lower().replace("-", "_")
-        homes = [home for home, known in _homes(self.root) if known == plain]
+        known_in = [home for home, known in homes(self.root) if known == plain]
         if plain in fields:
             hint = f"did you mean '{plain}'?"
-        elif homes:
-            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in homes)
+        elif known_in:
+            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in known_in)
             hint = f"'{plain}' belongs {places}"
         else:
             hint = did_you_mean(str(key), fields) or f"known keys: {', '.join(fields)}"
@@ -228,7 +186,7 @@ class _Converter:
         key_type, value_type = get_args(base) or (str, Any)
         found = {}
         for key, item in value.items():
-            known = get_args(_strip(key_type)[0])
+            known = get_args(without_metas(key_type)[0])
             if known and key not in known:
                 hint = did_you_mean(key, map(str, known))
                 message = f"key {show(key)} must be {_one_of(known)}"
@@ -268,7 +226,7 @@ class _Converter:
             return self.mismatch(value, (base,), path)
 
     def mismatch(self, value: object, types: Iterable[Any], path: KeyPath) -> _Failed:
-        wanted = tuple(_strip(type_)[0] for type_ in types)
+        wanted = tuple(without_metas(type_)[0] for type_ in types)
         hint = None
         if str in wanted and isinstance(value, bool | int | float):
             hint = "put it in quotes to make it text"
@@ -332,7 +290,7 @@ def _has_form(value: object, base: Any) -> bool:
         return type(value) is origin
     if origin in (list, tuple, Sequence):
         return isinstance(value, list | tuple)
-    if origin in (dict, Mapping) or _is_struct(base):
+    if origin in (dict, Mapping) or is_struct(base):
         return isinstance(value, Mapping)
     return value is not None and not isinstance(value, list | tuple | Mapping)
 
@@ -343,7 +301,7 @@ def _type_name(base: Any) -> str:
         return _one_of(get_args(base))
     if origin in (list, tuple, Sequence):
         return "a list"
-    if origin in (dict, Mapping) or _is_struct(base):
+    if origin in (dict, Mapping) or is_struct(base):
         return "a group of keys"
     return _SCALAR_NAMES.get(base) or f"a {getattr(base, '__name__', str(base)).lower()}"
 
@@ -374,42 +332,3 @@ def number_hint(text: str) -> str | None:
     if bare != text.strip():
         return f"write {digits} alone; the currency is a setting of its own"
     return f"write {digits} without quotes" + (" or commas" if digits != text else "")
-
-
-def _strip(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
-    """A type without its annotations, and these; text that must be a known name becomes a Literal of the names."""
-    if get_origin(type_) is not Annotated:
-        return type_, ()
-    metas = tuple(meta for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
-    names = names_of(metas)
-    return Literal[names] if names else type_.__origin__, metas
-
-
-def names_of(metas: Iterable[msgspec.Meta]) -> tuple[str, ...]:
-    """Names that a text may be; none where it may be any text."""
-    return next((tuple(meta.extra[NAMES]()) for meta in metas if meta.extra and NAMES in meta.extra), ())
-
-
-def _description(type_: Any) -> str | None:
-    return next((meta.description for meta in _strip(type_)[1] if meta.description), None)
-
-
-def _is_struct(base: Any) -> bool:
-    return isinstance(base, type) and issubclass(base, msgspec.Struct)
-
-
-@cache
-def fields_of(struct: Any) -> dict[str, Field]:
-    """Fields of a Struct by the key that files have; msgspec reads all annotations anew at every call."""
-    fields = msgspec.structs.fields(struct)
-    return {f.encode_name: Field(f.encode_name, f.name, f.type, f.required) for f in fields}
-
-
-def _homes(type_: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every known key with the sections above it, to say where a misplaced key belongs."""
-    base = _strip(type_)[0]
-    if _is_struct(base) and depth < 4:
-        for field in fields_of(base).values():
-            yield path, field.key
-            for arm in get_args(field.type) or (field.type,):
-                yield from _homes(arm, (*path, field.key), depth + 1)

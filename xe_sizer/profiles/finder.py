@@ -238,6 +238,9 @@ class Finder:
         if other:
             row, found = KINDS[other[0]], other[1]
             return f"'{name}' is {row.a_title}: write {row.scenario_key}: {found if found != plain else name}"
+        several = self._several(name) if kind == "gpu" else None
+        if several:
+            return several
         known = self.names(kind)
         begun = [f"'{each}'" for each in known if each.startswith(f"{plain}-")]
         if begun:
@@ -247,6 +250,17 @@ class Finder:
         among = spellings if ALIASES in KINDS[kind].beside else known  # those of a table are written as names are
         near = did_you_mean(plain.rstrip("/").rpartition("/")[2], among) or did_you_mean(bare(kind, name), among)
         return " ".join(part for part in (near or every, LIST_HINT) if part)
+
+    def _several(self, name: str) -> str | None:
+        """What to write for a number of accelerators and their name in one."""
+        from xe_sizer.profiles.spelling import counted, listed, meant
+
+        said, known = counted(name), self.known("gpu")
+        found = meant("gpu", said[1], known) if said else ()
+        if said is None or not found:
+            return None
+        number = f"the number is a value of its own: gpus: {said[0]} (--gpus {said[0]})"
+        return f"write {found[0] if len(found) == 1 else listed(found, known)}; {number}"
 
     def _of_another_kind(self, kind: str, name: str) -> Kind | None:
         """The kind that has a profile of exactly that name, where it is another than the one asked for."""

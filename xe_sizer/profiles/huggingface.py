@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
-from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.config_json import MAX_LAYERS, Config, load_json
 from xe_sizer.profiles.config_quirks import QUIRKS
 from xe_sizer.profiles.families import FAMILIES, LLAMA_LIKE, REFUSED, TEXT_PARTS
@@ -58,8 +56,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     _check(config, values)
     if config.problems:
         raise InputError(config.problems)
-    shape = ModelShape(name=_name(path, config), family=kind, **values)
-    return _with_prediction(shape), tuple(config.assumptions)
+    return ModelShape(name=_name(path, config), family=kind, **values), tuple(config.assumptions)
 
 
 def _name(path: Path, config: Config) -> str:
@@ -232,7 +229,6 @@ def _latent(config: Config) -> Values | None:
     values: Values = {
         "latent_attention": latent,
         "head_dim": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
-        "mtp_layers": config.count("num_nextn_predict_layers", default=0, least=0),
     }
     if config.has("index_n_heads"):
         heads, size = config.count("index_n_heads"), config.count("index_head_dim")
@@ -279,16 +275,3 @@ def _check(config: Config, values: Values) -> None:
     if experts and experts.per_token > experts.count:
         text = f"a token cannot visit {experts.per_token} of {experts.count} experts"
         config.fail(text, "num_experts_per_tok")
-
-
-def _with_prediction(shape: ModelShape) -> ModelShape:
-    """Adds the size of the multi-token prediction modules.
-
-    One module is a layer, a projection of two hidden vectors to one, and three norms; embedding and head are
-    the model's own. Source: DeepSeek-V3 report (arXiv:2412.19437), section 2.2, and its published weights.
-    """
-    if not shape.mtp_layers:
-        return shape
-    counted = count_parameters(shape)
-    module = (counted.layer_moe or counted.layer_dense) + 2 * shape.hidden**2 + 3 * shape.hidden
-    return replace(shape, mtp_parameters=shape.mtp_layers * module)

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.source import Document
 
 # Say something of the file itself, and not of those that inherit from it.
-OWN_KEYS = ("default", "aliases", "releases")
+OWN_KEYS = ("default", "aliases", "lighter", "releases")
 CENTURY = 2000
 _OF_A_RELEASE = re.compile(r"(?P<name>[^@]+)@v?(?P<release>\d+(\.\d+)*)")
-
 
 Number = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "be numbers with points, such as 4.36"})]
 
@@ -33,9 +32,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Releases are numbers with points, such as 4.36 or 24.07; a date is one too: 2024.12.
     """
 
-    before: Annotated[
-        str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "be numbers with points, such as 4.36"})
-    ]
+    before: Number
     differs: dict[str, Any]
     source: str
 

@@ -57,7 +57,7 @@ def shape_of(profile: ModelProfile) -> ModelShape:
     same = {field.name for field in fields(ModelShape)}
     stated = msgspec.structs.asdict(profile)
     values: dict[str, Any] = {key: value for key, value in stated.items() if key in same}
-    window, prediction = profile.sliding_window, profile.multi_token_prediction
+    window = profile.sliding_window
     values |= {
         "heads": _heads(profile),
         "kv_heads": profile.kv_heads or _heads(profile),
@@ -74,8 +74,6 @@ def shape_of(profile: ModelProfile) -> ModelShape:
         "indexer": _section(profile.indexer, SparseIndexer),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
-        "mtp_layers": prediction.layers if prediction else 0,
-        "mtp_parameters": prediction.parameters if prediction else 0,
         "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
     }
     return ModelShape(**values)

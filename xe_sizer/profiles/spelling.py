@@ -50,12 +50,13 @@ def meant(kind: str, text: str, known: Sequence[Known]) -> tuple[str, ...]:
         return ()
     plain = text.strip().lower()
     spelled = {each.name for each in known if plain in map(str.lower, each.spellings)}
-    return tuple(sorted(spelled or set(_READERS.get(kind, _other)(text, known))))
+    return tuple(sorted(spelled or set(_READERS.get(kind, _other)(text, known)), key=_by_size))
 
 
-def says_4_bit(text: str) -> bool:
-    """Whether the name of a model says that its weights are stored in 4 bit, to be trained with adapters on them."""
-    return bool(_4_BIT.search(text.lower().rstrip("/").rpartition("/")[2]))
+def _by_size(name: str) -> list[str | float]:
+    """Orders names by the numbers in them: 8b stands before 70b."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", name)
+    return [float(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def listed(names: Sequence[str], known: Sequence[Known]) -> str:
@@ -81,7 +82,6 @@ def _other(text: str, known: Sequence[Known]) -> Iterable[str]:
 # Models: a family, a generation and a size, then what was done to the weights.
 
 _QUANTISED = re.compile(r"(?<![a-z0-9])(ud[-_])?i?q[2-8](_[0-9a-z]+)*(?![a-z0-9])")  # q4_K_M, IQ3_XS
-_4_BIT = re.compile(r"(?<![a-z0-9])(4bit|nf4)(?![a-z0-9])")
 _SIZE = re.compile(r"[ea]?\d+(\.\d+)?[bmt]|\d+x\d+(\.\d+)?[bm]|\d+b\d|\d+e")
 _DATE = re.compile(r"2[0-9](0[1-9]|1[0-2])|(0[1-9]|1[0-2])([0-2]\d|3[01])|20\d{4,6}")
 _CONTEXT = re.compile(r"\d+k")
@@ -107,7 +107,12 @@ def _model(text: str, known: Sequence[Known]) -> Iterable[str]:
     wanted = _undated(exact)
     bases = [(len(words), name) for words, name in table if _is_fine_tune(wanted, words)]
     longest = max((length for length, _ in bases), default=0)
-    return {name for length, name in bases if length == longest}
+    sizes = {name for words, name in table if wanted and _without_size(words) == wanted} if not bases else set()
+    return {name for length, name in bases if length == longest} or (sizes if len(sizes) > 1 else ())
+
+
+def _without_size(words: Words) -> Words:
+    return tuple(word for word in words if not _SIZE.fullmatch(word))
 
 
 @cache
@@ -136,7 +141,7 @@ def _is_fine_tune(words: Words, base: Words) -> bool:
     They have all of its words, with the same sizes, and no word of another architecture. A family whose name does not
     say the generation is never a base: Llama may be any.
     """
-    family = tuple(word for word in base if not _SIZE.fullmatch(word))
+    family = _without_size(base)
     sizes = sorted(word for word in base if _SIZE.fullmatch(word))
     numbered = any(character.isdigit() for word in family for character in word)
     if not sizes or not (numbered or any("x" in size for size in sizes)):
@@ -299,6 +304,19 @@ def _is_product(word: str, each: Known) -> bool:
     """Whether a word is of the product's own name, not of its maker or its accelerator."""
     gpu = _card(_gpu_words(each.gpu)).identity
     return word in _server_words(each.name) and word != each.vendor and word not in gpu and len(word) > 1
+
+
+_SEVERAL = re.compile(
+    r"\s*(?:(?P<before>\d+)\s*[x*]\s*(?P<after>\S.*)|(?P<first>.*\S)\s*[x*]\s*(?P<behind>\d+))\s*", re.IGNORECASE
+)
+
+
+def counted(text: str) -> tuple[int, str] | None:
+    """A number of accelerators and their name, where a text says both: "2x 3090" or "rtx-3090 x2"."""
+    match = _SEVERAL.fullmatch(text)
+    if match is None:
+        return None
+    return int(match["before"] or match["behind"]), match["after"] or match["first"]
 
 
 def plain(kind: str, text: str) -> str:

@@ -6,16 +6,27 @@ import os
 import re
 import sys
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 
 MAX_FILE_BYTES = 10_000_000
+MOST_BESIDE = 1000  # files of a folder among which a name is looked for
 STDIN = Path("-")
 YAML_ENDINGS = (".yaml", ".yml")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+def missing(path: Path) -> Problem:
+    """What to say of a file that is not there: files beside it that are called nearly so."""
+    try:
+        beside = [entry.name for entry in islice(path.parent.iterdir(), MOST_BESIDE)]
+    except (OSError, ValueError):
+        beside = []
+    return Problem("no such file", Location(name_of(path)), did_you_mean(path.name, beside))
 
 
 def read_text(path: Path) -> str:
@@ -29,7 +40,7 @@ def read_text(path: Path) -> str:
     try:
         data = _start_of(path)
     except FileNotFoundError:
-        raise InputError(Problem("no such file", where)) from None
+        raise InputError(missing(path)) from None
     except IsADirectoryError:
         raise InputError(Problem("this is a folder, not a file", where)) from None
     except PermissionError:

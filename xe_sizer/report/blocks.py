@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.certainty import NOT_JUDGED, outcome_words, probability_words, says_nothing
+from xe_sizer.report.certainty import NOT_JUDGED, estimate_words, outcome_words, probability_words, says_nothing
 from xe_sizer.report.document import (
     Column,
     Document,
@@ -17,7 +17,6 @@ from xe_sizer.report.document import (
     Steps,
     Table,
 )
-from xe_sizer.report.first_screen import currency_of
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
     clean,
@@ -31,15 +30,13 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.names import component_name, memory_place
-from xe_sizer.report.verdict import caution, title, unsaid, verdict_word
+from xe_sizer.report.verdict import caution, currency_of, title, unsaid, verdict_word
 from xe_sizer.result.training import Result
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import (
-        Block,
-    )
-    from xe_sizer.result.common import Limit, Sized, TimeComponent, Verdict
+    from xe_sizer.report.document import Block
+    from xe_sizer.result.common import LeftOut, Limit, Sized, TimeComponent, Verdict
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
@@ -61,10 +58,20 @@ def framed(result: Sized, blocks: Iterable[Block]) -> Document:
     )
 
 
+def listed(title: str, texts: Iterable[str]) -> Iterator[Block]:
+    """Texts below each other under a title; nothing where there is none."""
+    if lines := tuple(texts):
+        yield Notes(title, lines)
+
+
+def left_out(hardware: Iterable[LeftOut]) -> Iterator[Block]:
+    """Hardware that has no answer, each with the reason."""
+    yield from listed("Left out", (f"{clean(one.name)}: {clean(one.reason)}" for one in hardware))
+
+
 def remarks(result: Sized) -> Iterator[Block]:
     """Warnings, and the advice beyond that of the first screen, which end a report."""
-    if result.warnings:
-        yield Notes("Warnings", tuple(clean(warning) for warning in result.warnings))
+    yield from listed("Warnings", map(clean, result.warnings))
     if result.advice[1:]:
         steps = (Step(clean(a.change), clean(a.effect), clean(a.command)) for a in result.advice[1:])
         yield Steps("Further advice", tuple(steps))
@@ -96,12 +103,18 @@ def _hardware(result: Sized) -> Facts:
 
 def _minimum(result: Sized) -> Fact:
     """The fewest GPUs that fit, and under what condition: in training, sizes of groups that the user fixed are kept."""
-    gpus, origin = result.gpus, result.scenario.get("origin") or {}
-    kept = _GROUPS if isinstance(result, Result) else ()
-    fixed = [name for name in kept if origin.get(f"layout.{name}") in _ASKED]
+    gpus = result.gpus
     text = "none found" if gpus.minimum_that_fits is None else plural(gpus.minimum_that_fits, "GPU")
-    text += f" with this {'/'.join(fixed)}" if fixed else ""
+    text += groups_kept(result)
     return Fact("minimum that fits", f"{text}, offloading" if gpus.minimum_offloads else text)
+
+
+def groups_kept(result: Sized) -> str:
+    """` with this tp/pp`: the sizes of groups of a training job that the user fixed; empty where none is."""
+    origin = result.scenario.get("origin") or {}
+    groups = _GROUPS if isinstance(result, Result) else ()
+    fixed = [name for name in groups if origin.get(f"layout.{name}") in _ASKED]
+    return f" with this {'/'.join(fixed)}" if fixed else ""
 
 
 def _is_hardware(label: str) -> bool:
@@ -203,9 +216,10 @@ def limits_table(result: Sized) -> Table:
 
 def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: bool) -> tuple[str, ...]:
     """What is allowed and estimated, the outcome, and where it is shown the probability."""
-    allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    allowed = limit_quantity(limit.name, limit.limit, currency)
     if says_nothing(verdict, limit):
         return allowed, NOT_A_NUMBER, NOT_JUDGED, *((NOT_A_NUMBER,) if probable else ())
+    value = estimate_words(limit, currency)
     return allowed, value, outcome_words(limit), *((_probability(limit),) if probable else ())
 
 

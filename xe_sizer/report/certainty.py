@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
+from xe_sizer.result.common import SURE, WEAK, strength_of
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
 RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
 WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
-SURE = "sure"  # the word of `result.common.CERTAINTIES` for what needs no caution
+UNBOUNDED = "unbounded"
+CLOSE = 0.25
+"""Probability to fit from which a no is a close one: chosen."""
+CLOSE_WORDS = "close: inside the error of the memory model; a smaller change may do"
 
 
 def spanned(span: Range, calibrated: bool = True) -> str:
@@ -21,10 +25,11 @@ def spanned(span: Range, calibrated: bool = True) -> str:
     return f"{duration(span.expected)} ({words} {duration_range(span)})"
 
 
-def range_words(evidence: str, calibrated: bool) -> tuple[str, str]:
-    """The name of a column of ranges, and the note that says what they rest on."""
+def range_words(evidence: str, calibrated: bool, basis: Basis | None = None) -> tuple[str, str]:
+    """The name of a column of ranges, and the note that says what they rest on and which way the runs were off."""
     rests_on = clean(evidence).removeprefix("uncalibrated: ")
-    return (RANGE, f"{RANGE}: {rests_on}.") if calibrated else (f"{RANGE} *", f"* uncalibrated: {rests_on}.")
+    name, note = (RANGE, f"{RANGE}: {rests_on}.") if calibrated else (f"{RANGE} *", f"* uncalibrated: {rests_on}.")
+    return name, "\n".join(filter(None, (note, bias_words(basis))))
 
 
 def bias_words(basis: Basis | None) -> str:
@@ -33,9 +38,15 @@ def bias_words(basis: Basis | None) -> str:
         return ""
     bias = basis.bias
     far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
-    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
+    few = ": too few to set the range" if strength_of(bias.publications) == WEAK else ""
+    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
     longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
     return f"Runs with {clean(basis.software)} took {longer} ({seen})."
+
+
+def middle_word(basis: Basis | None) -> str:
+    """What the value between the ends of a range is called: `predicted` where a sentence says how far runs were off."""
+    return "expected" if basis is None or basis.bias is None else "predicted"
 
 
 def outcome_words(limit: Limit) -> str:
@@ -54,6 +65,16 @@ def probability_words(probability: float) -> str:
     return ">99 %" if probability > 0.5 else "<1 %"
 
 
+def is_close(verdict: Verdict) -> bool:
+    """Whether the answer is a no that the error of the memory model could turn."""
+    return not verdict.fits and (verdict.fit_probability or 0.0) >= CLOSE
+
+
+def close_words(verdict: Verdict) -> str:
+    """How sure a close no is, in a few words; empty for any other answer."""
+    return f"close: fits with {probability_words(verdict.fit_probability or 0.0)}" if is_close(verdict) else ""
+
+
 def says_nothing(verdict: Verdict, limit: Limit) -> bool:
     """Whether a limit is on the time or the price of what will never run, as it does not fit."""
     return not verdict.fits and limit.name not in WHATEVER_FITS
@@ -61,12 +82,18 @@ def says_nothing(verdict: Verdict, limit: Limit) -> bool:
 
 def limit_words(verdict: Verdict, limit: Limit, currency: str | None = None) -> str:
     """One limit with what became of it: `max_hours 24 h, estimate 16 h: met, probability 98 %`."""
-    allowed, value = (limit_quantity(limit.name, amount, currency) for amount in (limit.limit, limit.value))
+    allowed = limit_quantity(limit.name, limit.limit, currency)
     if says_nothing(verdict, limit):
         return f"{clean(limit.name)} {allowed}: {NOT_JUDGED}"
-    text = f"{clean(limit.name)} {allowed}, estimate {value}: {outcome_words(limit)}"
+    text = f"{clean(limit.name)} {allowed}, estimate {estimate_words(limit, currency)}: {outcome_words(limit)}"
     exact = limit.probability is None or limit.low is None
     return text if exact else f"{text}, probability {probability_words(limit.probability or 0.0)}"
+
+
+def estimate_words(limit: Limit, currency: str | None = None) -> str:
+    """The value that a limit is compared with; `unbounded` where it is known that nothing bounds it."""
+    endless = limit.value is None and limit.probability == 0.0
+    return UNBOUNDED if endless else limit_quantity(limit.name, limit.value, currency)
 
 
 def doubts(verdict: Verdict) -> tuple[str, ...]:

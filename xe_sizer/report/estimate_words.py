@@ -18,11 +18,19 @@ from xe_sizer.report.format import (
     whole,
 )
 from xe_sizer.report.premises import assumed_run
-from xe_sizer.report.verdict import gpu_memory_missing, is_tight, job_words, missed_text, profile_name, unsure_of_host
+from xe_sizer.report.verdict import (
+    currency_of,
+    gpu_memory_missing,
+    is_tight,
+    job_words,
+    missed_text,
+    profile_name,
+    unsure_of_host,
+)
 from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.result.training import Result
+    from xe_sizer.result.training import Memory, Result
 
 YES = "FITS"
 
@@ -42,7 +50,7 @@ def outcome(result: Result) -> str:
     """Memory and time, or what is missing."""
     if not result.verdict.fits:
         return _shortage(result)
-    missed, figures = missed_text(result.verdict), f"{_memory_use(result)}, {_run(result)}"
+    missed, figures = missed_text(result.verdict, currency_of(result)), f"{_memory_use(result)}, {_run(result)}"
     return f"{missed}: {figures}" if missed else figures
 
 
@@ -97,6 +105,8 @@ def _host_doubt(result: Result) -> str:
 def _little_room(result: Result) -> str:
     memory = result.memory
     error_bytes = memory.error_share * memory.peak_bytes
+    if memory.headroom_bytes >= error_bytes and memory.host_available_bytes:
+        return _little_on_the_host(memory, memory.host_available_bytes)
     text = (
         f"tight: {gib(memory.headroom_bytes)} GiB of headroom is less than {percent(memory.error_share)} of the peak, "
         f"{gib(error_bytes)} GiB, so a run may still run out of memory"
@@ -106,6 +116,14 @@ def _little_room(result: Result) -> str:
         return text
     room = f"{math.ceil(10 * error_bytes / GIB) / 10:.1f}"
     return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) enforces it"
+
+
+def _little_on_the_host(memory: Memory, available_bytes: float) -> str:
+    left = gib(available_bytes - memory.host_reserve_bytes - memory.host_bytes)
+    return (
+        f"tight: offloading leaves {left} GiB of the node's memory free beside the {gib(memory.host_reserve_bytes)} "
+        f"GiB kept for the system, less than the error of the model ({percent(memory.error_share)})"
+    )
 
 
 def pace(result: Result) -> tuple[str, float | None, str]:
@@ -126,6 +144,7 @@ def missing_memory(result: Result) -> str:
     if missing:
         return missing
     available = memory.host_available_bytes
-    if available is not None and memory.host_bytes > available:
-        return f"{byte_size(memory.host_bytes - available)} of host memory missing"
+    if available is not None and memory.host_bytes > available - memory.host_reserve_bytes:
+        lacks = memory.host_bytes - max(available - memory.host_reserve_bytes, 0.0)
+        return f"{byte_size(lacks)} of host memory missing"
     return "no layout fits"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from xe_sizer.frozen import frozen
@@ -37,6 +38,15 @@ class Remark:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+
+
+def judgement(ok: bool, word: str, said: Iterable[str], doubtful: bool, file: str | None) -> Remark:
+    """A verdict as a remark: an error, or a warning where it is doubtful; a plain yes is a notice.
+
+    word : the verdict in a word or two; said : its lines
+    """
+    level: Level = "error" if not ok else "warning" if doubtful else "notice"
+    return Remark(level, f"{TOOL}: {word}", "\n".join(said), file)
 
 
 @frozen

@@ -6,27 +6,30 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import limit_words, probability_words
+from xe_sizer.report.certainty import CLOSE_WORDS, is_close, limit_words, probability_words
 from xe_sizer.report.document import Point
 from xe_sizer.report.format import clean, gib, percent, plural, whole
-from xe_sizer.result.serving import ServeResult
-from xe_sizer.result.training import Result
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Sized, Verdict
+    from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Verdict
 
 
-def memory_point(memory: Ledger, verdict: Verdict) -> Point:
-    """The fullest GPU against its card, as a bar, and how sure it fits."""
-    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, fit_words(verdict))
+def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
+    """The fullest GPU against its card, as a bar, and how sure it fits.
+
+    on_card : whether a tight verdict is so for the card's memory, not for the host's
+    """
+    words = fit_words(verdict, on_card)
+    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
 
 
-def fit_words(verdict: Verdict) -> str:
-    """What stands behind the memory of what fits: whether it is tight, and how sure it fits."""
-    tight = ", tight" if verdict.fits and verdict.margin == "tight" else ""
-    chance = verdict.fit_probability if verdict.fits else None
-    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
+def fit_words(verdict: Verdict, on_card: bool = True) -> str:
+    """What stands behind the memory: whether it is tight, how sure it fits, and whether a no is a close one."""
+    tight = ", tight" if verdict.fits and verdict.margin == "tight" and on_card else ""
+    close = f" ({CLOSE_WORDS})" if is_close(verdict) else ""
+    chance = verdict.fit_probability
+    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}{close}"
 
 
 def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
@@ -37,29 +40,41 @@ def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further
     return Point("Memory", text, used_bytes / usable_bytes if usable_bytes else None)
 
 
-def host_point(needed_bytes: float, available_bytes: float | None, most_bytes: float | None) -> Iterator[Point]:
-    """Host memory that offloading takes of a server; nothing where it takes next to none.
+def host_point(
+    needed_bytes: float,
+    available_bytes: float | None,
+    reserve_bytes: float,
+    most_bytes: float | None = None,
+    tight: bool = False,
+) -> Iterator[Point]:
+    """Host memory that a node needs for the job, with what its system keeps; nothing where it is next to none.
 
     most_bytes : that the server can be ordered with, where what it has is one configuration of several
     """
     if needed_bytes < GIB:
         return
-    needed = whole(math.ceil(needed_bytes / GIB))
+    kept = f" + {whole(reserve_bytes / GIB)} for the system (assumed)" if reserve_bytes else ""
+    needed = f"{gib(needed_bytes)}{kept}"
+    order = f"{whole(math.ceil((needed_bytes + reserve_bytes) / GIB))} GiB or more"
     if available_bytes is None:
-        yield Point("Host memory", f"{needed} GiB per server, how much it has is unknown: order at least {needed} GiB")
-        return
-    has = whole(available_bytes / GIB)
-    if most_bytes is None:
-        yield Point("Host memory", f"{needed} of {has} GiB per server")
+        text = f"{needed} GiB per node; how much it has is unknown, {order} will do"
+    elif most_bytes is not None:
+        text = f"{needed} of {gib(available_bytes)} GiB in the server's profile; order {order}"
     else:
-        yield Point("Host memory", f"{needed} of the {has} GiB in the server's profile; order {needed} or more")
+        free_bytes = available_bytes - reserve_bytes - needed_bytes
+        left = f"{gib(free_bytes)} GiB free" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
+        text = f"{needed} of {gib(available_bytes)} GiB per node, {left}{', tight' if tight else ''}"
+    yield Point("Host memory", text)
 
 
-def gpus_point(gpus: Gpus, more: str = "") -> Point:
-    """How many GPUs, in how many nodes, and the fewest that would do."""
+def gpus_point(gpus: Gpus, more: str = "", kept: str = "") -> Point:
+    """How many GPUs, in how many nodes, and the fewest that would do.
+
+    kept : under which choices of the user's the fewest were looked for
+    """
     least = gpus.minimum_that_fits
     offloading = " with offloading (slower: see plan)" if gpus.minimum_offloads else ""
-    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit: {least:,}{offloading}"
+    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit{kept}: {least:,}{offloading}"
     nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 
@@ -79,12 +94,3 @@ def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
     for first in advice[:1]:
         effect = f": {clean(first.effect)}" if first.effect else ""
         yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command))
-
-
-def currency_of(answer: Sized) -> str | None:
-    """In which prices are; None where there are none."""
-    if isinstance(answer, ServeResult):
-        return answer.cost.currency
-    if isinstance(answer, Result) and answer.cost.price is not None:
-        return answer.cost.price.currency
-    return (answer.scenario.get("cost") or {}).get("currency")

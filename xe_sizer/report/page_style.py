@@ -49,7 +49,10 @@ footer dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(1
 footer dl div { break-inside: avoid; } footer dt { display: inline; } footer dt::after { content: ": "; }
 footer dd { display: inline; margin: 0; color: var(--ink); }
 @media (max-width: 640px) { body { margin: 1rem auto; } th, td { padding-right: .6rem; } .bar { min-width: 4rem; }
-  .prose { min-width: 9.5rem; } .summary th, .summary td { display: block; } .summary th { padding-bottom: 0; } }
+  .prose { min-width: 9.5rem; } tr:has(.prose ~ .prose) > * { min-width: 0; padding-right: .4rem; font-size: .8rem;
+    white-space: normal; overflow-wrap: anywhere; } tr:has(.prose ~ .prose) > :first-child { overflow-wrap: normal; }
+  .wide { font-size: .85rem; }
+  .summary th, .summary td { display: block; } .summary th { padding-bottom: 0; } }
 @page { margin: 16mm; }
 @media print {
   :root { color-scheme: light; font-size: 10pt; }

@@ -33,7 +33,8 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
     yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
-    yield from host_point(chosen.host_bytes, chosen.host_available_bytes, chosen.host_most_bytes)
+    host = chosen.host_bytes, chosen.host_available_bytes, chosen.host_reserve_bytes
+    yield from host_point(*host, chosen.host_most_bytes)
     yield from limits_points(result.verdict, chosen.currency)
     yield from _others(result, chosen)
     yield from _premises(result)

@@ -50,15 +50,20 @@ def premises(scenario: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
     return {key: (text, origin.get(key) in GIVEN) for key, text in stated.items()}
 
 
+def _zero_words(layout: Layout) -> str:
+    """The ZeRO stage; alone there is nothing to share, and only what offloads needs one."""
+    if layout.dp * layout.cp == 1 and layout.offload == "none":
+        return f"ZeRO {layout.zero} without effect (dp 1)"
+    return f"ZeRO {layout.zero}" + (f" over {layout.zero_group}" if layout.zero_group else "")
+
+
 def layout_words(layout: Layout) -> str:
     """A layout in a few words: sizes that are more than one, and what is not usual."""
     pipeline = f"pp {layout.pp}" + (f" x {layout.vpp} chunks" if layout.vpp > 1 else "")
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "cp", "ep") if getattr(layout, name) > 1]
     sizes += [pipeline] if layout.pp > 1 else []
     sizes += [f"dp {layout.dp}"] if layout.dp > 1 else []
-    sizes += (
-        [f"ZeRO {layout.zero}" + (f" over {layout.zero_group}" if layout.zero_group else "")] if layout.zero else []
-    )
+    sizes += [_zero_words(layout)] if layout.zero else []
     sizes += [f"micro-batch {layout.micro_batch}"]
     sizes += [f"{layout.recompute} recompute"] if layout.recompute != "none" else []
     sizes += [f"{layout.offload} offloaded"] if layout.offload != "none" else []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.blocks import left_out
 from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Column, Notes, Table
+from xe_sizer.report.document import Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
 from xe_sizer.report.pictures.serve import front
 from xe_sizer.result.serving import BY_POWER, BY_PRICE
@@ -29,8 +30,7 @@ def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
     """The comparison, the front and its figure, and what was left out; nothing where none was asked for."""
     if result.fleet:
         yield _fleet(result.fleet, ORDERS.get(result.fleet_order, ORDERS[""]))
-    if result.left_out:
-        yield Notes("Left out", tuple(f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out))
+    yield from left_out(result.left_out)
     if result.pareto:
         yield _front(result.pareto)
         yield _picture(result.pareto, width)

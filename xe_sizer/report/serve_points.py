@@ -9,32 +9,49 @@ from xe_sizer.report.certainty import RANGE, bias_words
 from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import (
     change_point,
-    gpus_point,
     limits_points,
     memory_point,
 )
 from xe_sizer.report.format import amount, clean, number, plural
-from xe_sizer.report.serve_words import judged, latency, objectives, partly_priced, replica_gpus, shared, span_words
+from xe_sizer.report.serve_words import (
+    DEFAULT,
+    judged,
+    latencies,
+    objectives,
+    partly_priced,
+    replica_gpus,
+    replicas_words,
+    shared,
+    span_words,
+)
+from xe_sizer.result.serving import BY_POWER, BY_PRICE
 
 if TYPE_CHECKING:
     from xe_sizer.result.serving import ServeCost, ServeResult
+
+CHOSEN = {
+    BY_PRICE: "the lowest price per hour within the limits",
+    BY_POWER: "the lowest GPU design power within the limits, since not all prices are known",
+}
+SUPPOSED = {
+    "input_tokens": "prompts of {} tokens",
+    "output_tokens": "answers of {} tokens",
+    "think_time_s": "think time of {} s",
+}
 
 
 def serve_points(result: ServeResult) -> Iterator[Point]:
     """Latency, throughput and cost where it fits; GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
-        yield Point("Latency", latency_words(result))
+        yield Point("Latency", latencies(judged(result)))
         yield from _ranges(result)
         if bias := bias_words(result.latency.basis):
             yield Point("", bias, spare=4)
         yield Point("Output", _output(result))
         yield from _cost(result)
-    layout = result.layout
-    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
-    split = f" ({', '.join(sizes)})" if sizes else ""
-    spare = f", {result.replicas.spare} spare" if result.replicas.spare else ""
-    replicas = f", {plural(result.replicas.count, 'replica')} of {replica_gpus(result)}{split}{spare}"
-    yield gpus_point(result.gpus, replicas)
+    yield _gpus(result)
+    yield from _chosen(result)
+    yield from _assumed(result)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
     yield from (Point("", clean(words)) for words in result.misread)
@@ -42,25 +59,59 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from change_point(result.advice)
 
 
-def latency_words(result: ServeResult) -> str:
-    """What limits are compared with: `184 ms to the first token (TTFT), 38.7 ms per token (TPOT), 95 % of requests`."""
-    at = judged(result)
-    whom = f"{number(at.percentile)} % of requests" if at.percentile else "on average"
-    return f"{latency(at.ttft_s)} to the first token (TTFT), {latency(at.tpot_s)} per token (TPOT), {whom}"
+def _chosen(result: ServeResult) -> Iterator[Point]:
+    """By what this kind of hardware was chosen from those that were compared."""
+    if len(result.fleet) > 1:
+        why = CHOSEN.get(result.fleet_order, "") if result.verdict.ok else "none of them meets the limits"
+        yield Point("Chosen", f"of {len(result.fleet)} kinds of hardware{why and ': '}{why}")
 
 
 def _ranges(result: ServeResult) -> Iterator[Point]:
-    found = result.latency
-    spans = [words for span in (found.ttft_s, found.tpot_s) if (words := span_words(span))]
+    """The ranges of the latencies that stand above."""
+    found, at = result.latency, judged(result)
+    pairs = ((found.ttft_s, at.ttft_s, "TTFT"), (found.tpot_s, at.tpot_s, "TPOT"))
+    spans = [f"{words} ({name})" for span, value, name in pairs if (words := span_words(span, value))]
     if spans:
-        what = RANGE if found.calibrated else "uncalibrated range"
-        yield Point("", f"{what} of the means: {' and '.join(spans)}")
+        yield Point("", f"{RANGE if found.calibrated else 'uncalibrated range'}: {', '.join(spans)}")
+
+
+def _gpus(result: ServeResult) -> Point:
+    """How many GPUs in how many nodes, as which replicas, and how few of them hold the model."""
+    gpus, layout, each = result.gpus, result.layout, replica_gpus(result)
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
+    nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
+    split = f" ({', '.join(sizes)})" if sizes else ""
+    return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)} of {each}{split}{_fewest(result)}")
+
+
+def _fewest(result: ServeResult) -> str:
+    """On how few GPUs a replica would fit, where its own are more; that says nothing of the load."""
+    least = result.gpus.minimum_that_fits
+    if least is None or least == replica_gpus(result):
+        return ""
+    return f"; {least:,} {'holds' if least == 1 else 'hold'} the model in memory" + (
+        " (not the load)" if result.verdict.fits else ""
+    )
+
+
+def _assumed(result: ServeResult) -> Iterator[Point]:
+    """What the answer supposes of the load because nobody gave it."""
+    origin, serve = result.scenario.get("origin") or {}, result.scenario.get("serve") or {}
+    words = [
+        text.format(number(serve[key]))
+        for key, text in SUPPOSED.items()
+        if origin.get(f"serve.{key}") == DEFAULT and serve.get(key) is not None
+    ]
+    if words:
+        yield Point("Assumed", ", ".join(words))
+    if result.read_from_name:
+        yield Point("Weights", clean(result.read_from_name).removeprefix("weights "))
 
 
 def _output(result: ServeResult) -> str:
     made = result.throughput
     user = f", {number(made.tokens_per_s_per_user)} per user" if made.tokens_per_s_per_user else ""
-    tokens = f"{number(float(round(made.output_tokens_per_s)))} tokens/s{user}"
+    tokens = f"{number(float(round(made.output_tokens_per_s)))} output tokens/s in all{user}"
     return f"{number(made.requests_per_s)} requests/s{_flying(result)}, {tokens}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import UNBOUNDED
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, duration_range, gib, number, percent, plural
 from xe_sizer.report.verdict import gpu_memory_missing, missed_text, profile_name
 from xe_sizer.result.common import Range
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
     from xe_sizer.result.serving import ServeResult, Span
 
 YES = "SERVES"
-UNBOUNDED = "unbounded"
 DEFAULT = "default"  # origin of a value that nobody gave
 
 
 def subject(result: ServeResult) -> str:
-    """What serves what: `20 requests/s of llama-3.1-70b on 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    """What serves what: `20 requests/s of llama-3.1-70b on 12 GPUs: 3 replicas of 4 x h100-sxm-80gb`."""
     return f"{load_words(result)} on {hardware(result)}"
 
 
@@ -41,12 +41,18 @@ def load_words(result: ServeResult) -> str:
 
 
 def hardware(result: ServeResult) -> str:
-    """GPUs by replica, and the servers that they fill: `3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    """GPUs by replica, and their servers: `12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
     each, server = replica_gpus(result), profile_name(result, "server")
     shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
     if result.replicas.count > 1:
-        shape = f"{result.replicas.count:,} replicas of {shape}"
+        shape = f"{result.gpus.count:,} GPUs: {replicas_words(result)} of {shape}"
     return shape if not server or server.startswith(BARE_SERVER) else f"{shape} ({result.gpus.nodes:,} x {server})"
+
+
+def replicas_words(result: ServeResult) -> str:
+    """How many replicas there are, and how many of them serve: `7 replicas (3 serving + 4 spare)`."""
+    count, spare = result.replicas.count, result.replicas.spare
+    return plural(count, "replica") + (f" ({count - spare:,} serving + {spare:,} spare)" if spare else "")
 
 
 def replica_gpus(result: ServeResult) -> int:
@@ -76,15 +82,11 @@ def outcome(result: ServeResult) -> str:
     if not verdict.fits or result.latency.ttft_s.expected is None:
         return clean(verdict.reasons[0].message) if verdict.reasons else "no placement fits"
     at = judged(result)
-    whom = f" for {number(at.percentile)} % of requests" if at.percentile else ""
-    figures = (
-        f"{latency(at.ttft_s)} to the first token (TTFT) and {latency(at.tpot_s)} per token (TPOT){whom}, "
-        f"{number(round(result.throughput.output_tokens_per_s))} tokens/s"
-    )
+    figures = f"{latencies(at)}, {number(round(result.throughput.output_tokens_per_s))} output tokens/s in all"
     price = result.cost.per_million_tokens
     if price is not None:
         figures += f", {amount(price)} {clean(result.cost.currency)} per million tokens in and out"
-    missed = missed_text(verdict)
+    missed = missed_text(verdict, result.cost.currency)
     said = f"{missed}: {figures}" if missed else figures
     return "; ".join((said, *objectives(result)))
 
@@ -112,6 +114,15 @@ def judged(result: ServeResult) -> LatencyAt:
     return found or means
 
 
+def latencies(at: LatencyAt) -> str:
+    """Both latencies that limits are compared with, and of which requests they are the most."""
+    words = f"{latency(at.ttft_s)} to the first token (TTFT) and {latency(at.tpot_s)} per token (TPOT)"
+    if not at.percentile:
+        return f"{words} on average"
+    most = "" if at.ttft_s is None or at.tpot_s is None else "at most "
+    return f"{most}{words} for {number(at.percentile)} % of requests"
+
+
 def latency(seconds: float | None) -> str:
     return UNBOUNDED if seconds is None else duration(seconds)
 
@@ -134,11 +145,12 @@ def pace_range(result: ServeResult) -> str:
     return span_words(result.latency.tpot_s)
 
 
-def span_words(span: Span) -> str:
-    """The range of a latency, empty where nothing bounds it."""
+def span_words(span: Span, value: float | None = None) -> str:
+    """The range of a latency, empty where nothing bounds it; that of a percentile of it where its value is given."""
     if span.low is None or span.expected is None or span.high is None:
         return ""
-    return duration_range(Range(low=span.low, expected=span.expected, high=span.high))
+    times = 1.0 if value is None else value / span.expected
+    return duration_range(Range(low=span.low * times, expected=span.expected * times, high=span.high * times))
 
 
 def missing_memory(result: ServeResult) -> str:

@@ -13,11 +13,11 @@ from xe_sizer.report.format import clean, duration, gib, money, number, plural, 
 from xe_sizer.report.premises import assumed_run
 from xe_sizer.report.verdict import verdict_word
 from xe_sizer.result.common import Range
+from xe_sizer.result.studies import DEADLINE
 
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome, Sensitivity
 
-DEADLINE = "deadline"
 MOST_SHOWN = 8  # alternatives, factors or files on the first screen
 
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from xe_sizer.report.answers import Reporter, reporter
-from xe_sizer.report.certainty import doubts, probability_words
+from xe_sizer.report.certainty import doubts, estimate_words, probability_words, says_nothing
 from xe_sizer.report.format import clean, gib, limit_quantity
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY
-from xe_sizer.result.serving import OVERLOADED, QUEUES
+from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG, ServeResult
+from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
 
 
-CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES"}
-"""Words for a service that has too few places for its load, by the code of the reason."""
+CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES", TOO_LONG: "DOES NOT START"}
+"""Words for a service that cannot take what is asked of it, by the code of the reason."""
 NO_SUCH_LIMIT = "this kind of job has no such limit"
 
 
@@ -98,8 +99,9 @@ def caution(answer: Sized) -> str:
 def unjudged(answer: Sized) -> tuple[str, ...]:
     """Limits of the scenario that say nothing of this kind of job, as a deadline says nothing of a service."""
     judged = {limit.name for limit in answer.verdict.limits}
-    given = answer.scenario.get("limits") or {}
-    return tuple(clean(name) for name in given if name not in judged and name != "confidence")
+    given, origin = answer.scenario.get("limits") or {}, answer.scenario.get("origin") or {}
+    asked = [name for name in given if origin.get(f"limits.{name}") != "default" and name != "confidence"]
+    return tuple(clean(name) for name in asked if name not in judged)
 
 
 def _unjudged_text(answer: Sized) -> str:
@@ -123,7 +125,7 @@ def headline(answer: Sized) -> str:
 
 def title(answer: Sized) -> str:
     """The headline of a report whose first screen has the figures: the subject, and why the answer is no."""
-    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict)
+    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict, currency_of(answer))
     return f"{subject(answer)}: {why}" if why else subject(answer)
 
 
@@ -159,6 +161,10 @@ def job_words(scenario: Mapping[str, Any]) -> str:
     return f"{clean(job)} of {model}"
 
 
+PROFILES = ("model", "gpu", "server")
+"""Kinds of profiles that a line of CSV names."""
+
+
 def profile_name(answer: Sized, kind: str) -> str:
     """The name of the model, server or gpu, also where the scenario gives a path; empty where there is none."""
     names = answer.scenario.get("names") or {}
@@ -170,14 +176,24 @@ def gpu_memory_missing(memory: Ledger) -> str:
     return f"{gib(-memory.headroom_bytes)} GiB missing" if memory.headroom_bytes < 0 else ""
 
 
-def limit_text(limit: Limit) -> str:
-    allowed, value = (limit_quantity(limit.name, amount) for amount in (limit.limit, limit.value))
-    return f"{clean(limit.name)} (limit {allowed}, estimate {value})"
+def currency_of(answer: Sized) -> str | None:
+    """In which prices are; None where there are none."""
+    if isinstance(answer, ServeResult):
+        return answer.cost.currency
+    if isinstance(answer, Result) and answer.cost.price is not None:
+        return answer.cost.price.currency
+    return (answer.scenario.get("cost") or {}).get("currency")
 
 
-def missed_text(verdict: Verdict) -> str:
+def limit_text(limit: Limit, currency: str | None = None) -> str:
+    """A limit and what is estimated, in their unit: `max_hours (limit 24 h, estimate 31.5 h)`."""
+    allowed = limit_quantity(limit.name, limit.limit, currency)
+    return f"{clean(limit.name)} (limit {allowed}, estimate {estimate_words(limit, currency)})"
+
+
+def missed_text(verdict: Verdict, currency: str | None = None) -> str:
     """The limits that do not hold, in a few words; empty where all do."""
-    missed = [f"{limit_text(limit)}{_asked(limit, verdict)}" for limit in verdict.limits if not limit.ok]
+    missed = [f"{limit_text(limit, currency)}{_asked(limit, verdict)}" for limit in verdict.limits if not limit.ok]
     unsure = [clean(reason.message) for reason in verdict.reasons if reason.code == UNSURE_MEMORY]
     return "; ".join([*unsure, *([f"misses {'; '.join(missed)}"] if missed else [])])
 
@@ -188,6 +204,25 @@ def _asked(limit: Limit, verdict: Verdict) -> str:
         return ""
     asked = probability_words(verdict.confidence)
     return f", met with a probability of {probability_words(limit.probability)}, {asked} required"
+
+
+def why_text(answer: Sized) -> str:
+    """The gravest reason of a no, limits with their units, and what mends it; the headline where there is none."""
+    verdict = answer.verdict
+    if not verdict.reasons:
+        return headline(answer)
+    first = verdict.reasons[0]
+    if not verdict.fits or first.code == OVERLOADED:
+        return reason_text(first)
+    missed = missed_text(verdict, currency_of(answer))
+    told = first.code in (QUEUES, TOO_LONG)
+    message = "; ".join(filter(None, (first.message if told else "", missed))) or first.message
+    return reason_text(msgspec.structs.replace(first, message=message))
+
+
+def told_limits(verdict: Verdict) -> set[str]:
+    """The limits that need no reason of their own: those that the headline names, or of what will never run."""
+    return {limit.name for limit in verdict.limits if not limit.ok and (verdict.fits or says_nothing(verdict, limit))}
 
 
 def reason_text(reason: Reason) -> str:

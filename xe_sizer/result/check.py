@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import field
+
 from xe_sizer.errors import EXIT_BAD_INPUT, Problem
 from xe_sizer.result.changes import Change
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct
@@ -26,12 +28,16 @@ class CheckProblem(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One scenario file: its result, of any kind, or what kept it from one."""
+    """One scenario file: its result, of any kind, or what kept it from one.
+
+    lines : dotted keys that the file gives, with their lines, from 1
+    """
 
     file: str
     ok: bool
     result: Sized | None = None
     problems: tuple[CheckProblem, ...] = ()
+    lines: dict[str, int] = field(default_factory=dict)
 
 
 class Skipped(Struct, frozen=True, kw_only=True):
@@ -74,8 +80,8 @@ class CheckResult(Answer, frozen=True, kw_only=True):
         return EXIT_BAD_INPUT if self.summary.invalid else super().exit_code
 
 
-def answered(file: str, result: Sized) -> Checked:
-    return Checked(file=file, ok=result.ok, result=result)
+def answered(file: str, result: Sized, lines: dict[str, int] | None = None) -> Checked:
+    return Checked(file=file, ok=result.ok, result=result, lines=lines or {})
 
 
 def refused(file: str, problems: tuple[Problem, ...]) -> Checked:

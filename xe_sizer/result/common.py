@@ -55,7 +55,8 @@ class Range(Struct, frozen=True):
     high: float
 
 
-STRENGTHS = {"strong": 8, "fair": 3, "weak": 1}
+WEAK = "weak"
+STRENGTHS = {"strong": 8, "fair": 3, WEAK: 1}
 """Words for what a range rests on, with the fewest publications of each: one author's error is in all of their runs."""
 
 
@@ -83,7 +84,8 @@ class Basis(Struct, frozen=True):
     inside : how many of the runs lie in the range that they were given
     comparable : whether they are of the same kind of job or quantity
     strength : weak, fair or strong, by publications; empty where the runs are those of others
-    bias : of the software's own runs, None where their median is within 10 % of the prediction
+    bias : of the software's own runs; None where their median is within 10 % of the prediction, and nine in ten took
+    less than twice that
     """
 
     runs: int
@@ -105,6 +107,8 @@ class Reason(Struct, frozen=True):
 
 CERTAINTIES = {"sure": 0.90, "likely": 0.75, "unsure": 0.50, "unlikely": 0.0}
 """Words for a probability, with the least that each stands for."""
+SURE = "sure"
+"""The word for what needs no caution."""
 UNSURE = "unsure"
 """Also the word for a memory that suffices if the host, of which nobody knows how much it has, has enough."""
 BOUND, UNKNOWN = "bound", "unknown"

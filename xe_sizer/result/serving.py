@@ -28,6 +28,9 @@ OVERLOADED = "overloaded"
 QUEUES = "queues"
 """Code of the reason that requests wait for a place longer than they may."""
 
+TOO_LONG = "too-long"
+"""Code of the reason that the engine does not start: a longer sequence is asked for than the model has positions."""
+
 
 class Span(Struct, frozen=True):
     """Low, expected and high value of a latency [s]; all three null where it is unbounded."""
@@ -125,6 +128,7 @@ class Replicas(Struct, frozen=True):
     """Copies of the model, `spare` of which take no load.
 
     utilisation : load over the capacity of the working replicas within the latency limits; max_requests_per_s : that
+    max_load : the same in the unit of the load, None where there is none or no limit of it
     running_requests : requests inside one working replica, in the mean
     """
 
@@ -135,6 +139,7 @@ class Replicas(Struct, frozen=True):
     utilisation: float
     max_requests_per_s: float
     running_requests: float
+    max_load: float | None = None
 
 
 class ServeCost(Struct, frozen=True):
@@ -238,6 +243,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
 
     fleet_order : price or power; empty where one kind of hardware was asked for
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
+    read_from_name : the format of weights that the name of the model alone says, in words; empty where none does
     """
 
     question: ClassVar[str] = "serve"
@@ -262,6 +268,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     load_curve: tuple[LoadPoint, ...] = ()
     advice: tuple[Advice, ...] = ()
     misread: tuple[str, ...] = ()
+    read_from_name: str = ""
     warnings: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
 

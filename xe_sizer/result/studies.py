@@ -41,6 +41,7 @@ class Candidate(Struct, frozen=True):
     bound : what limits a step; command : the estimate of it; start_up_s : before the first step, no part of `total_s`
     fit_probability : that card and host suffice, None where nobody knows how much the host has [-]
     host_bytes : of a server, for what is offloaded; host_available_bytes : None where nobody knows
+    host_reserve_bytes : of what it has, kept for the operating system and the process that trains
     host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
     """
 
@@ -67,6 +68,7 @@ class Candidate(Struct, frozen=True):
     host_bytes: float = 0.0
     host_available_bytes: float | None = None
     host_most_bytes: float | None = None
+    host_reserve_bytes: float = 0.0
 
 
 class Answers(Struct, frozen=True):
@@ -175,6 +177,10 @@ class Effect(Struct, frozen=True):
 class Factor(Struct, frozen=True):
     name: str
     effects: tuple[Effect, ...]
+
+
+DEADLINE = "deadline"
+"""The factor that moves no time: its steps say what other numbers of GPUs bring."""
 
 
 class Sensitivity(Answer, frozen=True, kw_only=True):

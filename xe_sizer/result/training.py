@@ -53,11 +53,13 @@ class Memory(Ledger, frozen=True):
     `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
     of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
     how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
-    gets gradients in the whole model.
+    gets gradients in the whole model. `host_bytes` is offloaded, `host_available_bytes` what a node has; of that
+    `host_reserve_bytes` are the system's.
     """
 
     host_bytes: float = 0.0
     host_available_bytes: float | None = None
+    host_reserve_bytes: float = 0.0
     allocated_bytes: float = 0.0
     reserved_bytes: float = 0.0
     device_bytes: float = 0.0

@@ -90,6 +90,17 @@ _VALUES: Mapping[tuple[str, str], str] = {
 """What to say to a value of other tools for a key of ours."""
 
 
+_SHARDING = re.compile(r"(?:(.*?)[\s_+,/:-]+)?(?:(ddp)|fsdp2?|hsdp|(?:zero|stage)[\s_-]*([0-3]))")
+
+
+def sharding_in(stack: str) -> tuple[str, int] | None:
+    """The framework and the ZeRO stage that a stack is called by: `deepspeed zero3`, `fsdp`; None of another name."""
+    found = _SHARDING.fullmatch(stack.strip().lower())
+    if found is None:
+        return None
+    return found[1] or "", 0 if found[2] else int(found[3] or 3)
+
+
 def _names(listed: str) -> list[str]:
     return listed.split(", ")
 

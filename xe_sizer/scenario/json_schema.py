@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from xe_sizer.profiles.convert import json_schema
+from xe_sizer.profiles.fields import json_schema
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.scenario.schema import ScenarioFile
 from xe_sizer.scenario.written import QUANTITY, takes_unit

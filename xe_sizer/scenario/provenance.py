@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from xe_sizer.errors import InputError, Problem, did_you_mean
+from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
+from xe_sizer.laws.device import Efficiency
 from xe_sizer.profiles.finder import KINDS, is_path, is_repository
+from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.profiles.registry import Registry
@@ -69,12 +70,21 @@ class Provenance:
         self.origin[key] = origin
 
 
-def model_of(given: Given, registry: Registry, provenance: Provenance) -> ModelShape:
+def model_and_server(
+    problems: list[Problem], given: Given, registry: Registry, provenance: Provenance
+) -> tuple[ModelShape | None, Server | None]:
+    """What is asked to run, and on what; None for what is not known, with every problem added to the list."""
+    named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
+    model = None if named is None else collect(problems, _model, given, registry, provenance)
+    return model, collect(problems, _server, given, registry, provenance)
+
+
+def _model(given: Given, registry: Registry, provenance: Provenance) -> ModelShape:
     provenance.settle("model", None)
     return registry.model(relative(given, "model", given.values.model), partial(given.locate, ("model",)))
 
 
-def server_of(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
+def _server(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
     """The server asked for, with the host memory that the user says it has.
 
     None where it may be what a key that could not be read says.
@@ -86,14 +96,10 @@ def server_of(given: Given, registry: Registry, provenance: Provenance) -> Serve
     return replace(server, host_memory_bytes=settled, host_most_bytes=None)
 
 
-def gpu_price(given: Given, server: Server, finder: Finder) -> float | None:
+def _gpu_price(given: Given, server: Server, finder: Finder) -> float | None:
     """What was given as the price of a GPU for an hour: for all kinds, for the server, or for the GPU by its name.
 
     None where none of these was given.
-
-    Raises
-    ------
-    InputError : every name that is that of no GPU and no server, or of several
     """
     asked = given.values.cost.price_per_gpu_hour
     if not isinstance(asked, Mapping):
@@ -104,6 +110,22 @@ def gpu_price(given: Given, server: Server, finder: Finder) -> float | None:
     if problems:
         raise InputError(problems)
     return found.get(("server", server.name), found.get(("gpu", server.accelerator.name)))
+
+
+def tariff_of(given: Given, server: Server, finder: Finder) -> Tariff:
+    """What the GPUs of the server cost, as the user says or its profile.
+
+    Raises
+    ------
+    InputError : every name with a price that is that of no GPU and no server, or of several
+    """
+    return Tariff.of(_gpu_price(given, server, finder), given.values.cost.currency, server)
+
+
+def efficiency_of(given: Given) -> Efficiency:
+    """The efficiency that replaces the laws, where one was given."""
+    chosen = given.values.efficiency
+    return Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
 
 
 def _hardware_named(name: str, finder: Finder, where: Callable[[], Location]) -> tuple[str, str]:
@@ -145,11 +167,9 @@ def relative(given: Given, key: str, name: str) -> str:
 
 def collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) -> T | None:
     """The made thing, or None with its problems added to the list, so that all are reported together."""
-    try:
+    with collecting(problems):
         return make(*arguments)
-    except InputError as error:
-        problems += error.problems
-        return None
+    return None
 
 
 def in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean, file_order
+from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import convert_what_is_right, fields_of
+from xe_sizer.profiles.convert import convert_what_is_right
+from xe_sizer.profiles.fields import fields_of
 from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
@@ -139,10 +140,8 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     """
     problems: list[Problem] = []
     document = None
-    try:
+    with collecting(problems):
         document = load_yaml(path) if path else None
-    except InputError as error:
-        problems += error.problems
     variables = _read_variables(environment, problems)
     if problems and path and not document:
         raise InputError(problems)

@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.laws.precision import other_precisions, trained_in
-from xe_sizer.profiles.convert import RANGE, named, or_else
+from xe_sizer.profiles.fields import RANGE, named, or_else
 from xe_sizer.scenario.jobs import job_aliases, job_names
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 

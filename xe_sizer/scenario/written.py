@@ -16,12 +16,12 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import ALIASES, fields_of, names_of
+from xe_sizer.profiles.fields import ALIASES, fields_of, is_struct, names_of
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
 
-QUANTITY = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+)$")
+QUANTITY = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+|(?:[a-zA-Z]+\s*)?/\s*[a-zA-Z]+)$")
 _SECONDS = {
     **dict.fromkeys(("us", "usec"), "1e-6"),
     **dict.fromkeys(("ms", "msec"), "1e-3"),
@@ -31,6 +31,7 @@ _SECONDS = {
     **dict.fromkeys(("d", "day", "days"), "86400"),
     **dict.fromkeys(("w", "week", "weeks"), "604800"),
 }
+_RATES = {"rps": Decimal(1), "qps": Decimal(1), "rpm": 1 / Decimal(60)}
 _BYTES = {
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
@@ -66,7 +67,7 @@ def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
         for key, type_ in _known(group, of):
             value, here = group[key], (*path, key)
             base, metas = _base(type_)
-            if isinstance(value, Mapping) and _is_struct(base):
+            if isinstance(value, Mapping) and is_struct(base):
                 found[key] = section(value, base, here)
             elif isinstance(value, str | bool):
                 try:
@@ -88,10 +89,6 @@ def _known(group: Mapping[str, Any], of: Any) -> Iterator[tuple[str, Any]]:
     """Keys of a group that its struct has, with their types."""
     fields = fields_of(of)
     yield from ((key, fields[key].type) for key in group if key in fields)
-
-
-def _is_struct(base: Any) -> bool:
-    return isinstance(base, type) and issubclass(base, msgspec.Struct)
 
 
 def _base(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
@@ -187,6 +184,15 @@ def _seconds(number: Decimal, unit: str, text: str) -> Decimal | None:
     return Decimal(_SECONDS[unit]) if unit in _SECONDS else None
 
 
+def _per_second(number: Decimal, unit: str, text: str) -> Decimal | None:
+    """Of requests: 1000/min, 5 requests/s, 300 rpm."""
+    what, per, time = unit.rpartition("/")
+    if not per:
+        return _RATES.get(unit) or _count(number, unit, text)
+    known = what.strip() in ("", "request", "requests", "req") and time.strip() in _SECONDS
+    return 1 / Decimal(_SECONDS[time.strip()]) if known else None
+
+
 def _hours(number: Decimal, unit: str, text: str) -> Decimal | None:
     return Decimal(_SECONDS[unit]) / 3600 if unit in _SECONDS else None
 
@@ -197,6 +203,11 @@ def _gib(number: Decimal, unit: str, text: str) -> Decimal | None:
         binary, decimal = (number * _BYTES[unit + end] / 2**30 for end in ("ib", "b"))
         raise _two_readings(text, f"{binary:.6g} ({unit.upper()}iB)", f"{decimal:.6g} ({unit.upper()}B)")
     return Decimal(_BYTES[unit]) / 2**30 if unit in _BYTES else None
+
+
+def _modules_gib(number: Decimal, unit: str, text: str) -> Decimal | None:
+    """Memory modules of 32 GB hold 32 GiB (JEDEC counts memory in powers of two), so that the units are the same."""
+    return Decimal(_BYTES[f"{unit[0]}ib"]) / 2**30 if unit in _BYTES or unit in ("g", "t", "m") else None
 
 
 def _kilowatts(number: Decimal, unit: str, text: str) -> Decimal | None:
@@ -223,8 +234,10 @@ def _two_readings(text: str, first: str, second: str) -> InputError:
 
 _LARGE = "300M or 1.5B"
 _READERS: Mapping[str, tuple[Callable[[Decimal, str, str], Decimal | None], str]] = {
+    "request_rate": (_per_second, "20/s, 1000/min or 5000/h"),
     "_s": (_seconds, "500ms, 2s or 1m"),
     "hours": (_hours, "90m, 24h or 2d"),
+    "host_memory_gib": (_modules_gib, "64GB or 2TB"),
     "_gib": (_gib, "80GiB or 80GB"),
     "_kw": (_kilowatts, "10kW"),
     "_len": (_length, "4k"),

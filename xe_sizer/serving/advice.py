@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.result.common import CERTAINTIES, certainty_of
+from xe_sizer.result.common import CERTAINTIES, SURE, certainty_of
 from xe_sizer.scenario.change import together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.trials import Remedy
 
 MOST_GAINS = 2
-SURE = "sure"
 MUCH_FEWER = 0.5  # GPUs with a limit a little wider, against those with the limit as it was asked
 WORTH_SAYING = 0.95  # GPUs for a unit of load, against those of the service as it was asked
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +66,7 @@ class Choice:
     minimum : fewest GPUs on which a replica fits; None where none of the tried placements does
     holds : requests of this length that a replica's cache holds at once; fits : at least the one, or the batch
     full_rate : requests per second that a replica cannot exceed
-    top_rate : the same within the limits on latency, where they can be kept
+    top_rate : the same within the limits on latency, where they can be kept; top_load : that in the unit of the load
     places : requests that a replica runs at once
     curve : the states of the placement, from one request to as many as fit; None for a batch
     """
@@ -77,6 +78,7 @@ class Choice:
     fits: bool
     full_rate: float
     top_rate: float
+    top_load: float
     places: float
     replicas: int
     point: Point
@@ -101,6 +103,12 @@ class _Cases:
         arrays = (self.holds[index], self.fitting[index], self.need_bytes[index])
         return _Cases(self.placements[index], self.memory[index], *arrays)
 
+    def chosen(self, place: int) -> partial[Choice]:
+        """The choice of one of them, but for its replicas and their load."""
+        one = self[place : place + 1]
+        holds, fits = float(one.holds[0]), bool(one.fitting[0])
+        return partial(Choice, placement=one.placements, memory=one.memory, holds=holds, fits=fits)
+
     def order(self, *keys: Array | Flags) -> int:
         """The first by these keys, of those that fit; where none does, the one that misses least."""
         missing = np.where(self.fitting, 0.0, self.need_bytes)
@@ -118,14 +126,16 @@ def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
 def _cases(resolved: ResolvedService, placements: ReplicaLayouts) -> _Cases:
     job, traffic = resolved.job, resolved.traffic
     memory = serving_memory(job, placements, traffic.inputs)
+    starts = job.engine.memory.grows or max_sequences(job, placements, memory, resolved.must_hold) >= 1.0
     holds = np.broadcast_to(_holds(resolved, placements, memory), len(placements))
     least = resolved.amount if resolved.load == "batch" and job.engine.memory.grows else 1.0
     if job.engine.memory.grows:
         live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
         need_bytes = memory.beside_tensors + live
     else:
-        need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, traffic.inputs + traffic.outputs)
-    return _Cases(placements, memory, holds, holds >= least, np.broadcast_to(need_bytes, len(placements)))
+        need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, resolved.must_hold)
+    fitting = np.asarray((holds >= least) & starts)
+    return _Cases(placements, memory, holds, fitting, np.broadcast_to(need_bytes, len(placements)))
 
 
 def _holds(resolved: ResolvedService, placements: ReplicaLayouts, memory: ServingMemory) -> Array:
@@ -149,7 +159,10 @@ def _replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array
     """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
     if resolved.gpus is None:
         return np.ones(len(placements))
-    return np.maximum(resolved.gpus // placements.gpus - resolved.spare_replicas, 1).astype(float)
+    node, each = resolved.job.server.accelerators, placements.gpus
+    packed = -(-resolved.gpus // node) * (node // each)  # a replica that fits a server lies inside one
+    found = np.where(each <= node, np.minimum(packed, resolved.gpus // each), resolved.gpus // each)
+    return np.asarray(np.maximum(found - resolved.spare_replicas, 1), dtype=float)
 
 
 def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:
@@ -175,15 +188,11 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
         prompt_s=values[0] / resolved.amount,
         answer_s=(values[2] - values[0]) / resolved.amount,
     )
-    one = cases[best : best + 1]
-    return Choice(
-        placement=one.placements,
-        memory=one.memory,
+    return cases.chosen(best)(
         minimum=minimum,
-        holds=float(one.holds[0]),
-        fits=bool(one.fitting[0]),
         full_rate=rate,
         top_rate=rate,
+        top_load=resolved.amount,
         places=_pick(as_array(most), best),
         replicas=replicas + resolved.spare_replicas,
         point=point,
@@ -222,18 +231,15 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
     gpus = as_array(replicas * placements.gpus * (resolved.gpus is None))
     best = cases.order(overloaded, _missed(resolved, at.ttft_s, at.tpot_s), gpus, -_alike(preferred), at.tpot_s)
-    one, place = cases[best : best + 1], slice(best, best + 1)
-    return Choice(
-        placement=one.placements,
-        memory=one.memory,
+    place = slice(best, best + 1)
+    return cases.chosen(best)(
         minimum=minimum,
-        holds=float(one.holds[0]),
-        fits=bool(one.fitting[0]),
         full_rate=float(found.top_rate[best]),
         top_rate=float(top[best]),
+        top_load=float(most[best]),
         places=float(found.most[best]),
         replicas=int(replicas[best]) + resolved.spare_replicas,
-        point=_point(resolved, one.placements, found[place], each[place]),
+        point=_point(resolved, cases.placements[place], found[place], each[place]),
         curve=found[place],
     )
 

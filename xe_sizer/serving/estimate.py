@@ -17,6 +17,7 @@ from xe_sizer.serving.memory import (
     cache,
     cuda_graphs,
     left_free,
+    max_sequences,
     request_bytes,
     static_peak,
     weights,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.certainty import Spread
 
 WING = "serving"
+ROUND_TOKENS = 1024
 CACHE, RESERVED = cache.name, left_free.name
 
 
@@ -93,6 +95,12 @@ class ServingEstimate:
     def gpus(self) -> int:
         """GPUs of all replicas, spare ones too."""
         return int(self.placement.gpus[0]) * self.replicas
+
+    @property
+    def nodes(self) -> int:
+        """Servers that the replicas fill: one that fits a server lies inside one."""
+        each, node = int(self.placement.gpus[0]), self.resolved.job.server.accelerators
+        return math.ceil(self.replicas / (node // each)) if each <= node else math.ceil(self.gpus / node)
 
     @property
     def working_replicas(self) -> int:
@@ -194,7 +202,7 @@ class ServingEstimate:
     def keeps_limits(self) -> bool:
         """Whether the service takes its load and keeps every limit, as sure as was asked."""
         kept = all(limit.ok for limit in self.limits) and not any(memory_doubt(self, self.confidence))
-        return kept and not self.overloaded and not self.queues
+        return kept and not self.overloaded and not self.queues and not self.too_long
 
     @property
     def ok(self) -> bool:
@@ -216,7 +224,8 @@ class ServingEstimate:
     @property
     def billed_gpus(self) -> int:
         """GPUs that are paid for: those asked for, and servers of which a part is used."""
-        return self.resolved.billed_gpus(self.gpus)
+        sold = self.resolved.tariff.sold_together
+        return self.resolved.billed_gpus(self.nodes * sold if sold > 1 else self.gpus)
 
     @property
     def cost(self) -> float | None:
@@ -318,9 +327,31 @@ class ServingEstimate:
 
     @property
     def request_bytes(self) -> float:
-        """Cache of one request at its full length on one GPU [bytes]."""
-        traffic = self.resolved.traffic
-        return float(request_bytes(self.resolved.job, self.placement, traffic.inputs + traffic.outputs)[0])
+        """Cache of one request, or of the longest sequence that it must hold, on one GPU [bytes]."""
+        return float(request_bytes(self.resolved.job, self.placement, self.resolved.must_hold)[0])
+
+    @property
+    def too_long(self) -> bool:
+        """Whether a longer sequence was asked for than the model has positions."""
+        positions = self.resolved.job.model.max_positions
+        return bool(positions) and (self.resolved.asked_len or 0) > positions
+
+    def holds_one(self, tokens: int) -> bool:
+        """Whether the cache of a replica holds one sequence of this length."""
+        return bool(max_sequences(self.resolved.job, self.placement, self.memory, tokens)[0] >= 1.0)
+
+    def longest_held(self, too_long: int) -> int:
+        """The longest sequence below `too_long` that the cache of a replica holds; 0 where it holds none [tokens].
+
+        A round number where that leaves room for requests, and no more than the model's positions.
+        """
+        low, high = 0, too_long
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.holds_one(middle) else (low, middle)
+        low = min(low, self.resolved.job.model.max_positions or low)
+        traffic, tidy = self.resolved.traffic, low // ROUND_TOKENS * ROUND_TOKENS
+        return tidy if tidy >= traffic.inputs + traffic.outputs else low
 
     @property
     def sequences(self) -> float:

@@ -77,5 +77,7 @@ def _gib(size_bytes: float) -> str:
 
 
 def _held(estimate: ServingEstimate) -> str:
-    requests = estimate.sequences if estimate.grows else 1.0
+    requests, asked = estimate.sequences if estimate.grows else 1.0, estimate.resolved.asked_len
+    if asked is not None and not estimate.grows:
+        return f"one sequence of {estimate.resolved.must_hold:,.0f} tokens"
     return "one request" if requests < 1.5 else f"{requests:,.0f} requests"

@@ -14,7 +14,6 @@ from xe_sizer.serving.memory import (
     cuda_context,
     cuda_graphs,
     logits,
-    request_bytes,
     weights,
     workspaces,
 )
@@ -69,13 +68,13 @@ def _weights(estimate: ServingEstimate) -> Terms:
 
 def _cache(estimate: ServingEstimate) -> Terms:
     """A share of the card less all other parts; or the cache of the requests that are held."""
-    job, traffic = estimate.resolved.job, estimate.resolved.traffic
+    job = estimate.resolved.job
     engine, parts = job.engine.memory, estimate.memory_parts
     if not estimate.grows and estimate.fits:
         card = (Factor(engine.utilization, ""), Factor(job.server.accelerator.memory_bytes, "B of the card"))
         others = (name for name in parts if name not in (cache.name, cuda_graphs.name))
         return (card, *((Factor(-parts[name], f"B of {name}"),) for name in others))
-    each = float(request_bytes(job, estimate.placement, traffic.inputs + traffic.outputs)[0])
+    each = estimate.request_bytes
     requests = estimate.sequences / float(estimate.placement.dp[0]) if estimate.grows else 1.0
     copies = engine.cache_copies if estimate.grows else 1.0
     return ((Factor(copies, "copies"), Factor(requests, "requests"), Factor(each, "B a request")),)

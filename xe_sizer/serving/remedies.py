@@ -56,6 +56,14 @@ def _share(now: float, then: float) -> Change:
     )  # fmt: skip
 
 
+def shorter_sequences(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """The longest sequence that the cache holds and the model has positions for, where a longer one was asked for."""
+    asked = sized.resolved.asked_len
+    held = 0 if asked is None or sized.grows or (sized.fits and not sized.too_long) else sized.longest_held(asked)
+    if asked is not None and held >= sized.resolved.traffic.inputs + sized.resolved.traffic.outputs:
+        yield Change(f"max_model_len {held:,} instead of {asked:,}", {"serve.max_model_len": held}, 1)
+
+
 def milliseconds(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Limits on latency that look like milliseconds, read so."""
     limits = dict(sized.resolved.unlikely_limits())
@@ -196,10 +204,12 @@ def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
 
 
 TO_FIT = (
+    Remedy(1, shorter_sequences),
     Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(1, placement),
     Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
 )  # fmt: skip
 TO_MEET_LIMITS = (
+    Remedy(1, shorter_sequences),
     Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights),
     Remedy(2, narrower_cache), Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
 )  # fmt: skip

@@ -10,40 +10,40 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
 from xe_sizer.scenario.provenance import (
     Provenance,
     assumptions,
     borrowed_laws,
     collect,
+    efficiency_of,
     gpu_count,
-    gpu_price,
     in_reading_order,
-    model_of,
+    model_and_server,
     relative,
-    server_of,
+    tariff_of,
     with_further,
 )
 from xe_sizer.scenario.schema import LOADS
-from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, Traffic
 from xe_sizer.software.engine import default_engine, load_engine
-from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme
+from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.software.engine import Engine
-    from xe_sizer.software.number_formats import Format, Scheme
+    from xe_sizer.software.number_formats import Format, Scheme, Told
 
 DEFAULT_PERCENTILE = 95.0
+WIDE_BITS = 16  # of a weight of a checkpoint whose profile says no format
 DEFAULT_DRAFT_COST = 0.05
 DEFAULT_THINK_TIME_S = 30.0
 """Between an answer and the next request of its reader: assumed, a minute or less of reading and typing."""
@@ -77,14 +77,12 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     """
     problems: list[Problem] = []
     provenance = Provenance(given, registry)
-    named: str | None = given.values.model
-    model = None if named is None else collect(problems, model_of, given, registry, provenance)
-    server = collect(problems, server_of, given, registry, provenance)
+    model, server = model_and_server(problems, given, registry, provenance)
     engine = collect(problems, _engine, given, registry, provenance)
     gpus = gpu_count(provenance, server)
     found = None
     if server:
-        collect(problems, gpu_price, given, server, registry)
+        collect(problems, tariff_of, given, server, registry)
     if server and engine:
         found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
     problems += conflicts(given, model, server, engine, found, gpus)
@@ -108,9 +106,9 @@ def _assembled(
     gpus: int | None,
     objectives: Objectives,
 ) -> ResolvedService:
-    values, chosen = given.values, given.values.efficiency
+    values = given.values
     engine = _with_settings(engine, provenance)
-    efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
+    efficiency = efficiency_of(given)
     load = _load(given, engine)
     traffic = _traffic(provenance)
     if values.serve.max_model_len is not None or model.max_positions:
@@ -127,9 +125,10 @@ def _assembled(
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
         spare_replicas=provenance.settle("serve.spare_replicas", 0),
-        tariff=Tariff.of(gpu_price(given, server, provenance.finder), values.cost.currency, server),
+        tariff=tariff_of(given, server, provenance.finder),
         values=provenance.values,
         origin=provenance.origin,
+        read_from_name=_read_from_name(given, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
     provenance.keep(("layout", "limits", "cost", "efficiency", "serve"))
@@ -191,12 +190,43 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
         return scheme(weights, activations, cache, peaks)
     precision = provenance.settle("precision", wide) if values.precision is not None else wide
     plain = plain_format(precision)
-    published = model.checkpoint_format if model and values.precision is None else None
+    published = _published(given, model) if model and values.precision is None else None
     weights = format_of(provenance.settle("serve.weights", published or (plain.name if plain else wide)))
     activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
     narrow_cache = weights.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
     cache = format_of(provenance.settle("serve.kv_cache", E4M3.name if narrow_cache else wide))
     return scheme(weights, activations, cache, peaks)
+
+
+def _published(given: Given, model: ModelShape) -> str | None:
+    """The format of the checkpoint: as the name of the model says where that is another than its profile has.
+
+    Raises InputError where the name says a format that is not known, and nobody says what to take instead.
+    """
+    told = _told(given, model)
+    if told is None or given.values.serve.weights is not None:
+        return model.checkpoint_format
+    if told.format is None:
+        near = f"{given.caller.setting('serve.weights', told.nearest.name)} comes near, or name the model without it"
+        message = f"the name says that weights are in '{told.words}', a format whose size is not known"
+        raise InputError(Problem(message, given.locate(("model",)), near))
+    return told.format.name
+
+
+def _told(given: Given, model: ModelShape) -> Told | None:
+    """What the user's name for the model says of its weights, where that is not what its profile has."""
+    name, stored = given.values.model, model.checkpoint_format
+    told = None if name == model.name or name is None else told_by(name)
+    bits = format_of(stored).bits if stored else WIDE_BITS
+    return None if told is None or told.bits == bits else told
+
+
+def _read_from_name(given: Given, model: ModelShape, found: Scheme) -> str:
+    """What is said of weights whose format the name of the model alone gives: `weights in 4 bits (AWQ)`."""
+    told, values = _told(given, model), given.values
+    if told is None or values.precision or values.serve.weights or values.serve.scheme:
+        return ""
+    return f"weights in {found.weights.bits} bits ({told.words}), read from the name"
 
 
 def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -> str:

@@ -29,6 +29,7 @@ class ResolvedService:
     replicas together (a batch is one replica's); think_s : between an answer and the user's next request [s]
     limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
+    read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
 
     given: Given
@@ -45,6 +46,7 @@ class ResolvedService:
     tariff: Tariff
     values: Mapping[str, Any]
     origin: Mapping[str, str]
+    read_from_name: str
     warnings: tuple[str, ...]
 
     @property
@@ -52,6 +54,21 @@ class ResolvedService:
         """Whether the user says how long requests may take; else the default objectives do, if anything does."""
         asked = self.given.values.limits
         return asked.max_ttft_s is not None or asked.max_tpot_s is not None
+
+    @property
+    def asked_len(self) -> int | None:
+        """The longest sequence that was asked for, of an engine that does not start where it cannot have it [tokens].
+
+        Source: check_enough_kv_cache_memory and the check of max_model_len in vLLM's configuration.
+        """
+        return self.given.values.serve.max_model_len if self.job.engine.memory.length_flag else None
+
+    @property
+    def must_hold(self) -> float:
+        """The longest sequence that a cache must hold: a request, or what was asked for of the model's positions."""
+        request = self.traffic.inputs + self.traffic.outputs
+        asked = self.asked_len or 0
+        return max(request, min(asked, self.job.model.max_positions or asked))
 
     def unlikely_limits(self) -> Iterator[tuple[str, float]]:
         """Limits on latency, written without a unit, that look like milliseconds: name and value [s]."""

@@ -14,6 +14,7 @@ from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeCom
 from xe_sizer.result.serving import (
     OVERLOADED,
     QUEUES,
+    TOO_LONG,
     KvCache,
     Latency,
     LatencyAt,
@@ -56,8 +57,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
     details : with what only a full report shows: the minimum of GPUs, the curve over the load, and sources
     """
     resolved = sized.resolved
-    placement, node = sized.placement, resolved.job.server.accelerators
-    nodes = math.ceil(sized.gpus / node)
+    placement, node, nodes = sized.placement, resolved.job.server.accelerators, sized.nodes
     return ServeResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
@@ -80,6 +80,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         load_curve=tuple(load_curve(sized)) if details else (),
         misread=tuple(misread(resolved)),
+        read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),
         sources=tuple(_sources(sized)) if details else (),
     )
@@ -178,6 +179,7 @@ def _replicas(sized: ServingEstimate, nodes: int) -> Replicas:
         utilisation=sized.utilisation if sized.fits else 0.0,
         max_requests_per_s=sized.most_per_s if sized.fits else 0.0,
         running_requests=sized.point.running if sized.fits else 0.0,
+        max_load=sized.choice.top_load * sized.working_replicas if sized.fits and sized.resolved.load else None,
     )
 
 
@@ -200,6 +202,8 @@ def cost_of(sized: ServingEstimate) -> ServeCost:
 def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     if not sized.fits:
         yield shortage(sized)
+    elif sized.too_long:
+        yield _too_long(sized)
     elif sized.overloaded:
         yield _overload(sized)
     elif sized.queues:
@@ -211,6 +215,13 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
     yield from memory_doubt(sized, sized.confidence)
     yield from missed(known, sized.resolved.given.caller, confidence=sized.confidence)
+
+
+def _too_long(sized: ServingEstimate) -> Reason:
+    resolved = sized.resolved
+    asked, positions = resolved.asked_len or 0, resolved.job.model.max_positions
+    whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
+    return Reason(code=TOO_LONG, message=f"{whose}: {resolved.job.engine.name} refuses to start")
 
 
 def _overload(sized: ServingEstimate) -> Reason:

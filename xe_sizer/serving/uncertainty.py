@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Literal
 from xe_sizer.software.certainty import EXACT, Spread
 from xe_sizer.software.uncertainty import (
     ANY,
-    SPEED_OF_LIGHT,
     TABLES,
     Evidence,
     from_residuals,
+    of_fixed,
     published,
     seen,
-    symmetric,
 )
 
 if TYPE_CHECKING:
@@ -34,12 +33,9 @@ def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -
     A request takes most of its time token by token, and has the range of that. Engines without measurements have the
     range of their parent, or of all. assumed : lengths are a guess
     """
-    engine, efficiency = resolved.job.engine, resolved.job.efficiency
-    if efficiency.ideal:
-        return SPEED_OF_LIGHT
-    if efficiency.fixed:
-        text = f"assumed, {100 * engine.uncertainty:.0f} % around the efficiency that was given"
-        return symmetric(engine.uncertainty, text, False)
+    engine = resolved.job.engine
+    if fixed := of_fixed(resolved.job.efficiency, engine.uncertainty):
+        return fixed
     table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
     known = (engine.name, engine.measured_as or "", engine.parent or "")
     name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)

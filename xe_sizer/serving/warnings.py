@@ -11,7 +11,6 @@ from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.scenario.schema import LOADS
 from xe_sizer.scenario.tariff import whole_servers
-from xe_sizer.serving.memory import max_sequences
 from xe_sizer.serving.traffic import FULL
 from xe_sizer.units import whole_percent
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from xe_sizer.serving.resolved import ResolvedService
 
 SATURATED = 0.9
-ROUND_TOKENS = 1024
 CHANCE = ("request_rate", "users")
 USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
 PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve")
@@ -42,6 +40,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if resolved.load is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
+    yield from _spanning(sized)
     yield from _saturated(sized)
     yield from _too_long(sized)
     if traffic.draft_tokens:
@@ -68,6 +67,14 @@ def misread(resolved: ResolvedService) -> Iterator[str]:
         yield f"{name} {limit:g} is read as {limit:,g} s{each}: {meant}{rate}"
 
 
+def _spanning(sized: ServingEstimate) -> Iterator[str]:
+    """That a replica needs several servers to run, each of which stops it."""
+    servers = math.ceil(int(sized.placement.gpus[0]) / sized.resolved.job.server.accelerators)
+    if sized.fits and servers > 1:
+        which = "the only replica" if sized.working_replicas == 1 else "each replica"
+        yield f"{which} spans {servers} servers: one failure stops it all"
+
+
 def _saturated(sized: ServingEstimate) -> Iterator[str]:
     resolved, places = sized.resolved, sized.choice.places
     given, load = resolved.given, resolved.load
@@ -89,27 +96,11 @@ def _too_long(sized: ServingEstimate) -> Iterator[str]:
     """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
     resolved = sized.resolved
     engine, longest = resolved.job.engine, resolved.values.get("serve.max_model_len")
-    if longest is None or not engine.memory.length_flag or not sized.fits or _holds(sized, longest):
+    if longest is None or not engine.memory.length_flag or not sized.fits or sized.too_long or sized.holds_one(longest):
         return
-    whose = "the model's maximum" if resolved.origin["serve.max_model_len"] == "default" else "as asked"
-    held = _longest_held(sized, longest)
-    text = f"{engine.name} refuses to start for sequences of {longest:,} tokens ({whose}): the KV cache of a replica"
-    yield f"{text} does not hold one. Start it with {engine.memory.length_flag} {held}"
-
-
-def _holds(sized: ServingEstimate, tokens: int) -> bool:
-    """Whether the cache of a replica holds one sequence of this length."""
-    return bool(max_sequences(sized.resolved.job, sized.placement, sized.memory, tokens)[0] >= 1.0)
-
-
-def _longest_held(sized: ServingEstimate, too_long: int) -> int:
-    """The longest sequence that the cache of a replica holds, as a round number where that leaves room for requests."""
-    low, high = 1, too_long
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _holds(sized, middle) else (low, middle)
-    traffic, tidy = sized.resolved.traffic, low // ROUND_TOKENS * ROUND_TOKENS
-    return tidy if tidy >= traffic.inputs + traffic.outputs else low
+    text = f"{engine.name} refuses to start for sequences of {longest:,} tokens (the model's maximum)"
+    start = f"Start it with {engine.memory.length_flag} {sized.longest_held(longest)}"
+    yield f"{text}: the KV cache of a replica does not hold one. {start}"
 
 
 def _formats(sized: ServingEstimate) -> Iterator[str]:

@@ -69,6 +69,60 @@ ALIASES = {
     "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e4m3fn": "fp8",
 }  # fmt: skip
 
+_TOLD: tuple[tuple[tuple[str, ...], Format | None], ...] = (
+    (("i?q[2-8]",), None),
+    (("gguf|ggml|exl[23]|mlx|aqlm|quip|hqq",), None),
+    (("awq",), AWQ),
+    (("gptq", "int8|8bit"), FORMATS[INT8]),
+    (("gptq", "int[23]|[23]bit"), None),
+    (("gptq",), GPTQ),
+    (("mxfp4",), MXFP4),
+    (("nvfp4|fp4",), FORMATS[ALIASES["fp4"]]),
+    (("bnb", "4bit"), FORMATS["nf4"]),
+    (("nf4",), FORMATS["nf4"]),
+    (("fp8", "block"), E4M3_BLOCKS),
+    (("fp8",), E4M3),
+    (("w4a16|int4",), GPTQ),
+    (("w8a8|w8a16|int8|8bit",), FORMATS[INT8]),
+    (("[2-6]bit|w[2-8]a[0-9]+|quantized|quant",), None),
+    (("bf16",), FORMATS[BF16]),
+    (("fp16",), FORMATS[FP16]),
+)
+"""Words that all stand in the name of a checkpoint, the telling ones first, and the format that they say: None where it
+is none of these. As publishers on the Hugging Face Hub and Ollama write them; GPTQ and bitsandbytes without a width are
+4 bit, as published most."""
+
+
+@frozen(eq=True)
+class Told:
+    """What the name of a checkpoint says of its weights: in its words, and as a format; None where it is not known."""
+
+    words: str
+    format: Format | None
+
+    @property
+    def bits(self) -> int | None:
+        """Bits of an element; None where the name does not say them."""
+        if self.format is not None:
+            return self.format.bits
+        width = re.search(r"[2-8]", self.words)
+        return int(width[0]) if width else None
+
+    @property
+    def nearest(self) -> Format:
+        """A format that takes as much memory or a little more: 4 bit, or 8 bit for more than 4."""
+        return FORMATS[INT8] if (self.bits or 4) > 4 else GPTQ
+
+
+def told_by(name: str) -> Told | None:
+    """What the name of a model says of the format of its weights, by its words; None where it says nothing."""
+    words = re.findall(r"[A-Za-z0-9]+", name.rstrip("/").rpartition("/")[2])
+    for wanted, found in _TOLD:
+        said = [next((word for word in words if re.fullmatch(one, word, re.IGNORECASE)), None) for one in wanted]
+        if all(said):
+            return Told("-".join(filter(None, said)), found)
+    return None
+
 
 def format_names() -> tuple[str, ...]:
     """Names of all formats."""

@@ -13,7 +13,8 @@ from xe_sizer.errors import InputError, Location, Problem, Where, did_you_mean, 
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.laws.precision import trained_in
-from xe_sizer.profiles.convert import convert, named
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.fields import named
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
 from xe_sizer.profiles.inherited import load_inherited
 from xe_sizer.profiles.source import Document, KeyPath
@@ -171,6 +172,7 @@ class Supports(_Part, frozen=True):
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
     recompute : those that it has a switch for, which is what advice names
+    offload_from_zero : the least ZeRO stage with which it offloads
     """
 
     tensor_parallel: bool
@@ -181,6 +183,7 @@ class Supports(_Part, frozen=True):
     offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
+    offload_from_zero: Literal[0, 1, 2, 3] = 0
     packing: bool = True
     recompute: Annotated[tuple[Literal["none", "selective", "full"], ...], msgspec.Meta(min_length=1)] = (
         "none",
@@ -189,15 +192,32 @@ class Supports(_Part, frozen=True):
     )
 
 
+class ExpertLoop(_Part, frozen=True):
+    """That a stack computes the experts of a layer one after another, and what published runs of such a loop took.
+
+    describes : where the loop is, and what is faster, without a verb
+    fastest, slowest : measured over predicted time of those runs [-]
+    """
+
+    describes: str
+    runs: AtLeastOne
+    publications: AtLeastOne
+    fastest: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    slowest: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    source: str
+
+
 class Stack(_Part, frozen=True):
     """One stack, complete.
 
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
+    expert_loop : None where experts are computed together, as grouped products
     default : stands for all where none is named
     release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
     fused : what `kernels` are where somebody fuses a part of them, by what people call it
     aliases : other names of it, and tools that run on it
+    lighter : a stack for the same scripts that holds less for every weight
     settings : what the stack calls the settings of a scenario, by dotted key, where that is not plain
     """
 
@@ -216,10 +236,12 @@ class Stack(_Part, frozen=True):
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     loads: dict[str, dict[str, Any] | None] = {}
     fused: dict[str, dict[str, Any]] = {}
+    expert_loop: ExpertLoop | None = None
     parent: str | None = None
     release: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()
+    lighter: str | None = None
     calibrated_on: str | None = None
     settings: dict[str, str] = {}
 
@@ -280,6 +302,15 @@ def stacks_with(way: str) -> tuple[str, ...]:
     return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
 
 
+def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:
+    """The nearest stack above in the chain of parents that trains on several GPUs; None where there is none."""
+    while stack.parent is not None:
+        stack = load_stack(stack.parent, finder=finder)
+        if stack.supports.several_gpus:
+            return stack.name
+    return None
+
+
 def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:
     """The stack of that name, of that name and release (nemo@24.07), or of a path to a user's own stack file.
 
@@ -292,8 +323,11 @@ def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> 
 
 
 def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
-    """Optimizers that nobody knows, states that are none, and defaults that the stack itself cannot do."""
+    """Optimizers and stacks that nobody knows, states that are none, and defaults that the stack itself cannot do."""
     yield from _misloaded(stack, document)
+    if stack.lighter is not None and finder.find("stack", stack.lighter) is None:
+        where = document.locate(("lighter",))
+        yield Problem(f"unknown stack '{stack.lighter}'", place_of(where), finder.suggestion("stack", stack.lighter))
     for index, name in enumerate(stack.supports.optimizers):
         if name not in optimizer_names(finder):
             where = document.locate(("supports", "optimizers", index))

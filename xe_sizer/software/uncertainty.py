@@ -2,26 +2,35 @@
 
 `residuals/` holds, for groups of published runs, how far measured times lie from predicted ones (written by
 scripts/build_residuals.py). A job's range starts with that of all runs and moves towards those of the same kind of
-job, of the same stack, and of both, the more sources they come from.
+job, of the same stack, and of both, the more sources they come from. Where the stack's own runs come from enough
+publications, the range reaches their quantiles (`reaching`); its middle stays the prediction.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import Basis, Bias, Range, strength_of
+from xe_sizer.result.common import STRENGTHS, Basis, Bias, Range, strength_of
 from xe_sizer.software.certainty import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xe_sizer.laws.device import Efficiency
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""
 # Sources that make a group's own range count half; one source says little about the next. Chosen, not fitted.
 HALF_TRUST = 3.0
 NOTICEABLE = 0.1  # share of the prediction by which a median must be off to be worth a word
+FAR_OFF = 2.0  # times the prediction that one run in ten must have taken to be worth one, whatever the median
 BORROWED = 1.15  # assumed: wider by this factor where the accelerator's laws are those of another one
 
 
@@ -48,6 +57,16 @@ class Observed:
     fastest: float
     median: float
     slowest: float
+
+    @property
+    def biased(self) -> bool:
+        """Whether the median is off by so much that it is worth a word."""
+        return abs(self.median - 1.0) > NOTICEABLE
+
+    @property
+    def sets_range(self) -> bool:
+        """Whether the runs come from enough publications for a range of their own: at least fair evidence."""
+        return self.publications >= STRENGTHS["fair"]
 
 
 Group = tuple[str, str, bool]  # stack, kind of job, whether lengths or batch had to be assumed
@@ -141,6 +160,43 @@ def from_residuals(
     )
 
 
+def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:
+    """The range where the user says how efficient the software is; None where laws and residuals say it.
+
+    error : how far off the software's times are taken to be [-]
+    """
+    if efficiency.ideal:
+        return SPEED_OF_LIGHT
+    if efficiency.fixed:
+        return symmetric(error, f"assumed, {100 * error:.0f} % around the efficiency that was given", False)
+    return None
+
+
+def own_group(table: Seen, name: str, kinds: Iterable[str]) -> Observed | None:
+    """The runs of a software by the first kind of enough publications, else by the first of any; None without runs."""
+    found = [table[name, kind] for kind in kinds if (name, kind) in table]
+    return next((group for group in found if group.sets_range), found[0] if found else None)
+
+
+def reaching(low: float, high: float, own: Observed | None) -> tuple[float, float]:
+    """low and high quantiles of log(measured / predicted) where a stack's own runs are known.
+
+        low <- min(low, ln q10)   high <- max(high, ln q90)
+
+    with the 10 % and 90 % quantiles of the runs, publications weighted alike. The median stays 0, the prediction. Runs
+    of fewer than three publications set nothing.
+    """
+    if own is None or not own.sets_range:
+        return low, high
+    return min(low, math.log(own.fastest)), max(high, math.log(own.slowest))
+
+
+def reaching_own(span: Uncertainty, own: Observed | None) -> Uncertainty:
+    """A range that the runs of the same stack lie in as often as it says."""
+    low, high = map(math.exp, reaching(math.log(span.low), math.log(span.high), own))
+    return replace(span, low=low, high=high)
+
+
 def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
     """Times are off by a factor rather than by a difference."""
     return Uncertainty(1.0 / (1.0 + error), 1.0 + error, evidence, calibrated)
@@ -175,7 +231,7 @@ class Evidence:
         if name == ANY:
             return Basis(runs=group.runs, publications=group.publications, inside=group.inside)
         own = name == self.names[0]
-        biased = self._biased(name, group if same or self.alike else None) if own else None
+        biased = self._worth_a_word(kind) if own else None
         return Basis(
             software=name,
             runs=group.runs,
@@ -186,10 +242,14 @@ class Evidence:
             bias=None if biased is None else Bias(**{name: getattr(biased, name) for name in Bias.__struct_fields__}),
         )
 
-    def _biased(self, name: str, group: Observed | None) -> Observed | None:
-        """The group whose median is off by more than a tenth: the nearest, else all runs of the software."""
-        groups = (group, self.table.get((name, ANY)) if self.alike else None)
-        return next((one for one in groups if one and abs(one.median - 1.0) > NOTICEABLE), None)
+    def own(self, kind: str) -> Observed | None:
+        """The software's own runs that count for one kind: of the kind, else of all where they are off alike."""
+        return own_group(self.table, self.names[0], (kind, ANY) if self.alike else (kind,))
+
+    def _worth_a_word(self, kind: str) -> Observed | None:
+        """The own runs where their median, or one in ten of them, is far off."""
+        group = self.own(kind)
+        return group if group and (group.biased or group.slowest >= FAR_OFF) else None
 
     def words(self, kind: str) -> str:
         """The same in one sentence that goes on from `80 % range:`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
 from xe_sizer.scenario.change import changed
@@ -42,10 +42,8 @@ def hardware_named(names: Sequence[str], any_gpu: bool, registry: Registry, plac
     found: list[dict[str, object]] = []
     problems: list[Problem] = []
     for name in dict.fromkeys(names):
-        try:
+        with collecting(problems):
             found.append({_kind(name, registry, place): name})
-        except InputError as error:
-            problems += error.problems
     if problems:
         raise InputError(problems)
     named = {entry.get("gpu") for entry in found}

@@ -14,6 +14,7 @@ from xe_sizer import __version__
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import Candidate, PlanResult, Search
 from xe_sizer.scenario.change import command
@@ -196,16 +197,21 @@ def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> I
 
 
 def _undivided(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:
-    """Smaller numbers of GPUs than the chosen that only the usual global batch rules out: another may do on them."""
-    if answers.chosen is None or resolved.gpus is not None or "train.global_batch" in resolved.given.origin:
+    """Smaller numbers of GPUs than the chosen that only the global batch rules out: another may do on them."""
+    if answers.chosen is None or resolved.gpus is not None:
         return
     fewer = [count for count in gpu_numbers(resolved) if count < sized[answers.chosen].gpus]
     untried = without_groups(replace(resolved.rules, every_way=True), fewer)
     if untried:
-        more = len(untried) - MOST_NAMED
-        named = ", ".join(f"{count:,}" for count in untried[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        *first, last = [f"{count:,}" for count in untried[:MOST_NAMED]]
+        if len(untried) > MOST_NAMED:
+            first, last = [*first, last], f"{len(untried) - MOST_NAMED} more"
+        named = f"{', '.join(first)} and {last}" if first else last
         batch, setting = resolved.job.global_batch, resolved.given.caller.setting("train.global_batch", "N")
-        yield f"not tried on {named} GPUs: they do not divide the assumed global batch of {batch:,}; {setting} sets one"
+        given = "train.global_batch" in resolved.given.origin
+        what = f"{'the' if given else 'the assumed'} global batch of {batch:,}"
+        told = f"not tried on {named} GPUs: {what} cannot be split over them"
+        yield told if given else f"{told}; {setting} sets one"
 
 
 def _start(sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:
@@ -261,6 +267,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_bytes=float(round(sized.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
         host_most_bytes=job.server.host_most_bytes,
+        host_reserve_bytes=HOST_RESERVE_BYTES,
     )
 
 

@@ -15,6 +15,7 @@ from xe_sizer.laws.network import network as network_of
 from xe_sizer.laws.precision import sixteen_bit
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
+    DEADLINE,
     Effect,
     Factor,
     Outcome,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 HALF, DOUBLE = 0.5, 2.0
-DEADLINE = "deadline"
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,13 @@ from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.fewest import Fewest
 from xe_sizer.training.layout import SWITCHES, WORDS
 from xe_sizer.training.packing import kept_steps_words
 from xe_sizer.training.remedies import (
     DROPPED,
     FOR_LIMITS,
+    GENTLE,
     HARDWARE,
     LESS_OFFLOAD,
     ON_THE_CARD,
@@ -39,6 +41,7 @@ MOST_ON_THE_CARD = MOST_OTHER_HARDWARE = 2  # of the advice to a job that does n
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
 LAYOUT_EFFORT = 3  # a layout of several new degrees, as many as a user may know how to set
 SAME_JOB_KEYS = ("gpus", "train.micro_batch")  # beside those of the layout
+FROM_HOURS_S = 90 * MINUTE_S  # reports write 72.3 min
 DATA_KEYS = frozenset({"train.padding", "train.global_batch", "train.seq_len"})  # that change what a step reads
 MUCH_MORE = 1.5  # times the data: what whole steps may add where there are few
 ROOM = 0.02  # no change is suggested that leaves less than this share of the card free
@@ -74,8 +77,8 @@ def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
         return False
     if not after.choice.fits_with_headroom or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
         return False
-    asked_bytes = before.resolved.job.server.host_memory_bytes
-    host_bytes = after.resolved.job.server.host_memory_bytes or asked_bytes
+    asked_bytes = before.resolved.job.server.host_usable_bytes
+    host_bytes = after.resolved.job.server.host_usable_bytes or asked_bytes
     if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
         return False
     return after.ok
@@ -180,7 +183,8 @@ def _made_to_fit(trials: Training, most: int) -> Options:
     found = sorted(_on_the_card(trials, most), key=_rank)[:MOST_ON_THE_CARD]
     if found and most == 1:
         return found
-    hardware = sorted(trials.try_each(OTHER_HARDWARE, most, []), key=_rank)[:MOST_OTHER_HARDWARE]
+    other = [*trials.try_each(OTHER_HARDWARE, most, []), *_more_gpus_freely(trials)]
+    hardware = sorted(other, key=_rank)[:MOST_OTHER_HARDWARE]
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
     limited = bool(trials.before.resolved.given.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
@@ -188,17 +192,23 @@ def _made_to_fit(trials: Training, most: int) -> Options:
 
 
 def _on_the_card(trials: Training, most: int) -> Options:
-    """One remedy; another layout; where those leave no room, two remedies together, else as many as it takes."""
+    """One remedy, another layout, or two together, first of those that cost no quality; else as many as it takes."""
     before = trials.before
-    host = before.resolved.job.server.host_memory_bytes
-    short_of_host = host is not None and float(before.ledger.host_bytes[0]) > host
-    remedies = ((LESS_OFFLOAD,) if short_of_host else ()) + ON_THE_CARD
-    found = trials.try_each(remedies, most, [])
+    first = (LESS_OFFLOAD,) if before.host_share > 1.0 else ()
+    gentle, every = first + GENTLE, first + ON_THE_CARD
+    found = trials.try_each(gentle, most, [])
     if len(found) < MOST_ADVICE:
         found = _with(found, _another_layout(trials))
-    if not any(option.after.roomy for option in found):
-        found = _with(found, trials.pairs(remedies))
-    return found or trials.combination(trials.strongest(remedies))
+    if not _any_roomy(found):
+        found = _with(found, trials.pairs(gentle))
+    found = trials.try_each(ON_THE_CARD[len(GENTLE) :], most, found)
+    if not _any_roomy(found):
+        found = _with(found, trials.pairs(every))
+    return found or trials.combination(trials.strongest(every))
+
+
+def _any_roomy(found: Options) -> bool:
+    return any(option.after.roomy for option in found)
 
 
 def _with(found: Options, more: Options) -> Options:
@@ -271,15 +281,41 @@ def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
 
 def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator[Change]:
     """The layout that an open search chooses, as the flags that ask for it: those of the user's that have to change."""
-    after, fixed = _open_layout(sized), sized.resolved.fixed
+    after = _open_layout(sized)
     if after is None:
         return
+    values = _other_settings(sized, after)
+    if values:
+        yield Change(f"{what}: {_settings_words(values)}", values, effort)
+
+
+def _more_gpus_freely(trials: Training) -> Options:
+    """More GPUs under another layout, where the one that the user fixed fits on no number of them."""
+    before, resolved = trials.before, trials.before.resolved
+    if not resolved.fixed or before.fewest.that_fit_unasked is not None:
+        return []
+    open_layout = replace(resolved.without_layout(), gpus=None)
+    enough, most = Fewest(open_layout).that_fit_unasked, resolved.given.values.limits.max_gpus
+    if enough is None or enough <= before.gpus or (most is not None and enough > most):
+        return []
+    values = _other_settings(before, size(replace(open_layout, gpus=enough)))
+    if not values:
+        return []
+    words = f"{enough} GPUs instead of {before.gpus} with {_settings_words(values)}"
+    return list(trials.kept([Change(words, {"gpus": enough, **values}, HARDWARE + 1)]))
+
+
+def _other_settings(sized: TrainingEstimate, after: TrainingEstimate) -> dict[str, object]:
+    """Keys of the layout that the user fixed, as another layout has them; none where the stack lacks a switch."""
+    fixed = sized.resolved.fixed
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
     values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
     has_switch = values.get("layout.recompute", "none") in sized.resolved.job.stack.supports.recompute
-    if values and has_switch and all(key in OPTION_OF for key in values):
-        words = ", ".join(_setting_words(key, value) for key, value in values.items())
-        yield Change(f"{what}: {words}", values, effort)
+    return values if has_switch and all(key in OPTION_OF for key in values) else {}
+
+
+def _settings_words(values: Mapping[str, object]) -> str:
+    return ", ".join(_setting_words(key, value) for key, value in values.items())
 
 
 def _setting_words(key: str, value: object) -> str:
@@ -335,8 +371,8 @@ def _difference(before: float, after: float) -> str:
 
 
 def _time_words(seconds: float) -> str:
-    """A time in hours, and in minutes or seconds where it is less than one."""
-    if seconds >= HOUR_S:
+    """A time in hours, and in minutes or seconds where reports have them so."""
+    if seconds >= FROM_HOURS_S:
         hours = seconds / HOUR_S
         return f"{hours:,.0f} h" if hours >= 100 else f"{hours:.3g} h"
     return f"{three_digits(seconds / MINUTE_S)} min" if seconds >= MINUTE_S else f"{three_digits(seconds)} s"

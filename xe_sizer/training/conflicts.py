@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.software.stack import PARALLEL_WAYS, stacks_with
+from xe_sizer.software.stack import PARALLEL_WAYS, relative_on_several_gpus, stacks_with
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -41,6 +41,8 @@ def conflicts(
         yield from _whole_stages(given, model, problem)
     if stack is not None:
         yield from _support(given, stack, finder, problem)
+        yield from _offload(given, stack, problem)
+        yield from _one_gpu(given, stack, gpus, finder, problem)
     yield from _pipeline(given, problem)
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
@@ -77,12 +79,32 @@ def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterat
             f"{stack.name} does not support ZeRO stage {layout.zero}",
             f"it supports {', '.join(map(str, supports.zero))}",
         )
-    if layout.offload is not None and layout.offload not in supports.offload:
-        yield problem(
-            "layout.offload",
-            f"{stack.name} cannot offload {layout.offload}",
-            f"it supports {', '.join(supports.offload)}",
-        )
+
+
+def _offload(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
+    """What the stack keeps in host memory, and with which ZeRO stages."""
+    layout, supports = given.values.layout, stack.supports
+    if layout.offload is None or layout.offload == "none":
+        return
+    if layout.offload not in supports.offload:
+        has = f"it supports {', '.join(supports.offload)}"
+        yield problem("layout.offload", f"{stack.name} cannot offload {layout.offload}", has)
+    elif layout.zero is not None and layout.zero < supports.offload_from_zero:
+        message = f"{stack.name} offloads from ZeRO stage {supports.offload_from_zero} on"
+        yield problem("layout.zero", message, "leave the stage out, and it is chosen")
+
+
+def _one_gpu(given: Given, stack: Stack, gpus: int | None, finder: Finder, problem: Any) -> Iterator[Problem]:
+    """A stack on one GPU shares nothing out: several processes of it are plain data parallelism, if asked for."""
+    layout = given.values.layout
+    several = max(gpus or 1, layout.dp or 1)
+    if stack.supports.several_gpus or several == 1 or layout.zero == 0:
+        return
+    key = "layout.dp" if gpus is None else "gpus" if given.values.gpus is not None else "nodes"
+    relative = relative_on_several_gpus(stack, finder)
+    other = f"for several use {given.caller.setting('stack', relative)}; " if relative else ""
+    plain = f"{given.caller.setting('layout.zero', 0)} stands for a whole copy on each"
+    yield problem(key, f"{stack.name} trains on one GPU", f"{other}{plain}")
 
 
 def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:

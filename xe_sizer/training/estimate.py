@@ -91,7 +91,7 @@ class TrainingEstimate:
         """That card and host suffice [-]; None where that turns on a host of which nobody knows how much it has."""
         if self.host_unknown and self.fits:
             return None
-        host, needed = self.resolved.job.server.host_memory_bytes, float(self.ledger.host_bytes[0])
+        host, needed = self.resolved.job.server.host_usable_bytes, float(self.ledger.host_bytes[0])
         room = self.usable_bytes / self.peak_bytes
         return chance(peak_spread(), min(room, host / needed) if host and needed else room)
 
@@ -118,9 +118,13 @@ class TrainingEstimate:
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory of the card or the host, or a limit [-]."""
         memory = (self.peak_bytes + self.resolved.min_headroom_bytes) / self.usable_bytes
-        host = self.resolved.job.server.host_memory_bytes
-        on_host = float(self.ledger.host_bytes[0]) / host if host else 0.0
-        return max(memory, on_host, *shares(self.resolved.given.values.limits, WING, self))
+        return max(memory, self.host_share, *shares(self.resolved.given.values.limits, WING, self))
+
+    @property
+    def host_share(self) -> float:
+        """Needed of the host's memory over what it has to spare [-]; 0 where nobody knows that."""
+        needed, usable = float(self.ledger.host_bytes[0]), self.resolved.job.server.host_usable_bytes
+        return 0.0 if not needed or usable is None else needed / max(usable, 1.0)
 
     @cached_property
     def peak_bytes(self) -> float:
@@ -158,9 +162,9 @@ class TrainingEstimate:
 
     @property
     def roomy(self) -> bool:
-        """Whether it fits, and an error of the model would not turn that on the card."""
-        error_bytes = self.resolved.job.stack.memory.error_share * self.peak_bytes
-        return self.fits and self.usable_bytes - self.peak_bytes >= error_bytes
+        """Whether it fits, and an error of the model would not turn that on the card or on the host."""
+        error = 1.0 + self.resolved.job.stack.memory.error_share
+        return self.fits and self.peak_bytes * error <= self.usable_bytes and self.host_share * error <= 1.0
 
     @property
     def step_s(self) -> float:

@@ -43,6 +43,10 @@ class TokenLengths:
         """Tokens of the longest sample there is."""
         return float(self.lengths[-1])
 
+    def share_above(self, tokens: float) -> float:
+        """Share of the samples that are longer [-]."""
+        return float(self.probabilities[self.lengths > tokens].sum())
+
     def truncated(self, seq_len: float) -> TokenLengths:
         """The same samples, each cut to at most `seq_len` tokens."""
         if seq_len >= self.longest:

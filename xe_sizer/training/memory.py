@@ -215,7 +215,9 @@ def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
 def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[np.bool_]:
     """Whether each layout fits the card, and the host's memory where its size is known.
 
-        fits = peak + headroom <= card and offloaded <= host
+        fits = peak + headroom <= card and offloaded <= host - reserve
+
+    What stays on the card needs nothing of the host, whatever it has.
 
     Parameters
     ----------
@@ -227,17 +229,17 @@ def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[n
     -------
     ndarray of bool, shape (layout,) [-]
 
-    Source: definition; the card's size is what the driver reports.
+    Source: definition; the card's size is what the driver reports; the reserve of the host is assumed.
     """
     on_card = ledger.peak_bytes + min_headroom_bytes <= job.server.accelerator.memory_bytes
-    host = job.server.host_memory_bytes
+    host = job.server.host_usable_bytes
     return on_card if host is None else on_card & (ledger.host_bytes <= host)
 
 
 def fitting(job: Job, layouts: Layouts, min_headroom_bytes: float) -> IntArray:
     """Indices of the layouts that fit; what a GPU holds is computed only where its states alone do.
 
-        fits = peak + headroom <= card and offloaded <= host
+        fits = peak + headroom <= card and offloaded <= host - reserve
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """The remedies: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
 
 Efforts order what a user would rather do first, by how much of the training changes: 0 is to leave out what the user
-chose to save memory with, 1 is nothing but a kernel or a
-batch's parts, 2 and 3 the layout or the optimizer's storage, 4 needs host memory or makes adapters smaller, 5 leaves
-some of them out, 6 halves the sequences. From HARDWARE on it is other hardware, from OTHER_TRAINING on another way to
-train.
+chose to save memory with, 1 is nothing but a kernel or a batch's parts, 2 and 3 the layout, the optimizer's storage or
+that of frozen weights, 4 needs host memory or makes adapters smaller. From COSTLY on quality suffers: some adapters are
+left out, sequences halved, or weights trained in 16 bit. From HARDWARE on it is other hardware, from OTHER_TRAINING on
+another way to train.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.optimizer import load_optimizer
+from xe_sizer.software.stack import load_stack
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.methods.lora import narrower_targets
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.space import LARGEST_SEARCH
 from xe_sizer.training.step import OFFLOAD_PARTS
-from xe_sizer.units import GIB, whole_percent
+from xe_sizer.units import BARE_SERVER, GIB, whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.job import Job
 
-DROPPED, HARDWARE, OTHER_TRAINING = 0, 8, 13
+DROPPED, COSTLY, HARDWARE, OTHER_TRAINING = 0, 6, 8, 13
+DESKTOP, MOST_ON_A_DESK = "desktop", 4  # a segment, and how many of its cards go into one machine
 SHORTER = (4, 8, 16)  # parts of the sequence length to try where half is not enough
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
 LITTLE, SAID = 0.05, 0.005  # share of the tokens that a cut may take and be mild, and from which it is said
@@ -123,7 +125,17 @@ def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Adapters on part of the modules that have them."""
     model, targets = sized.resolved.job.model, sized.resolved.values.get("lora.targets")
     for words, fewer in narrower_targets(model, targets) if targets else ():
-        yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, 5)
+        yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, COSTLY)
+
+
+def lighter_stack(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """The variant of the stack that holds less: the same model under adapters, a coarser one if trained."""
+    job = sized.resolved.job
+    if job.stack.lighter is not None:
+        other = load_stack(job.stack.lighter, finder=registry)
+        described = other.describes.partition(";")[0].rstrip(".")
+        words = f"stack {other.name} ({described}) instead of {job.stack.name}"
+        yield Change(words, {"stack": other.name}, COSTLY if job.method.learning.base else 3)
 
 
 def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -136,8 +148,9 @@ def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         streams = name != "params" or not job.method.quantised
         if code > int(layouts.offload[0]) and name in job.stack.supports.offload and streams:
             sharded = name == "params" and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
-            zero: dict[str, object] = {"layout.zero": 3} if sharded and int(layouts.zero[0]) < 3 else {}
-            words = f"ZeRO stage 3 with {OFFLOADED[name]}" if zero else OFFLOADED[name]
+            least = 3 if sharded else job.stack.supports.offload_from_zero if "zero" in sized.resolved.fixed else 0
+            zero: dict[str, object] = {"layout.zero": least} if int(layouts.zero[0]) < least else {}
+            words = f"ZeRO stage {least} with {OFFLOADED[name]}" if zero else OFFLOADED[name]
             yield Change(words, {"layout.offload": name, **zero}, 4)
 
 
@@ -175,21 +188,28 @@ def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         yield Change("packing in place of padding", {"train.padding": PACKED}, 3)
 
 
+def _most_gpus(sized: TrainingEstimate) -> int:
+    """As many as advice may name: one for a stack on one, what a machine holds of cards for desktops."""
+    job, most = sized.resolved.job, sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
+    if not job.stack.supports.several_gpus:
+        return 1
+    on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.name.startswith(BARE_SERVER)
+    return min(most, MOST_ON_A_DESK) if on_a_desk else most
+
+
 def more_gpus(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    """As many as it takes; none for a stack that trains on one."""
-    if not sized.resolved.job.stack.supports.several_gpus:
-        return
-    most, enough = sized.resolved.given.values.limits.max_gpus, sized.fewest.that_fit_unasked
-    if enough is not None and enough > sized.gpus and (most is None or enough <= most):
+    """As many as it takes."""
+    most = _most_gpus(sized)
+    enough = sized.fewest.that_fit_unasked if most > sized.gpus else None
+    if enough is not None and sized.gpus < enough <= most:
         yield Change(f"{enough} GPUs instead of {sized.gpus}", {"gpus": enough}, 9)
 
 
 def other_counts(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     if not sized.resolved.job.stack.supports.several_gpus:
         return
-    most = sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
     for count in (sized.gpus // 2, 2 * sized.gpus, 4 * sized.gpus, 8 * sized.gpus):
-        if 0 < count <= most:
+        if 0 < count <= _most_gpus(sized):
             yield Change(f"{count} GPUs instead of {sized.gpus}", {"gpus": count}, 9)
 
 
@@ -212,14 +232,16 @@ def _cards(
     sized: TrainingEstimate, registry: Registry, effort: int, wanted: Callable[[float, bool], bool]
 ) -> Iterator[Change]:
     """Larger GPUs, as many as now, of which that is wanted by times the memory and whether the segment is the same."""
-    gpu = sized.resolved.job.server.accelerator
-    if sized.resolved.given.values.limits.max_cost is not None:
+    gpu, given = sized.resolved.job.server.accelerator, sized.resolved.given.values
+    if given.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
+    of_all = isinstance(given.cost.price_per_gpu_hour, int | float)
+    price = ", not at the price given" if of_all else ""
     for larger in registry.larger_gpus(gpu, NOTICEABLY):
         if wanted(larger.memory_bytes / gpu.memory_bytes, larger.segment == gpu.segment):
             size = f"{larger.memory_bytes / GIB:.0f} GiB"
             values = {"gpu": larger.name, "gpus": sized.gpus}
-            yield Change(f"{larger.name} ({size}) instead of {gpu.name}", values, effort)
+            yield Change(f"{larger.name} ({size}) instead of {gpu.name}{price}", values, effort)
 
 
 def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -266,10 +288,12 @@ LESS_OFFLOAD = Remedy(2, less_offload)
 SAME_JOB = (
     Remedy(1, chunked_loss), Remedy(1, earlier_reduction), Remedy(1, smaller_micro_batch), Remedy(2, recomputation),
     Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(3, small_optimizer),
-    Remedy(4, more_offload),
+    Remedy(3, lighter_stack), Remedy(4, more_offload),
 )  # fmt: skip
 """Remedies that keep model, method, data and hardware, by effort."""
-ON_THE_CARD = (*SAME_JOB, Remedy(4, smaller_adapters), Remedy(5, fewer_adapters), Remedy(6, half_sequences))
+GENTLE = (*SAME_JOB, Remedy(4, smaller_adapters))
+"""Those that keep the hardware and the method, and cost next to no quality."""
+ON_THE_CARD = (*GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences))
 """Those that keep the hardware and the method."""
 OTHER_HARDWARE = (
     Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card), Remedy(11, other_card),

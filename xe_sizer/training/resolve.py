@@ -12,7 +12,7 @@ import msgspec
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.laws.device import Efficiency, supported_precisions
+from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.laws.precision import FP16
 from xe_sizer.scenario.options import SERVE_LIMITS
@@ -21,16 +21,15 @@ from xe_sizer.scenario.provenance import (
     assumptions,
     borrowed_laws,
     collect,
+    efficiency_of,
     gpu_count,
-    gpu_price,
     in_reading_order,
-    model_of,
+    model_and_server,
     relative,
-    server_of,
+    tariff_of,
     with_further,
 )
 from xe_sizer.scenario.read import serves
-from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.conflicts import conflicts
@@ -47,6 +46,7 @@ from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
@@ -65,7 +65,10 @@ def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | 
     name = provenance.settle("stack", default_stack())
     if "stack" in given.unread:
         return None
-    stack = load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    try:
+        stack = load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    except InputError as error:
+        raise InputError([_sharding_meant(one, str(name), given, registry) for one in error.problems]) from None
     return _fused(_loaded(stack, given), given)
 
 
@@ -92,6 +95,20 @@ def _fused(stack: Stack, given: Given) -> Stack:
         hints = {name: did_you_mean(name, stack.fused) or known for name in unknown}
         raise InputError(Problem(f"no fused kernel is called '{name}'", where, hints[name]) for name in unknown)
     return stack.with_fused(asked)
+
+
+def _sharding_meant(problem: Problem, name: str, given: Given, registry: Registry) -> Problem:
+    """The problem of a stack; where its name is that of a way to share states, with what to write instead."""
+    from xe_sizer.scenario.foreign import sharding_in  # most stacks are known
+
+    framework, stage = sharding_in(name) or ("", None)
+    if stage is None:
+        return problem
+    zero: dict[str, object] = {"layout.zero": stage}
+    if framework and registry.find("stack", framework):
+        return replace(problem, hint=f"write {given.caller.settings({'stack': framework, **zero})}")
+    told = f"that is ZeRO {stage} here: write {given.caller.settings(zero)} and name what trains as the stack"
+    return replace(problem, hint=f"{told}; {problem.hint}")
 
 
 def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
@@ -160,9 +177,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
     provenance = Provenance(given, registry)
-    named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
-    model = None if named is None else collect(problems, model_of, given, registry, provenance)
-    server = collect(problems, server_of, given, registry, provenance)
+    model, server = model_and_server(problems, given, registry, provenance)
     if given.values.data.profile is not None:
         collect(problems, dataset_of, given, registry)
     stack = collect(problems, _stack, given, registry, provenance)
@@ -173,7 +188,7 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
     gpus = gpu_count(provenance, server)
     problems += conflicts(given, model, server, stack, precision, gpus, registry)
     if server:
-        collect(problems, gpu_price, given, server, registry)
+        collect(problems, tariff_of, given, server, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
     global_batch = provenance.settle("train.global_batch", _default_global_batch(given, gpus))
@@ -192,8 +207,8 @@ def _assembled(
     given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
     optimizer: Optimizer, precision: str, gpus: int | None, work: Workload,
 ) -> ResolvedTraining:  # fmt: skip
-    values, chosen = given.values, given.values.efficiency
-    efficiency = Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
+    values = given.values
+    efficiency = efficiency_of(given)
     stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
     stack_used = without_losses(stack_used, efficiency)
@@ -226,7 +241,7 @@ def _assembled(
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, server.accelerator.memory_bytes),
-        tariff=Tariff.of(gpu_price(given, server, provenance.finder), values.cost.currency, server),
+        tariff=tariff_of(given, server, provenance.finder),
         efficiency=efficiency,
         values=provenance.values,
         origin=provenance.origin,

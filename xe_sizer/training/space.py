@@ -87,13 +87,16 @@ def expert_options(rules: Rules, ranks: int) -> tuple[int, ...]:
 
 
 def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
-    """ZeRO stages of the stack; 2 and 3 re-shard in every micro-batch and do not go with pipelines."""
+    """ZeRO stages of the stack; 2 and 3 re-shard in every micro-batch and do not go with pipelines.
+
+    With offloading all that it has, on one GPU too: they say which gradients and weights leave the card.
+    """
     if rules.fixed.get("offload") == OFFLOAD.index("params"):
         return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
-    if shards == 1:
-        lends = "params" in rules.stack.supports.offload and OFFLOAD.index("params") in offload_options(rules)
-        return rules.options("zero", (0, 3) if lends else (0,))
-    known = rules.stack.supports.zero if rules.every_way else rules.stack.defaults.zero
+    offloads = any(offload_options(rules))
+    if shards == 1 and not offloads:
+        return rules.options("zero", (0,))
+    known = rules.stack.supports.zero if rules.every_way or offloads else rules.stack.defaults.zero
     allowed = [stage for stage in known if pp == 1 or stage < 2]
     return rules.options("zero", allowed or (0,))
 
@@ -253,7 +256,11 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
+    on_card = layouts.offload == OFFLOAD.index("none")
     offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
+    offloads &= on_card | (layouts.zero >= rules.stack.supports.offload_from_zero)
+    # Alone there is nothing to share: only what offloads needs a stage then, or the user names one.
+    staged &= (layouts.zero == 0) | (layouts.data_ranks > 1) | ~on_card | ("zero" in rules.fixed)
     # A group shares its copies evenly; without ZeRO there is nothing to share.
     ranks = np.maximum(layouts.zero_group, 1)
     shared = (layouts.zero_group == 0) | (

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.result.common import (
     ONLY_STAGE,
     SCHEMA_VERSION,
@@ -154,6 +155,7 @@ def _memory(sized: TrainingEstimate, details: bool) -> Memory:
         components=components,
         host_bytes=float(round(sized.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
+        host_reserve_bytes=HOST_RESERVE_BYTES,
         allocated_bytes=float(round(typical.tensor_peak_bytes[0])),
         reserved_bytes=float(round(typical.reserved_peak_bytes[0])),
         device_bytes=float(round(typical.peak_bytes[0])),
@@ -286,9 +288,10 @@ def _reasons(memory: Memory) -> tuple[Reason, ...]:
         )
         reasons.append(Reason(code="out-of-memory", message=message))
     host = memory.host_available_bytes
-    if host is not None and memory.host_bytes > host:
-        needed = f"{memory.host_bytes / GIB:.0f} GiB of host memory per node"
-        message = f"offloading needs {needed}, {host / GIB:.0f} GiB available"
+    if host is not None and memory.host_bytes > max(host - memory.host_reserve_bytes, 0.0):
+        needed = f"{three_digits(memory.host_bytes / GIB)} GiB of host memory per node"
+        system = f"{memory.host_reserve_bytes / GIB:.0f} for the system"
+        message = f"offloading needs {needed}, {host / GIB:.0f} GiB available less {system}"
         reasons.append(Reason(code="out-of-host-memory", message=message))
     return tuple(reasons)
 

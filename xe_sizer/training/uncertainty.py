@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.software.uncertainty import (
     ANY,
-    SPEED_OF_LIGHT,
     TABLES,
     Evidence,
     from_residuals,
     memory_spread,
+    of_fixed,
     published,
+    reaching_own,
     seen,
     symmetric,
 )
@@ -33,11 +35,8 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     assumed : lengths or batch are a guess, as they are where a publication leaves them out
     """
     stack = job.stack
-    if efficiency.ideal:
-        return SPEED_OF_LIGHT
-    if efficiency.fixed:
-        text = f"assumed, {100 * stack.uncertainty:.0f} % around the efficiency that was given"
-        return symmetric(stack.uncertainty, text, False)
+    if fixed := of_fixed(efficiency, stack.uncertainty):
+        return fixed
     if stack.calibrated_on:
         text = f"8 of 10 of {stack.calibrated_on} are closer than {100 * stack.uncertainty:.0f} %"
         return symmetric(stack.uncertainty, text, True)
@@ -45,7 +44,14 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     name = next((known for known in (stack.name, stack.parent or ANY) if (known, ANY, False) in table), stack.name)
     kin = tuple(dict.fromkeys(one for one in (stack.name, name, stack.parent) if one))
     evidence = Evidence(seen(SEEN), kin, "comparable runs", "runs of other jobs", alike=True)
-    return from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed), evidence)
+    span = from_residuals(table, name, kind, assumed, bool(job.server.accelerator.laws.assumed), evidence)
+    return with_expert_loop(reaching_own(span, evidence.own(kind)), job)
+
+
+def with_expert_loop(span: Uncertainty, job: Job) -> Uncertainty:
+    """The range up to what runs took whose stack computes the experts of a layer one after another."""
+    loop = job.expert_loop
+    return span if loop is None else replace(span, high=max(span.high, loop.slowest))
 
 
 def peak_spread() -> Spread:

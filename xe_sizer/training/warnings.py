@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.packing import kept_steps_words, packed_steps
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
@@ -15,10 +16,12 @@ from xe_sizer.units import MINUTE_S
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.job import Job
     from xe_sizer.training.resolved import ResolvedTraining
 
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
+LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and as those that quantise do
 MUCH_LONGER = 1.5  # times the longest sample from which a sequence length that nothing reaches is worth a warning
 
 
@@ -38,8 +41,20 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
     resolved, stack = sized.resolved, sized.resolved.job.stack
     if sized.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
+    yield from _expert_loop(resolved.job)
     yield from _epochs_of_nothing(resolved)
     yield from _unpacked_weights(resolved)
+
+
+def _expert_loop(job: Job) -> Iterator[str]:
+    """That experts may be computed one after another, and by how much such runs exceeded predictions."""
+    loop = job.expert_loop
+    if loop is not None:
+        seen = f"{loop.runs} full fine-tunes of {loop.publications} publication{'s' * (loop.publications > 1)}"
+        yield (
+            f"{job.stack.name} computes experts one after another ({loop.describes}); {seen} took "
+            f"{loop.fastest:.1f} to {loop.slowest:.1f} times as long as predicted, and the range reaches that far"
+        )
 
 
 def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
@@ -52,16 +67,20 @@ def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
 
 
 def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
-    """That weights which are published in 4 bit are held in 16 bit, and the method that keeps them in 4."""
+    """That weights which are published in a narrow format are held in another, and the method that keeps 4 bit."""
     job, name = resolved.job, resolved.given.values.model
-    if job.method.quantised or name == job.model.name:
+    told = None if name == job.model.name else told_by(name)
+    if told is None or (told.bits or 0) >= LOADED_BITS:
         return
-    from xe_sizer.profiles.spelling import says_4_bit  # a name that was read as another came through it
-
-    if says_4_bit(name):
+    narrow = f"{name} names {f'{told.bits}-bit ' if told.bits else ''}weights ({told.words})"
+    if not job.method.quantised:
         keeping = next((kind.name for kind in METHODS.values() if kind.quantises), None)
-        told = f"{name} names 4-bit weights, which are taken as 16-bit ones here"
-        yield f"{told}; {resolved.given.caller.setting('job', keeping)} keeps them in 4 bit" if keeping else told
+        keeps = (
+            f"; {resolved.given.caller.setting('job', keeping)} keeps them in {QUANTISED_BITS} bit" if keeping else ""
+        )
+        yield f"{narrow}, which are taken as 16-bit ones here{keeps}"
+    elif told.bits != QUANTISED_BITS:
+        yield f"{narrow}, which are held in {QUANTISED_BITS} bit here"
 
 
 def slow_start(sized: TrainingEstimate) -> Iterator[str]:

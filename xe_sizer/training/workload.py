@@ -12,6 +12,7 @@ from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.scenario.provenance import relative
 from xe_sizer.scenario.schema import DataSection
 from xe_sizer.training.lengths import constant_lengths, histogram_lengths, statistics_lengths
+from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.dataset import DatasetProfile
@@ -108,7 +109,7 @@ def _steps(
     if train.steps is not None:
         return train.steps, {}, []
     if samples is None:
-        message = f"neither the steps nor the size of the data set is given: {DEFAULT_STEPS} steps assumed"
+        message = f"neither the steps nor the size of the data set is given: {DEFAULT_STEPS:,} steps assumed"
         return DEFAULT_STEPS, {"train.steps": DEFAULT_STEPS}, [message]
     epochs = train.epochs or 1.0
     sequences = max(samples * packed_share * epochs, 1.0)
@@ -140,7 +141,8 @@ def workload(
     if profile is not None and asked.mean_tokens is None:
         defaults["data.mean_tokens"] = profile.tokens_read
     if lengths.longest > seq_len and padding != "packed" and known:
-        warnings.append(f"samples longer than {seq_len:,} tokens (the longest has {lengths.longest:,.0f}) are cut")
+        share, longest = _share_words(lengths.share_above(seq_len)), f"the longest has {lengths.longest:,.0f}"
+        warnings.append(f"samples longer than {seq_len:,} tokens ({share} of them, {longest}) are cut")
     return Workload(
         lengths=lengths,
         samples=samples or float(steps * global_batch),
@@ -153,3 +155,10 @@ def workload(
         warnings=tuple(warnings),
         source=None if profile is None else profile.described,
     )
+
+
+def _share_words(share: float) -> str:
+    """A share as per cent, with a decimal where it is small."""
+    if share < 0.001:
+        return "less than 0.1 %"
+    return f"{100 * share:.1f} %" if share < 0.1 else whole_percent(share)

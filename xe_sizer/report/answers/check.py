@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import RANGE, doubts, fit_doubt
+from xe_sizer.report.blocks import listed
+from xe_sizer.report.certainty import RANGE, close_words, doubts, estimate_words, fit_doubt, says_nothing
 from xe_sizer.report.check_changes import (
     change_in_words,
     change_properties,
@@ -16,20 +17,20 @@ from xe_sizer.report.check_changes import (
     changes_in_words,
     changes_table,
 )
-from xe_sizer.report.document import Column, Document, Notes, Point, Summary, Table
+from xe_sizer.report.document import Column, Document, Point, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, gib, plural
 from xe_sizer.report.pictures.check import pictures
-from xe_sizer.report.scenario_findings import scenario_finding
+from xe_sizer.report.scenario_findings import line_of, scenario_finding
 from xe_sizer.report.study_points import MOST_SHOWN
 from xe_sizer.report.verdict import (
     caution,
-    headline,
+    currency_of,
     is_tight,
-    reason_text,
     unjudged,
     unsure_of_host,
     verdict_word,
+    why_text,
     words_of,
 )
 from xe_sizer.result.check import CheckResult
@@ -61,21 +62,15 @@ def document(check: CheckResult, options: Options) -> Document:
         Column(RANGE),
         Column("note"),
     )
-    details = tuple(map(_detail, (one for one in check.scenarios if not one.ok)))
     blocks: list[Block] = [_summary(check)] if options.brief else [*pictures(check)]
-    if details:
-        blocks.append(Notes("Problems", details))
+    blocks += listed("Problems", (_detail(one) for one in check.scenarios if not one.ok))
     folder = _folder(check)
     rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
     blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
-    cautions = tuple(
-        f"{clean(one.file)}: {text}" for one in check.scenarios if one.result and (text := caution(one.result))
-    )
-    if cautions:
-        blocks.append(Notes("Cautions", cautions))
+    judged = ((one.file, caution(one.result)) for one in check.scenarios if one.result)
+    blocks += listed("Cautions", (f"{clean(file)}: {text}" for file, text in judged if text))
     blocks += changes_table(check, folder)
-    if check.skipped:
-        blocks.append(Notes("Skipped", tuple(f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped)))
+    blocks += listed("Skipped", (f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped))
     counts = f"{summary.passed} passed{_narrowly(check)}, {summary.failed} failed, {summary.invalid} with bad input"
     changed = changes_in_words(check)
     since = f"; since {clean(check.compared_to)}: {changed}" if changed else ""
@@ -144,10 +139,11 @@ def _note(result: Sized) -> str:
 
 def _outcome(result: Sized) -> str:
     if not result.verdict.fits:
-        return words_of(result).missing_memory(result)
+        return ", ".join(filter(None, (words_of(result).missing_memory(result), close_words(result.verdict))))
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
         return "load exceeds capacity"
-    missed = [clean(limit.name) for limit in result.verdict.limits if not limit.ok]
+    failed = (limit for limit in result.verdict.limits if not limit.ok)
+    missed = [f"{clean(limit.name)} ({estimate_words(limit, currency_of(result))})" for limit in failed]
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
     if missed:
         return f"misses {', '.join(missed)}"
@@ -174,8 +170,7 @@ def _worst_reason(one: Checked) -> str:
     """The first problem or reason; the estimator lists the gravest first."""
     if one.result is None:
         return _with_number(one, one.problems[0]) if one.problems else "cannot be read"
-    reasons = one.result.verdict.reasons
-    return reason_text(reasons[0]) if reasons else headline(one.result)
+    return why_text(one.result)
 
 
 def rows(check: CheckResult, options: Options) -> Iterator[tuple[object, ...]]:
@@ -192,7 +187,8 @@ def _cells(one: Checked) -> dict[str, object]:
     if result is None:
         return cells | {"verdict": "BAD INPUT", "note": _worst_reason(one)}
     pace, seconds, _ = words_of(result).pace(result)
-    chances = [limit.probability for limit in result.verdict.limits if limit.probability is not None]
+    judged = (limit for limit in result.verdict.limits if not says_nothing(result.verdict, limit))
+    chances = [limit.probability for limit in judged if limit.probability is not None]
     return cells | {
         "verdict": verdict_word(result),
         "note": _note(result),
@@ -218,15 +214,23 @@ def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
             found = Finding(one.file, (case,), (_bad_input(one),))
         else:
             found = scenario_finding(one.result, one.file, one.file)
-        yield _with_change(found, changes.pop(one.file)) if one.file in changes else found
+            found = _at(found, line_of(one.result, one.lines))
+        yield _with_change(found, changes.pop(one.file), one.lines) if one.file in changes else found
     for gone in changes.values():
         remark = change_remark(gone)
         yield Finding(gone.file, (), (remark,) if remark else (), tuple(change_properties(gone)))
 
 
-def _with_change(found: Finding, change: Change) -> Finding:
+def _at(found: Finding, line: int | None) -> Finding:
+    """Its remarks at a line of the file."""
+    return replace(found, remarks=tuple(replace(remark, line=line) for remark in found.remarks))
+
+
+def _with_change(found: Finding, change: Change, lines: dict[str, int]) -> Finding:
     """A verdict with what it was before; one remark a file, so that a change is told in the one there is."""
     remark = change_remark(change)
+    if remark:
+        remark = replace(remark, line=next((lines[each.key] for each in change.scenario if each.key in lines), None))
     if found.remarks and (change.kind != "same" or change.scenario):
         said = f"{found.remarks[0].message}\n{change_in_words(change)}"
         remark = replace(found.remarks[0], message=said)

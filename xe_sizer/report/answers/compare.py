@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
+from xe_sizer.report.blocks import listed
 from xe_sizer.report.certainty import RANGE
-from xe_sizer.report.document import Column, Document, Notes, Table
+from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
@@ -28,7 +29,7 @@ from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
 from xe_sizer.report.study_points import compare_points, shown_names
-from xe_sizer.report.verdict import job_words, profile_name, verdict_word
+from xe_sizer.report.verdict import PROFILES, job_words, profile_name, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.studies import Alternative
 
 ANSWER = Comparison
-NAMES = ("model", "gpu", "server")
 
 
 def document(result: Comparison, options: Options) -> Document:
@@ -51,9 +51,8 @@ def document(result: Comparison, options: Options) -> Document:
         *pictures(result),
         _side_by_side(results, names),
         *_differing(result, names),
+        *listed("Warnings", _warnings(result)),
     ]
-    if warnings := tuple(_warnings(result)):
-        blocks.append(Notes("Warnings", warnings))
     called = zip(shown_names(result), result.alternatives, strict=True)
     fitting = [replaced(one, name=name) for name, one in called if one.result.verdict.ok]
     return Document("COMPARED", len(fitting) == len(results), _headline(result, fitting), (), tuple(blocks))
@@ -168,7 +167,7 @@ def _cells(place: int, one: Alternative, result: Comparison) -> dict[str, Any]:
         "fits": answer.verdict.fits,
         "meets_limits": answer.verdict.meets_limits,
         "job": answer.scenario.get("job"),
-        **{name: profile_name(answer, name) for name in NAMES},
+        **{name: profile_name(answer, name) for name in PROFILES},
         "stack": answer.scenario.get("stack"),
         "gpus": gpus.count,
         "nodes": gpus.nodes,

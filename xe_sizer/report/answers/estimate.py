@@ -10,6 +10,7 @@ import msgspec
 from xe_sizer.report import estimate_words
 from xe_sizer.report.blocks import (
     framed,
+    groups_kept,
     limits_table,
     memory_table,
     parts_table,
@@ -17,11 +18,11 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.certainty import bias_words, range_words, spanned
+from xe_sizer.report.certainty import bias_words, middle_word, range_words, spanned
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.estimate_words import pace_words, stack_words
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.first_screen import change_point, currency_of, gpus_point, limits_points, memory_point
+from xe_sizer.report.first_screen import change_point, gpus_point, host_point, limits_points, memory_point
 from xe_sizer.report.format import (
     amount,
     clean,
@@ -39,7 +40,7 @@ from xe_sizer.report.names import monitor_name
 from xe_sizer.report.pictures.estimate import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding
-from xe_sizer.report.verdict import unsure_of_host
+from xe_sizer.report.verdict import currency_of, is_tight, unsure_of_host
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
@@ -100,11 +101,24 @@ def _points(result: Result) -> Iterator[Point]:
         if bias := bias_words(result.time.basis):
             yield Point("", bias, spare=4)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
-    yield gpus_point(result.gpus)
+    yield gpus_point(result.gpus, kept=groups_kept(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
-    yield memory_point(result.memory, result.verdict)
+    yield memory_point(result.memory, result.verdict, _tight_on_card(result))
+    yield from _host_point(result)
     yield from limits_points(result.verdict, currency_of(result))
     yield from change_point(result.advice)
+
+
+def _tight_on_card(result: Result) -> bool:
+    memory = result.memory
+    return memory.headroom_bytes < memory.error_share * memory.peak_bytes or not memory.host_bytes
+
+
+def _host_point(result: Result) -> Iterator[Point]:
+    """What a node keeps of the job in its own memory."""
+    memory = result.memory
+    tight = is_tight(result) and not _tight_on_card(result)
+    yield from host_point(memory.host_bytes, memory.host_available_bytes, memory.host_reserve_bytes, tight=tight)
 
 
 def _cost_words(cost: Cost) -> Iterator[str]:
@@ -143,13 +157,16 @@ def host_table(result: Result) -> Table:
         doubt = ", so the verdict is unsure: set --host-memory-gib" if unsure_of_host(result) else ""
         note = f"The host memory of a node is not known{doubt}."
         return Table(title, columns, (("needed", gib(needed), ""), unknown), totals=1, note=note)
-    share = needed / available
+    reserve = result.memory.host_reserve_bytes
+    share, kept = needed / available, reserve / available
     rows = (
         ("needed", gib(needed), percent(share)),
+        *((("operating system and process (assumed)", gib(reserve), percent(kept)),) if reserve else ()),
         ("available", gib(available), percent(1.0)),
-        ("headroom", gib(available - needed), percent(1.0 - share)),
+        ("headroom", gib(available - reserve - needed), percent(1.0 - share - kept)),
     )
-    return Table(title, columns, rows, shares=(share, None, None), totals=2)
+    shares = (share, *((kept,) if reserve else ()), None, None)
+    return Table(title, columns, rows, shares=shares, totals=2)
 
 
 def time_table(result: Result) -> Table:
@@ -196,20 +213,21 @@ def totals_table(result: Result) -> Table:
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
         *_ideal_rows(result),
     ]
-    span, note = range_words(time.evidence, time.calibrated)
-    columns = (Column("quantity"), Column("expected", True), Column(span))
+    span, note = range_words(time.evidence, time.calibrated, time.basis)
+    columns = (Column("quantity"), Column(middle_word(time.basis), True), Column(span))
     return Table(
         title="Whole job",
         columns=columns,
         rows=tuple(rows),
-        note="\n".join(filter(None, (note, bias_words(time.basis)))),
+        note=note,
     )
 
 
 def _epochs(data: Data) -> str:
     if data.epochs is None:
         return ""
-    return "1 epoch" if data.epochs == 1.0 else f"{number(data.epochs)} epochs"
+    told = number(data.epochs)
+    return "1 epoch" if float(told.replace(",", "")) == 1.0 else f"{told} epochs"
 
 
 def _samples_row(data: Data) -> tuple[str, str, str]:

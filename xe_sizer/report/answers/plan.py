@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.report.blocks import left_out, listed
 from xe_sizer.report.certainty import RANGE, doubts, probability_words
 from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Column, Document, Notes, Summary, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.document import Column, Document, Summary, Table
+from xe_sizer.report.findings import TOOL, Case, Finding, Remark, judgement
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
 from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_points import plan_points
@@ -21,7 +22,6 @@ from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Figure
-    from xe_sizer.report.findings import Level
     from xe_sizer.report.options import Options
     from xe_sizer.result.common import Verdict
 
@@ -49,11 +49,8 @@ def document(result: PlanResult, options: Options) -> Document:
         blocks += pictures(result, _figure(result, options.width))
     if result.search.rules:
         blocks.append(_rules(result))
-    notes = [f"{clean(left.name)}: {clean(left.reason)}" for left in result.left_out]
-    if notes:
-        blocks.append(Notes("Left out", tuple(notes)))
-    if result.warnings:
-        blocks.append(Notes("Warnings", tuple(clean(text) for text in result.warnings)))
+    blocks += left_out(result.left_out)
+    blocks += listed("Warnings", map(clean, result.warnings))
     return Document(
         _word(result), result.verdict.ok, _title(result), _reasons_beyond(result), tuple(blocks), _caution(result)
     )
@@ -268,9 +265,8 @@ def _candidate_case(candidate: Candidate) -> Case:
 
 def _plan_remark(result: PlanResult, file: str | None) -> Remark:
     caution = _caution(result)
-    message = "\n".join((_headline(result), *_reasons_beyond(result), *([caution] if caution else [])))
-    level: Level = "error" if not result.ok else "warning" if caution else "notice"
-    return Remark(level, f"{TOOL}: {_word(result).lower()}", message, file)
+    lines = (_headline(result), *_reasons_beyond(result), *([caution] if caution else []))
+    return judgement(result.ok, _word(result).lower(), lines, bool(caution), file)
 
 
 def _candidate_words(candidate: Candidate) -> str:

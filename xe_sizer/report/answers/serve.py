@@ -17,7 +17,7 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.certainty import bias_words, range_words
+from xe_sizer.report.certainty import range_words
 from xe_sizer.report.document import Column, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, operator_table, sources
 from xe_sizer.report.format import amount, byte_size, clean, count, duration, number, percent, plural
@@ -27,6 +27,7 @@ from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
 from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
+from xe_sizer.report.verdict import PROFILES
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.units import rounded
 
@@ -40,7 +41,6 @@ ANSWER = ServeResult
 WORDS = serve_words
 ALL_LAYERS = "all layers of the fullest pipeline stage"
 Row = tuple[str, str, str]
-NAMES = ("model", "gpu", "server")
 ASKED = (
     "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "users", "think_time_s",
     "batch", "input_tokens", "output_tokens", "percentile",
@@ -97,9 +97,14 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     replicas, layout = result.replicas, result.layout
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
     shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
-    yield "replicas", number(replicas.count), f"{shape}, {replicas.spare} spare" if replicas.spare else shape
+    spare = f": {replicas.count - replicas.spare:,} serving + {replicas.spare:,} spare" if replicas.spare else ""
+    yield "replicas", number(replicas.count), f"{shape}{spare}"
     minimum = result.gpus.minimum_that_fits
-    least = "" if minimum is None else f"smallest layout that fits: {plural(minimum, 'GPU')}"
+    least = (
+        ""
+        if minimum is None
+        else f"{plural(minimum, 'GPU')} hold{'s' if minimum == 1 else ''} the model in memory (not the load)"
+    )
     yield "GPUs", number(result.gpus.count), least
     flying = result.throughput.requests_in_flight
     if flying is not None:
@@ -110,11 +115,31 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
 
 def _rate_rows(result: ServeResult) -> Iterator[Row]:
     made = result.throughput
+    yield from _users(result)
     yield "requests", f"{number(made.requests_per_s)} /s", _taken(result)
     yield "output tokens", f"{_rate(made.output_tokens_per_s)} /s", f"{_rate(made.output_tokens_per_s_per_gpu)} per GPU"
     yield "prompt and output tokens", f"{_rate(made.total_tokens_per_s)} /s", ""
     if made.tokens_per_s_per_user:
         yield "tokens per user", f"{number(made.tokens_per_s_per_user)} /s", ""
+
+
+def _users(result: ServeResult) -> Iterator[Row]:
+    """The users, and how many the working replicas sustain."""
+    users, most = (result.scenario.get("serve") or {}).get("users"), result.replicas.max_load
+    if users is None:
+        return
+    sustained = "" if most is None else f"about {number(rounded(most, down=True))}"
+    if most is None or users > most:
+        yield "users", number(users), sustained and f"these GPUs sustain {sustained}"
+    else:
+        share = f"{percent(users / most)} of what these GPUs sustain{_within(result)}"
+        yield "users", number(users), f"{share}: {sustained} users"
+
+
+def _within(result: ServeResult) -> str:
+    """Whether what is sustained keeps the limits on latency."""
+    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
+    return " within the limits" if limits and result.verdict.meets_limits else ""
 
 
 def _taken(result: ServeResult) -> str:
@@ -123,10 +148,8 @@ def _taken(result: ServeResult) -> str:
         return ""
     if result.latency.ttft_s.expected is None:
         return f"of {number(asked)} /s: more than it can sustain"
-    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
-    within = " within the limits" if limits and result.verdict.meets_limits else ""
     most = number(rounded(replicas.max_requests_per_s, down=True))
-    return f"{percent(replicas.utilisation)} of the {most} /s it sustains{within}"
+    return f"{percent(replicas.utilisation)} of the {most} /s it sustains{_within(result)}"
 
 
 def _rate(value: float) -> str:
@@ -162,14 +185,14 @@ def _money(value: float) -> str:
 def latency_table(result: ServeResult) -> Table:
     """Means with their ranges, and percentiles where requests arrive by chance."""
     found = result.latency
-    span, note = range_words(found.evidence, found.calibrated)
+    span, note = range_words(found.evidence, found.calibrated, found.basis)
     percentiles = tuple(Column(f"{number(at.percentile)} %", True, spare=1) for at in found.percentiles)
     rows = tuple(
         (name, latency(getattr(found, key).expected), span_words(getattr(found, key)), *_row(found.percentiles, key))
         for name, key in LATENCIES
     )
     columns = (Column("latency"), Column("mean", True), Column(span), *percentiles)
-    return Table("Latency", columns, rows, note="\n".join(filter(None, (note, bias_words(found.basis)))))
+    return Table("Latency", columns, rows, note=note)
 
 
 def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:
@@ -226,7 +249,7 @@ def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:
 def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
     scenario, serve = result.scenario, result.scenario.get("serve") or {}
     names = scenario.get("names") or {}
-    yield from ((name, names.get(name) or scenario.get(name)) for name in NAMES)
+    yield from ((name, names.get(name) or scenario.get(name)) for name in PROFILES)
     yield from ((name, serve.get(name)) for name in ASKED)
     yield from (("fits", result.verdict.fits), ("meets_limits", result.verdict.meets_limits))
     yield from (("gpus", result.gpus.count), ("nodes", result.gpus.nodes))

@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import RANGE, probability_words, spanned
 from xe_sizer.report.document import Column, Document, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.findings import Case, Finding, judgement
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
 from xe_sizer.report.pictures.sweep import pictures
 from xe_sizer.report.plan_words import hardware_words, layout_words
 from xe_sizer.report.premises import assumed_run
-from xe_sizer.result.common import certainty_of
+from xe_sizer.result.common import SURE, certainty_of
 from xe_sizer.result.studies import SweepResult
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
-    from xe_sizer.report.findings import Level
+    from xe_sizer.report.findings import Remark
     from xe_sizer.report.options import Options
     from xe_sizer.result.studies import SweepRow
 
 ANSWER = SweepResult
-SURE = "sure"
 FIGURES = (
     "gpu", "server", "gpus", "step_s", "gpu_hours", "price", "currency", "energy_kwh", "peak_bytes", "headroom_bytes",
     "command",
@@ -144,8 +143,7 @@ def _case(row: SweepRow) -> Case:
 def _remark(row: SweepRow, name: str) -> Remark:
     title = "meets its limits" if row.ok else "misses its limits" if row.candidate else "no plan"
     lines = (f"{name}: {_plan_words(row)}", *([row.reason] if row.candidate and row.reason else []))
-    level: Level = "error" if not row.ok else "warning" if _is_doubtful(row) else "notice"
-    return Remark(level, f"{TOOL}: {title}", "\n".join(lines), row.scenario or None)
+    return judgement(row.ok, title, lines, _is_doubtful(row), row.scenario or None)
 
 
 def _plan_words(row: SweepRow) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import amount, clean, duration, duration_range, number, value_range
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark
-from xe_sizer.report.pictures.estimate import RANGE_NOTE
+from xe_sizer.report.pictures.estimate import range_note
 from xe_sizer.report.pictures.parts import time_axis
 from xe_sizer.report.study_points import shown_names
 from xe_sizer.units import HOUR_S
@@ -35,15 +35,15 @@ def pictures(result: Comparison) -> Iterator[Picture]:
     marks = tuple(Mark(limit * HOUR_S, f"limit {number(limit)} h") for limit in sorted(limits))
     times = tuple(map(_time, alternatives))
     title = "Time of the whole job"
-    yield Picture(title, _said(times), Bars(time_axis("Time", longest), times, marks), RANGE_NOTE)
+    yield Picture(title, _said(times), Bars(time_axis("Time", longest), times, marks), range_note())
     hours = tuple(map(_hours, alternatives))
-    yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), RANGE_NOTE)
+    yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), range_note())
     prices = [each.cost.price for each in fitting]
     currencies = {price.currency for price in prices if price is not None}
     if all(prices) and len(currencies) == 1:
         bars = tuple(map(_price, alternatives))
         axis = Axis(f"Price [{clean(currencies.pop())}]")
-        yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), RANGE_NOTE)
+        yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), range_note())
 
 
 def _time(one: Alternative) -> Bar:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.report.certainty import middle_word
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import amount, clean, duration, duration_range, number, value_range
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark
@@ -44,10 +45,13 @@ def _total(result: Result) -> Picture:
         marks,
     )
     limits = "".join(f"; {mark.text}" for mark in marks)
-    return Picture("Time of the whole job", f"expected and range: {text}{limits}", bars, RANGE_NOTE)
+    word = middle_word(result.time.basis)
+    return Picture("Time of the whole job", f"{word} and range: {text}{limits}", bars, range_note(word))
 
 
-RANGE_NOTE = "The bar is the expected value, the line through its end the range."
+def range_note(word: str = "expected") -> str:
+    """How to read a bar with a range. word : what the value at its end is called"""
+    return f"The bar is the {word} value, the line through its end the range."
 
 
 def _price(result: Result) -> Picture:
@@ -59,4 +63,5 @@ def _price(result: Result) -> Picture:
     bar = Bar("whole job", price.expected, text, price.low, price.high)
     drawing = Bars(Axis(f"Price [{currency}]"), (bar,), marks)
     limits = "".join(f"; {mark.text}" for mark in marks)
-    return Picture("Price of the whole job", f"expected and range: {text}{limits}", drawing)
+    word = middle_word(result.time.basis)
+    return Picture("Price of the whole job", f"{word} and range: {text}{limits}", drawing)

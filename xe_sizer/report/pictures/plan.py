@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import duration, duration_range, number
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark, Point
-from xe_sizer.report.pictures.estimate import RANGE_NOTE
+from xe_sizer.report.pictures.estimate import range_note
 from xe_sizer.report.pictures.parts import time_axis
 from xe_sizer.report.plan_words import hardware_name, hardware_words, named_answers
 from xe_sizer.units import HOUR_S
@@ -57,7 +57,7 @@ def _answers(result: PlanResult) -> Picture:
     longest = max(one.total_s.high for one, _ in shown)
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
     drawing = Bars(time_axis("Time", longest), bars, _marks(result))
-    return Picture("Time of the answers", says, drawing, RANGE_NOTE)
+    return Picture("Time of the answers", says, drawing, range_note())
 
 
 def _chart(result: PlanResult, figure: Figure | None) -> Picture:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import clean, duration
 from xe_sizer.report.picture import Axis, Swing, Tornado
-from xe_sizer.report.study_points import DEADLINE
+from xe_sizer.result.studies import DEADLINE
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import clean, duration, duration_range, number
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark, Point
-from xe_sizer.report.pictures.estimate import RANGE_NOTE
+from xe_sizer.report.pictures.estimate import range_note
 from xe_sizer.report.pictures.load import load_pictures
 from xe_sizer.report.pictures.parts import memory_picture, step_picture, time_axis
 from xe_sizer.result.common import Range
@@ -45,7 +45,7 @@ def _latency(result: ServeResult, key: str, title: str, limit: str) -> Picture:
     marks = tuple(Mark(seconds, f"limit {duration(seconds)}") for seconds in found)
     longest = max((end for bar in bars for end in (bar.value, bar.high) if end is not None), default=1.0)
     says = "; ".join([*(f"{bar.name} {bar.text}" for bar in bars), *(mark.text for mark in marks)])
-    return Picture(title, says, Bars(time_axis("Time", longest), tuple(bars), marks), RANGE_NOTE)
+    return Picture(title, says, Bars(time_axis("Time", longest), tuple(bars), marks), range_note())
 
 
 def _mean(low: float | None, expected: float | None, high: float | None) -> Bar:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.document import Picture
 from xe_sizer.report.format import clean, duration, duration_range
 from xe_sizer.report.picture import Bar, Bars
-from xe_sizer.report.pictures.estimate import RANGE_NOTE
+from xe_sizer.report.pictures.estimate import range_note
 from xe_sizer.report.pictures.parts import time_axis
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def pictures(result: SweepResult) -> Iterator[Picture]:
     more = f" The first {MOST_BARS} of {len(result.rows)}." if len(result.rows) > MOST_BARS else ""
     title = "Time of the chosen plans"
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
-    yield Picture(title, says, Bars(time_axis("Time", max(spans)), bars), RANGE_NOTE + more)
+    yield Picture(title, says, Bars(time_axis("Time", max(spans)), bars), range_note() + more)
 
 
 def _bar(row: SweepRow, files: bool) -> Bar:

@@ -34,7 +34,9 @@ def draw(bars: Bars) -> Drawn:
         bottom = max(text.y for text in texts) + 5
         rows += [*_bar(bar, scale, bottom), *texts]
         bottom += HEIGHT + BELOW
-    shapes = (*axis_below(scale, top, bottom), *mark_lines(bars.marks, scale, top, bottom), *rows, *labels)
+    texts = [shape for shape in rows if isinstance(shape, Text)]
+    lines = mark_lines(bars.marks, scale, top, bottom, texts)
+    shapes = (*axis_below(scale, top, bottom), *lines, *rows, *labels)
     return Drawn(shapes, bottom + AXIS_HEIGHT)
 
 

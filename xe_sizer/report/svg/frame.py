@@ -60,12 +60,21 @@ def _near(one: Text, other: Text) -> bool:
     return one.box.left < other.box.right + GAP and other.box.left < one.box.right + GAP
 
 
-def mark_lines(marks: Iterable[Mark], scale: Scale, top: float, bottom: float) -> Iterator[Stroke]:
-    """Lines upwards at the marks that the axis shows."""
+def mark_lines(
+    marks: Iterable[Mark], scale: Scale, top: float, bottom: float, texts: Iterable[Text] = ()
+) -> Iterator[Stroke]:
+    """Lines upwards at the marks that the axis shows, broken where they would run through one of the texts."""
+    boxes = sorted((text.box for text in texts), key=lambda box: box.top)
     for mark in marks:
         if mark.value <= scale.high:
-            x = scale.at(mark.value)
-            yield line(x, top, x, bottom, "mark")
+            x, start = scale.at(mark.value), top
+            for box in boxes:
+                if box.left - GAP < x < box.right + GAP:
+                    if box.top > start:
+                        yield line(x, start, x, box.top, "mark")
+                    start = max(start, box.bottom)
+            if bottom > start:
+                yield line(x, start, x, bottom, "mark")
 
 
 def whisker(x1: float, x2: float, y: float, half: float) -> Stroke:

@@ -1,0 +1,195 @@
+"""The owner of one card or two: what a stack on one GPU does there, host memory, and what is chosen for offloading."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+DATA = "--samples 10000 --mean-tokens 500 --epochs 1 --global-batch 16"
+QLORA_32B = f"--model qwen2.5-32b --job qlora {DATA}"
+
+
+def ask(cli: Cli, command: str, question: str = "estimate") -> tuple[int, dict[str, Any]]:
+    ran = cli(question, *shlex.split(command), "--format", "json")
+    return ran.code, json.loads(ran.out)
+
+
+@pytest.mark.parametrize("question", ["estimate", "plan"])
+def test_a_stack_on_one_gpu_is_refused_on_two(cli: Cli, question: str) -> None:
+    """It shares nothing out, so that ZeRO 3 over two cards would be an answer about another program."""
+    ran = cli(question, *shlex.split(f"{QLORA_32B} --gpu rtx-3090 --gpus 2 --stack unsloth --seq-len 2048"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "--gpus: unsloth trains on one GPU" in ran.err
+    assert "for several use --stack hf-trainer" in ran.err
+
+
+def test_so_it_is_by_a_number_of_nodes_and_by_replicas(cli: Cli) -> None:
+    asked = f"{QLORA_32B} --stack unsloth --seq-len 2048"
+    assert (
+        "--nodes: unsloth trains on" in cli(*shlex.split(f"estimate {asked} --server dell-xe9680-h100 --nodes 1")).err
+    )
+    assert "--dp: unsloth trains on" in cli(*shlex.split(f"estimate {asked} --gpu rtx-3090 --dp 2")).err
+
+
+def test_copies_of_a_stack_on_one_gpu_hold_the_whole_job(cli: Cli) -> None:
+    asked = f"{QLORA_32B} --gpu rtx-3090 --stack unsloth --seq-len 2048 --micro-batch 1"
+    (_, one), (_, two) = (ask(cli, f"{asked} --gpus 1"), ask(cli, f"{asked} --gpus 2 --zero 0"))
+    weights = [next(p for p in r["memory"]["components"] if p["name"] == "weights")["bytes"] for r in (one, two)]
+    assert weights[0] == weights[1]
+
+
+OFFLOADED = (
+    f"--model llama-2-7b --gpu rtx-4090 --gpus 1 --job sft --stack hf-bf16 --seq-len 1024 {DATA} --offload params"
+)
+# 16-bit weights and two 16-bit moments, and gradients as the optimizer on the host holds them, in 32 bit.
+NEEDED_GIB = 6.738e9 * (2 + 4 + 4) / 2**30
+
+
+@pytest.mark.parametrize(("gib", "code", "margin"), [(64, 1, "over"), (68, 0, "tight"), (80, 0, "headroom")])
+def test_the_system_keeps_some_of_the_host(cli: Cli, gib: int, code: int, margin: str) -> None:
+    """62.8 GiB are offloaded: with 4 for the system that is more than 64, and within 4 % of 68."""
+    found, result = ask(cli, f"{OFFLOADED} --host-memory-gib {gib}")
+    memory = result["memory"]
+    assert memory["host_bytes"] / 2**30 == pytest.approx(NEEDED_GIB, rel=0.01)
+    assert memory["host_reserve_bytes"] == 4 * 2**30
+    assert (found, result["verdict"]["margin"]) == (code, margin)
+    shown = cli("estimate", *shlex.split(f"{OFFLOADED} --host-memory-gib {gib} --brief")).out
+    (line,) = (line for line in shown.splitlines() if line.startswith("Host memory"))
+    assert f"62.8 + 4 for the system (assumed) of {gib}.0 GiB per node" in line
+    assert ("tight" in line) == (margin == "tight")
+    (card,) = (line for line in shown.splitlines() if line.startswith("Memory"))
+    assert "tight" not in card
+
+
+def test_host_memory_is_shown_only_where_something_is_kept_there(cli: Cli) -> None:
+    """Pages of an optimizer are: two moments of a byte for each of 6.74 G weights, 12.55 GiB, and their scales."""
+    kept = OFFLOADED.replace("--offload params", "--optimizer")
+    paged, plain = (
+        cli("estimate", *shlex.split(f"{kept} {name} --host-memory-gib 64 --brief")).out
+        for name in ("paged-adamw-8bit", "adamw-8bit")
+    )
+    assert "Host memory  12.7 + 4 for the system (assumed) of 64.0 GiB per node, 47.3 GiB free" in paged
+    assert "Host memory" not in plain
+
+
+def test_offloading_chooses_the_stage_that_fits(cli: Cli) -> None:
+    """From stage 2 on gradients go to the host with the optimizer: 14.2 GiB of 16-bit weights stay."""
+    asked = (
+        f"--model qwen2.5-7b --gpu rtx-4090 --gpus 1 --job sft --stack deepspeed --seq-len 1024 {DATA} "
+        "--offload optimizer --host-memory-gib 128"
+    )
+    code, result = ask(cli, asked)
+    assert (code, result["verdict"]["fits"]) == (0, True)
+    assert result["layout"]["zero"] >= 2
+    assert result["memory"]["peak_bytes"] / 2**30 == pytest.approx(18.1, abs=0.1)
+    ran = cli("estimate", *shlex.split(f"{asked} --zero 0"))
+    assert ran.code == 2
+    assert "--zero: deepspeed offloads from ZeRO stage 1 on" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        ("gemma 4", "'gemma-4-26b-a4b' or 'gemma-4-31b'"),
+        ("Llama 3.1", "'llama-3.1-8b', 'llama-3.1-70b' or 'llama-3.1-405b'"),
+    ],
+)
+def test_a_family_of_several_sizes_is_listed_by_size(cli: Cli, model: str, hint: str) -> None:
+    ran = cli("estimate", "--model", model, "--gpu", "rtx-4090", "--gpus", 1, "--job", "qlora")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"'{model}' matches several models" in ran.err
+    assert f"write {hint}\n" in ran.err
+
+
+@pytest.mark.parametrize("gpu", ["2x 3090", "2 x RTX 3090", "rtx-3090 x2"])
+def test_a_number_of_cards_in_their_name_gets_the_option_for_it(cli: Cli, gpu: str) -> None:
+    ran = cli("estimate", "--model", "llama-3.1-8b", "--gpu", gpu, "--job", "qlora")
+    assert ran.code == 2
+    assert "write rtx-3090; the number is a value of its own: gpus: 2 (--gpus 2)" in ran.err
+
+
+@pytest.mark.parametrize(("said", "gib"), [("64GB", 64), ("64GiB", 64), ("64g", 64), ("2TB", 2048), ("64", 64)])
+def test_memory_modules_are_sold_in_powers_of_two(cli: Cli, said: str, gib: int) -> None:
+    _, result = ask(cli, f"{OFFLOADED} --host-memory-gib {said}")
+    assert result["memory"]["host_available_bytes"] == gib * 2**30
+
+
+@pytest.mark.parametrize(
+    ("counts", "share"), [([90, 10], "10 %"), ([985, 15], "1.5 %"), ([9999, 1], "less than 0.1 %")]
+)
+def test_how_many_samples_are_cut_is_said(cli: Cli, tmp_path: Path, counts: list[int], share: str) -> None:
+    histogram = f"{{lengths: [100, 1000], counts: {counts}}}"
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "model: llama-3.1-8b\ngpu: rtx-4090\ngpus: 1\njob: qlora\n"
+        f"train: {{seq_len: 512}}\ndata: {{histogram: {histogram}}}\n"
+    )
+    _, result = ask(cli, str(file))
+    assert f"samples longer than 512 tokens ({share} of them, the longest has 1,000) are cut" in result["warnings"]
+
+
+def test_the_fewest_that_fit_keep_the_layout_that_was_given(cli: Cli) -> None:
+    asked = "estimate --model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job sft --brief"
+    assert "; the fewest that fit: 8" in cli(*shlex.split(asked)).out
+    assert "; the fewest that fit with this tp/pp: " in cli(*shlex.split(f"{asked} --tp 1 --pp 1")).out
+
+
+def changes(result: dict[str, Any]) -> list[str]:
+    return [advice["change"] for advice in result["advice"]]
+
+
+def test_a_lighter_variant_of_the_stack_comes_before_another_card(cli: Cli) -> None:
+    """70B of 4-bit weights and 16-bit embeddings, where autocast holds them in 32 bit: one A6000 of 48 GB does."""
+    asked = "--model llama-3.1-70b --gpu rtx-a6000 --gpus 1 --job qlora --seq-len 2048"
+    code, result = ask(cli, f"{asked} --stack hf-trainer --loss fused {DATA}")
+    assert (code, result["verdict"]["fits"]) == (1, False)
+    first, *rest = changes(result)
+    assert first.startswith("stack hf-bf16 (Hugging Face Trainer with a model loaded in bfloat16")
+    assert any("GPUs instead of 1" in text for text in rest)
+    command = result["advice"][0]["command"].removeprefix("xe-sizer estimate ")
+    mended, after = ask(cli, command)
+    assert (mended, after["scenario"]["stack"]) == (0, "hf-bf16")
+    assert after["memory"]["peak_bytes"] < result["memory"]["peak_bytes"]
+
+
+def test_weights_trained_in_16_bit_come_after_a_smaller_optimizer(cli: Cli) -> None:
+    """They are coarser than those that were asked for, so that what keeps them is advised first."""
+    asked = f"--model qwen2.5-1.5b --gpu rtx-4090 --gpus 1 --job sft --stack hf-trainer --seq-len 2048 {DATA}"
+    _, result = ask(cli, asked)
+    assert changes(result)[0] == "8-bit AdamW"
+    assert not any("hf-bf16" in text for text in changes(result)[:2])
+
+
+def test_a_smaller_optimizer_and_rank_come_before_fewer_adapters(cli: Cli) -> None:
+    _, result = ask(cli, f"{QLORA_32B} --gpu rtx-4090 --gpus 1 --stack unsloth --seq-len 1536 --lora-rank 32")
+    assert changes(result)[0] == "paged 8-bit AdamW and adapters of rank 8 instead of 32"
+    assert ask(cli, result["advice"][0]["command"].removeprefix("xe-sizer estimate "))[0] == 0
+
+
+@pytest.mark.parametrize("job", ["--job sft", "--job sft --offload optimizer --host-memory-gib 64"])
+def test_nobody_puts_sixteen_cards_on_a_desk(cli: Cli, job: str) -> None:
+    """Four are as many as a machine for a desk holds; a server of the same cards may be bought."""
+    for model in ("llama-3.1-8b", "qwen2.5-32b", "qwen2.5-1.5b"):
+        for limit in ("", " --max-hours 1"):
+            _, result = ask(cli, f"--model {model} --gpu rtx-3090 --gpus 1 {job}{limit} {DATA}")
+            counts = [int(number) for text in changes(result) for number in re.findall(r"(\d+) GPUs instead", text)]
+            assert all(number <= 4 for number in counts)
+
+
+def test_an_estimate_speaks_of_one_time_in_one_unit(cli: Cli) -> None:
+    """407 steps of 128 read 52,096 of 52,002 samples, which is an epoch; 72 minutes are not 1.2 h further down."""
+    asked = "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job qlora --stack unsloth --dataset alpaca --epochs 1"
+    told = " ".join(cli("estimate", *shlex.split(asked)).out.split())
+    assert "407 1 epoch " in told
+    assert "min instead of 72.3 min (" in told
+    assumed = cli("estimate", *shlex.split("--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job lora"))
+    assert "1,000 steps assumed" in " ".join(assumed.out.split())
