@@ -96,3 +96,18 @@ def test_steps_of_some_frameworks_are_micro_batches() -> None:
 )
 def test_compilation_chooses_between_variants(compiled: bool | None, framework: str, name: str) -> None:
     assert load_stack(choose_stack(record("torchtitan", framework, compile=compiled)).name).name == name
+
+
+@pytest.mark.parametrize(
+    ("stack", "framework", "name"),
+    [
+        ("hf-trainer", "hf-trainer-fsdp (torch 2.0.0, transformers 4.26.1)", "hf-trainer@4.26.1"),
+        ("megatron-lm", "megatron-lm + lumen (rocm 7.2.4, torch 2.13)", "megatron-lm"),
+        ("megatron-lm", "megatron-core-0.8", "megatron-lm@0.8"),
+        ("megatron-lm", "megatron-lm-2021", "megatron-lm@2021"),
+        ("nemo", "NeMo Framework NVIDIA Release 24.04; PyTorch NVIDIA Release 23.09", "nemo@24.04"),
+        ("nemo", "nemo (2023, NeMo framework containers)", "nemo@2023"),
+    ],
+)
+def test_a_release_is_the_number_behind_the_frameworks_own_name(stack: str, framework: str, name: str) -> None:
+    assert choose_stack(record(stack, framework)).name == name

@@ -8,7 +8,7 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.inherited import read_inherited
+from xe_sizer.profiles.inherited import of_release, read_inherited
 from xe_sizer.profiles.source import load_yaml
 
 
@@ -61,3 +61,71 @@ def test_an_unknown_parent_is_refused_with_its_place(folder: Path, parent: str, 
     assert problem.location.line == 2
     assert parent in problem.message
     assert hint in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "release"),
+    [
+        ("nemo@24.07", "nemo", "24.07"),
+        ("NeMo 24.07", "NeMo", "24.07"),
+        ("nemo-24.07", "nemo", "24.07"),
+        ("transformers==4.36", "transformers", "4.36"),
+        ("Megatron-LM v0.8", "Megatron-LM", "0.8"),
+        ("hf-trainer@5", "hf-trainer", "5"),
+        ("torchtitan @ 2024.12", "torchtitan", "2024.12"),
+        ("nemo-2023", "nemo-2023", None),
+        ("megatron-deepspeed-zero3", "megatron-deepspeed-zero3", None),
+        ("FSDP2", "FSDP2", None),
+        ("mine-1.2.yaml", "mine-1.2.yaml", None),
+        ("nemo@new", "nemo@new", None),
+    ],
+)
+def test_a_release_is_written_behind_the_name(written: str, name: str, release: str | None) -> None:
+    assert of_release(written) == (name, release)
+
+
+RELEASES = """
+parent: root
+a: 5
+releases:
+  - {before: "4.36", dated: "23.12", differs: {a: 4, b: {x: 9}}, source: its changelog}
+  - {before: "5.0", dated: "2026.01", differs: {a: 3}, source: its changelog}
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "a", "x"),
+    [(None, 5, 1), ("5.0", 5, 1), ("4.57.1", 3, 1), ("4.36", 3, 1), ("4.9", 4, 9), ("2026.02", 5, 1), ("25.12", 3, 1),
+     ("2023", 4, 9)],
+)  # fmt: skip
+def test_older_releases_did_otherwise_by_number_or_by_month(folder: Path, release: str | None, a: int, x: int) -> None:
+    """4.9 is older than 4.36, and both are known by month too; what two rows say, the older one says."""
+    own = folder / "stacks" / "own.yaml"
+    own.write_text(RELEASES)
+    found = read_inherited(load_yaml(own), "stack", Finder([folder]), release=release)
+    assert (found["a"], found["b"]["x"]) == (a, x)  # type: ignore[index]
+    assert "releases" not in found
+
+
+def test_a_parent_may_be_of_a_release(folder: Path) -> None:
+    (folder / "stacks" / "released.yaml").write_text(RELEASES)
+    found = read(folder, "parent: released@4.20\nc: [7]\n")
+    assert (found["a"], found["b"], found["c"]) == (4, {"x": 9, "y": {"z": 2}}, [7])
+
+
+@pytest.mark.parametrize(
+    ("row", "line", "said"),
+    [
+        ('{before: "new", differs: {}, source: x}', 3, "numbers with points"),
+        ('{before: "5.0", dated: "January", differs: {}, source: x}', 3, "numbers with points"),
+        ('{before: "5.0", differs: {}}', 3, "source"),
+        ('{before: "5.0", difers: {}, source: x}', 3, "difers"),
+    ],
+)
+def test_mistakes_in_releases_are_named_with_their_place(folder: Path, row: str, line: int, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(folder, f"a: 1\nreleases:\n  - {row}\n")
+    problem = next(problem for problem in caught.value.problems if said in str(problem))
+    assert problem.location is not None
+    assert problem.location.line == line
+    assert problem.location.column

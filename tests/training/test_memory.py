@@ -287,3 +287,13 @@ def test_kernels_of_bitsandbytes_need_no_copy_of_the_weights() -> None:
         for name in ("adamw", "adamw-8bit", "paged-adamw")
     }
     assert workspace == {"adamw": pytest.approx(4 * LLAMA_2_7B), "adamw-8bit": 0, "paged-adamw": 0}
+
+
+def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit() -> None:
+    """Under DDP and autocast the embedding's float32 output adds up; 2 sequences of 512 tokens, hidden size 4,096."""
+    made = job(stack="hf-trainer@4.40", kind="sft", train__seq_len=512)
+    sizes = {"dp": 2, "zero": [0, 3], "micro_batch": 2, "recompute": 2}
+    chosen = layouts(**sizes)
+    shapes = made.rank_shapes(chosen, np.array([512.0, 512.0]))
+    assert shapes.spread(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
+    assert shapes.spread(shapes.inputs.casts_inputs).tolist() == [1, 0]

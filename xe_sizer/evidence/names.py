@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
+# What may stand between a framework's name and the number of its release.
+_RELEASE = (
+    r"[\s=:@(-]*(?:(?:core|lm|framework|containers?|nvidia|release|version|commit)[\s=:,(-]*)*v?(\d+(?:\.\d+)+|20\d\d)"
+)
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +219,7 @@ def _released(record: Record, stack: str) -> tuple[str, str | None]:
     """The stack in the release that the record's framework names, else in a usual one, and what then is assumed."""
     rules, framework = stack_rules(), (record.framework or "").lower()
     for word in (*rules.released_as.get(stack, ()), stack, *load_stack(stack).aliases):
-        found = re.search(rf"{re.escape(word)}[^\d,;]{{0,30}}?(\d+(\.\d+)+|20\d\d)", framework)
+        found = re.search(rf"(?<![a-z]){re.escape(word)}{_RELEASE}", framework)
         if found:
             return f"{stack}@{found[1]}", None
     usual_release = rules.undated.get(stack)

@@ -97,8 +97,8 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
         return
     kept = False
     for name in ("q", "k", "v"):
-        input_bytes = inputs.zeros if kept else inputs.hidden_bytes
-        kept = kept or (inputs.keeps_input(name) and not inputs.casts_inputs)
+        input_bytes = inputs.hidden_bytes * (inputs.casts_inputs if kept else 1.0)
+        kept = kept or inputs.keeps_input(name)
         yield from linear(block, name, (name,), tokens, input_bytes)
 
 

@@ -51,7 +51,8 @@ class GraphInputs:
     weight_forward_bytes, weight_backward_bytes : memory traffic per element of a linear weight beside the product
     itself: casts of float32 weights, expansion of quantised ones, accumulation of gradients [bytes]
     residual_element_bytes : size of an element of the hidden state between blocks; under autocast with float32
-    weights the embedding returns float32, and every linear layer casts its own input [bytes]
+    weights the embedding returns float32, and every linear layer casts its own input; FSDP hands 16-bit weights to the
+    embedding, and the hidden state stays 16 bit [bytes]
     autocast : products run in the compute type whatever their weights are kept in
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     """
@@ -63,7 +64,7 @@ class GraphInputs:
     element_bytes: float = 2.0
     weight_forward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
-    residual_element_bytes: float = 2.0
+    residual_element_bytes: float | Array = 2.0
     autocast: bool = False
     cached_element_bytes: float | None = None
 
@@ -83,9 +84,9 @@ class GraphInputs:
         return bool(np.any(self.weight_forward_bytes > 0)), bool(np.any(self.weight_backward_bytes > 0))
 
     @property
-    def casts_inputs(self) -> bool:
-        """Whether linear layers that read the hidden state keep a cast of it each."""
-        return self.residual_element_bytes > self.element_bytes
+    def casts_inputs(self) -> Array:
+        """1 where linear layers that read the hidden state keep a cast of it each, else 0 [-]"""
+        return np.where(np.asarray(self.residual_element_bytes) > self.element_bytes, 1.0, 0.0)
 
     def seen_by(self, kind: LayerKind) -> GraphInputs:
         """The inputs with the model as one kind of layer sees it."""

@@ -57,15 +57,15 @@ def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
 def _dense(block: Block) -> Iterator[Operator]:
     inputs, tokens = block.inputs, block.inputs.rank.tokens
     # Beside the attention, behind the same norm, the MLP reads what the projections of the attention keep.
-    one_input = inputs.model.parallel_block and inputs.model.norms_per_layer == 1 and not inputs.casts_inputs
-    hidden_bytes = inputs.zeros if one_input and inputs.keeps_input("q", "k", "v") else inputs.hidden_bytes
+    one_input = inputs.model.parallel_block and inputs.model.norms_per_layer == 1 and inputs.keeps_input("q", "k", "v")
+    hidden_bytes = inputs.hidden_bytes * (inputs.casts_inputs if one_input else 1.0)
     if inputs.fused_gate_up or not inputs.model.gated:
         name = "gate and up" if inputs.model.gated else "up"
         yield from linear(block, name, ("gate", "up"), tokens, hidden_bytes)
     else:
         yield from linear(block, "gate", ("gate",), tokens, hidden_bytes)
-        shared = inputs.keeps_input("gate") and not inputs.casts_inputs
-        yield from linear(block, "up", ("up",), tokens, inputs.zeros if shared else hidden_bytes)
+        up_bytes = hidden_bytes * (inputs.casts_inputs if inputs.keeps_input("gate") else 1.0)
+        yield from linear(block, "up", ("up",), tokens, up_bytes)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)
     yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes)

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 # Say something of the file itself, and not of those that inherit from it.
 OWN_KEYS = ("default", "aliases", "lighter", "releases")
 CENTURY = 2000
-_OF_A_RELEASE = re.compile(r"(?P<name>[^@]+)@v?(?P<release>\d+(\.\d+)*)")
+FIRST_YEAR = 18  # no framework has a version 18; transformers, Megatron-LM and the rest are from 2018 on
+# As people write it: nemo@24.07, "NeMo 24.07", transformers==4.36, nemo-24.07, "Megatron-LM v0.8".
+_OF_A_RELEASE = re.compile(
+    r"(?P<name>[^@]*[^@\s=-])\s*(?:(?:@|==|\s)\s*v?(?P<release>\d+(\.\d+)*)|-v?(?P<dotted>\d+(\.\d+)+))", re.IGNORECASE
+)
 
 Number = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "be numbers with points, such as 4.36"})]
 
@@ -29,12 +33,24 @@ Number = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "b
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What releases before one did otherwise, as keys of the profile, and where that is known from.
 
-    Releases are numbers with points, such as 4.36 or 24.07; a date is one too: 2024.12.
+    Releases are numbers with points, such as 4.36; a month is one too, 24.07 or 2024.07, and numbers containers.
+
+    dated : the month of `before` where that is no month itself, so that releases may be named either way
     """
 
     before: Number
     differs: dict[str, Any]
     source: str
+    dated: Number | None = None
+
+    @property
+    def month(self) -> str:
+        """The month of the release, where it is known, else its number."""
+        return self.dated or self.before
+
+    def follows(self, release: str) -> bool:
+        """Whether another release is older than this one: months are compared with months, numbers with numbers."""
+        return version(release) < version(self.month if is_month(release) else self.before)
 
 
 class _Releases(msgspec.Struct, frozen=True):
@@ -73,8 +89,8 @@ def load_inherited(
 
 def of_release(name: str) -> tuple[str, str | None]:
     """Name and release of a profile as people write it; no release: the newest that is known."""
-    found = _OF_A_RELEASE.fullmatch(name)
-    return (found["name"], found["release"]) if found else (name, None)
+    found = _OF_A_RELEASE.fullmatch(name.strip())
+    return (found["name"], found["release"] or found["dotted"]) if found else (name, None)
 
 
 def read_profile(
@@ -127,7 +143,7 @@ def releases(document: Document) -> tuple[Release, ...]:
     """What a file says of older releases, the newest first. Raises InputError with every problem."""
     value: Any = document.value
     found = convert({"releases": value.get("releases", [])}, _Releases, document.locate).releases
-    return tuple(sorted(found, key=lambda row: version(row.before), reverse=True))
+    return tuple(sorted(found, key=lambda row: version(row.month), reverse=True))
 
 
 def version(release: str) -> tuple[int, ...]:
@@ -135,12 +151,17 @@ def version(release: str) -> tuple[int, ...]:
     return tuple(number - CENTURY if number > CENTURY else number for number in map(int, release.split(".")))
 
 
+def is_month(release: str) -> bool:
+    """Whether a release is named by its year, as containers and dates are, and not by a version of software."""
+    return version(release)[0] >= FIRST_YEAR
+
+
 def _as_of(document: Document, release: str | None) -> dict[str, Any]:
     """A file's own keys as they were in a release; the newest where none is named."""
     whole: Any = document.value
     value = {key: item for key, item in whole.items() if key != "releases"}
     for row in releases(document):
-        if release is not None and version(release) < version(row.before):
+        if release is not None and row.follows(release):
             value = _merged(row.differs, value)
     return value
 

@@ -113,7 +113,7 @@ class Job:
         sizes = (layouts.tp, layouts.cp, layouts.ep, layouts.expert_tp, layouts.sequence_parallel, layouts.micro_batch)
         columns = [*sizes, tokens]
         if self.casts_weights:  # a rank casts its shard alone
-            columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 1))
+            columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 0))
         rows = unique_rows(columns)
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
@@ -139,9 +139,22 @@ class Job:
             element_bytes=self.element_bytes,
             weight_forward_bytes=forward,
             weight_backward_bytes=backward,
-            residual_element_bytes=FLOAT32 if self.casts_weights else self.element_bytes,
+            residual_element_bytes=self._residual_element_bytes(layouts),
             autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
         )
+
+    def _residual_element_bytes(self, layouts: Layouts) -> float | Array:
+        """Size of an element of the hidden state between blocks under each layout [bytes].
+
+        Autocast leaves the embedding's float32 weights as they are, so the hidden state is float32. FSDP gathers them
+        in 16 bit, and so does ZeRO-3.
+
+        Source: torch.distributed.fsdp MixedPrecision.param_dtype, which accelerate sets from mixed_precision
+        (FullyShardedDataParallelPlugin.set_mixed_precision).
+        """
+        if not self.casts_weights:
+            return self.element_bytes
+        return np.where(as_array(layouts.zero) == 3, self.element_bytes, float(FLOAT32))
 
     def frozen(self, inputs: GraphInputs) -> GraphInputs:
         """The same sequences through weights that do not learn and have no adapters, kept as frozen ones are."""
