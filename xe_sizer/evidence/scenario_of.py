@@ -21,6 +21,7 @@ from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer
+from xe_sizer.training.layout import OFFLOAD, offloaded_parts
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.lora import resolve_targets
 
@@ -223,9 +224,21 @@ def _layout(record: Record, known: Usual, flags: Flags) -> None:
     if (layout.tp or 1) > 1:
         flags.put("layout.sequence_parallel", layout.sequence_parallel)
     flags.word("layout.recompute", table.recompute, record.recompute)
-    flags.word("layout.offload", table.offload, record.offload)
+    _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
     _replicas_fit(record, flags)
+
+
+def _offload(record: Record, flags: Flags) -> None:
+    """What the record keeps in host memory, however many things and in whatever order it names them."""
+    if record.offload is None:
+        return
+    words = re.split(r"\s*(?:[+,;&]|\band\b)\s*", str(record.offload).lower())
+    known = {look_up(names().offload, word) for word in words}
+    parts = frozenset().union(*(offloaded_parts(word) for word in known if word))
+    flags.put("layout.offload", next(name for name in OFFLOAD if offloaded_parts(name) == parts))
+    if None in known:
+        flags.assumed.append(f"offload '{record.offload}' is not all known here")
 
 
 def _usual_layout(record: Record, known: Usual, job: MethodKind, flags: Flags) -> None:

@@ -24,8 +24,19 @@ Padding = Annotated[
 ]
 Recompute = Annotated[Literal["none", "selective", "full"], or_else(true="full", false="none")]
 Offload = Annotated[
-    Literal["none", "optimizer", "params"],
-    or_else(false="none", optimizerstates="optimizer", parameters="params", param="params"),
+    Literal["none", "optimizer", "params", "activations", "optimizer+activations", "params+activations"],
+    or_else(
+        false="none",
+        optimizerstates="optimizer",
+        parameters="params",
+        param="params",
+        optimizerparams="params",
+        paramsoptimizer="params",
+        activation="activations",
+        activationsoptimizer="optimizer+activations",
+        activationsparams="params+activations",
+        optimizerparamsactivations="params+activations",
+    ),
 ]
 Zero = Annotated[
     Literal[0, 1, 2, 3],
@@ -133,7 +144,9 @@ class LayoutSection(Section, frozen=True):
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
-    offload: Annotated[Offload | None, Meta(description="What is offloaded to host memory")] = None
+    offload: Annotated[Offload | None, Meta(description="What host memory keeps; weights take the optimizer along")] = (
+        None
+    )
 
 
 class LoraSection(Section, frozen=True):

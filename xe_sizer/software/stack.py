@@ -180,7 +180,7 @@ class Supports(_Part, frozen=True):
     context_parallel: bool
     expert_parallel: bool
     zero: ZeroStages
-    offload: Annotated[tuple[Literal["none", "optimizer", "params"], ...], msgspec.Meta(min_length=1)]
+    offload: Annotated[tuple[Literal["none", "optimizer", "params", "activations"], ...], msgspec.Meta(min_length=1)]
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0

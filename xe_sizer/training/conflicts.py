@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import did_you_mean
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.software.stack import PARALLEL_WAYS, relative_on_several_gpus, stacks_with
+from xe_sizer.training.layout import can_offload, offloaded_parts
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -86,10 +87,12 @@ def _offload(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
     layout, supports = given.values.layout, stack.supports
     if layout.offload is None or layout.offload == "none":
         return
-    if layout.offload not in supports.offload:
+    if not can_offload(layout.offload, supports.offload):
         has = f"it supports {', '.join(supports.offload)}"
         yield problem("layout.offload", f"{stack.name} cannot offload {layout.offload}", has)
-    elif layout.zero is not None and layout.zero < supports.offload_from_zero:
+        return
+    managed = layout.zero is not None and "optimizer" in offloaded_parts(layout.offload)
+    if managed and layout.zero < supports.offload_from_zero:
         message = f"{stack.name} offloads from ZeRO stage {supports.offload_from_zero} on"
         yield problem("layout.zero", message, "leave the stage out, and it is chosen")
 

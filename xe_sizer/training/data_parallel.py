@@ -10,7 +10,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.layout import RECOMPUTE
 from xe_sizer.training.sharding import adapter_factors
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -186,8 +186,7 @@ def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> 
     Source: ZeRO-Infinity (arXiv:2104.07857).
     """
     shard_bytes = held.base.max(axis=0) * StateBytes.of(job).gather / groups.ranks
-    fetched = layouts.offload == OFFLOAD.index("params")
-    return np.where(fetched, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+    return np.where(layouts.hosts_params, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
 
 
 def _sharded_exchanges_s(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,12 +17,24 @@ if TYPE_CHECKING:
 
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))
-OFFLOAD = ("none", "optimizer", "params")
+OFFLOAD = ("none", "optimizer", "params", "activations", "optimizer+activations", "params+activations")
+_STATES = 3  # of OFFLOAD that say which states live in host memory; the same again with activations
 SCHEDULES = ("1f1b", "zb-h1", "zb-v")
 # Fields of `Layouts` that stand for words, as scenarios and results spell them.
 WORDS: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD, "schedule": SCHEDULES}
 SWITCHES = ("sequence_parallel",)
 """Fields of `Layouts` that are 0 or 1, and true or false in scenarios and results."""
+
+
+def offloaded_parts(name: str) -> frozenset[str]:
+    """What an offload keeps in host memory, by its name in OFFLOAD; the optimizer goes with the weights."""
+    parts = frozenset(name.split("+")) - {"none"}
+    return parts | {"optimizer"} if "params" in parts else parts
+
+
+def can_offload(name: str, supported: Collection[str]) -> bool:
+    """Whether a stack that supports these parts can keep what `name` stands for in host memory."""
+    return all(part in supported for part in name.split("+"))
 
 
 @frozen
@@ -81,6 +93,21 @@ class Layouts:
     def data_ranks(self) -> IntArray:
         """Ranks that hold the same dense weights and work on different tokens."""
         return self.dp * self.cp
+
+    @cached_property
+    def hosts_optimizer(self) -> NDArray[np.bool_]:
+        """Whether the optimizer's states live in host memory, and the host updates the weights."""
+        return np.asarray(self.offload % _STATES >= OFFLOAD.index("optimizer"))
+
+    @cached_property
+    def hosts_params(self) -> NDArray[np.bool_]:
+        """Whether the weights live in host memory."""
+        return np.asarray(self.offload % _STATES == OFFLOAD.index("params"))
+
+    @cached_property
+    def hosts_activations(self) -> NDArray[np.bool_]:
+        """Whether what the layers keep for the backward waits for it in host memory."""
+        return np.asarray(self.offload >= OFFLOAD.index("activations"))
 
     @cached_property
     def zero_ranks(self) -> IntArray:

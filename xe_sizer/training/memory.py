@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
-from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
     STATE_PARTS,
@@ -122,9 +121,8 @@ def _host_bytes(tensors: Tensors) -> Array:
     paged = (learning * moments + tensors.further_state_bytes) * float(job.optimizer.paged)
     weights = sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * tensors.sizes.gather
     weights = weights + tensors.frozen_copies_bytes
-    offload = layouts.offload
-    moved = offload >= OFFLOAD.index("optimizer")
-    per_rank = np.where(moved, optimizer, paged) + weights * (offload >= OFFLOAD.index("params"))
+    per_rank = np.where(layouts.hosts_optimizer, optimizer, paged) + weights * layouts.hosts_params
+    per_rank = per_rank + tensors.offloaded_activation_bytes
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 

@@ -18,7 +18,7 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.layout import RECOMPUTE
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
     BACKWARD_END,
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.sharding import Census
+
+
+ON_THE_WAY = 2.0  # layers whose offloaded activations are on the card: the one that runs, and the one that is copied
 
 
 @frozen
@@ -74,7 +77,7 @@ class Tensors:
     @cached_property
     def offloaded(self) -> NDArray[np.bool_]:
         """Where the optimizer's states live in host memory, shape (layout,)."""
-        return self.layouts.offload >= OFFLOAD.index("optimizer")
+        return self.layouts.hosts_optimizer
 
     @cached_property
     def gathers(self) -> Array:
@@ -112,6 +115,12 @@ class Tensors:
         return activations(self.shapes, self.layouts, self.sizes.gradient, fresh)
 
     @cached_property
+    def offloaded_activation_bytes(self) -> Array:
+        """What the layers of a rank keep in host memory, shape (stage, layout) [bytes]."""
+        kept = self.saved.kept * self.layers * self.in_flight if np.any(self.layouts.hosts_activations) else 0.0
+        return np.asarray(kept * self.layouts.hosts_activations.astype(float))
+
+    @cached_property
     def in_flight(self) -> Array:
         return micro_batches_in_flight(self.layouts)
 
@@ -141,7 +150,7 @@ def weights(tensors: Tensors) -> Array:
     frozen = held.linear * sizes.frozen_linear + held.other * sizes.frozen
     dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen * (1.0 - base)
     expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
-    on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
+    on_card = (~tensors.layouts.hosts_params).astype(float)
     return spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
 
 
@@ -153,7 +162,7 @@ def weights(tensors: Tensors) -> Array:
 )
 def frozen_copies(tensors: Tensors) -> Array:
     """Copies of the model that learn nothing, spread as the model itself; with it in host memory where it is."""
-    on_card = (tensors.layouts.offload < OFFLOAD.index("params")).astype(float)
+    on_card = (~tensors.layouts.hosts_params).astype(float)
     return spread(tensors.frozen_copies_bytes * on_card)
 
 
@@ -241,11 +250,20 @@ def optimizer_states(tensors: Tensors) -> Array:
     "operator graph; arXiv:2205.05198",
 )
 def saved_activations(tensors: Tensors) -> Array:
-    """Every stage holds the micro-batches in flight; all but the one in its backward stay whole."""
-    one, layers, in_flight, layouts = tensors.saved, tensors.layers, tensors.in_flight, tensors.layouts
+    """Every stage holds the micro-batches in flight; all but the one in its backward stay whole.
+
+    Offloaded ones leave two layers on the card, the one that runs and the one that is copied (OffloadActivations of
+    torchtune and TRL, Unsloth's gradient checkpointing, ALST: arXiv:2506.13996).
+    """
+    one, layouts, in_flight = tensors.saved, tensors.layouts, tensors.in_flight
+    # Of what goes to the host, the layer that is copied and the one that runs are on the card.
+    layers = np.where(layouts.hosts_activations, np.minimum(tensors.layers, ON_THE_WAY), tensors.layers)
+    others = np.where(layouts.hosts_activations, 0.0, np.maximum(in_flight - 1.0, 0.0))
+    together = np.minimum(in_flight, others + 1.0)
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
-    kept = one.kept * layers * in_flight - one.before_learning * in_flight * first_stage
-    first = one.kept * layers * np.maximum(in_flight - 1.0, 0.0) + one.checkpoint
+    before = np.where(layouts.hosts_activations, 0.0, one.before_learning)
+    kept = one.kept * layers * together - before * together * first_stage
+    first = one.kept * layers * others + one.checkpoint
     last = kept - one.kept + one.checkpoint
     return over_time((FORWARD + LOSS, kept + one.ends * tensors.has_head), (LAST_LAYER, last), (FIRST_LAYER, first))
 

@@ -19,7 +19,7 @@ from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 from xe_sizer.training.gradients import accumulates_whole_gradients
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.methods.lora import narrower_targets
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.space import LARGEST_SEARCH
@@ -39,7 +39,13 @@ LITTLE, SAID = 0.05, 0.005  # share of the tokens that a cut may take and be mil
 SMALLEST_RANK = 8  # of adapters, that people train
 NOTICEABLY, NEXT_SIZE = 1.1, 1.8  # times the memory: a larger card has more, the next size up has no more
 MUCH_PADDING = 0.2  # share of the processed tokens from which packing is worth a trial
-OFFLOADED = {"optimizer": "optimizer states in host memory", "params": "parameters and optimizer in host memory"}
+OFFLOADED = {
+    "optimizer": "optimizer states in host memory",
+    "params": "parameters and optimizer in host memory",
+    "activations": "activations in host memory",
+    "optimizer+activations": "optimizer states and activations in host memory",
+    "params+activations": "parameters, optimizer and activations in host memory",
+}
 
 
 def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -105,7 +111,7 @@ def _fewer_replicas(sized: TrainingEstimate, times: int) -> dict[str, object]:
 
 def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
-    job, on_card = sized.resolved.job, int(sized.layouts.offload[0]) == OFFLOAD.index("none")
+    job, on_card = sized.resolved.job, not bool(sized.layouts.hosts_optimizer[0])
     smaller = job.optimizer.smaller
     while on_card and smaller in job.stack.supports.optimizers:
         optimizer = load_optimizer(smaller)
@@ -144,11 +150,14 @@ def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     Weights in 4 bit stay on the card: what ZeRO-Infinity streams is 16 bit (arXiv:2104.07857).
     """
     job, layouts = sized.resolved.job, sized.layouts
-    for code, name in enumerate(OFFLOAD):
-        streams = name != "params" or not job.method.quantised
-        if code > int(layouts.offload[0]) and name in job.stack.supports.offload and streams:
-            sharded = name == "params" and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
-            least = 3 if sharded else job.stack.supports.offload_from_zero if "zero" in sized.resolved.fixed else 0
+    now = offloaded_parts(OFFLOAD[int(layouts.offload[0])])
+    for name in OFFLOAD:
+        parts = offloaded_parts(name)
+        streams = not ("params" in parts and job.method.quantised)
+        if parts > now and can_offload(name, job.stack.supports.offload) and streams:
+            sharded = "params" in parts and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
+            managed = "optimizer" in parts and "zero" in sized.resolved.fixed
+            least = 3 if sharded else job.stack.supports.offload_from_zero if managed else 0
             zero: dict[str, object] = {"layout.zero": least} if int(layouts.zero[0]) < least else {}
             words = f"ZeRO stage {least} with {OFFLOADED[name]}" if zero else OFFLOADED[name]
             yield Change(words, {"layout.offload": name, **zero}, 4)
@@ -156,7 +165,8 @@ def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 def less_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """States back to the card: for a host that is too small, or a run that is too slow."""
-    for name in reversed(OFFLOAD[: int(sized.layouts.offload[0])]):
+    now = offloaded_parts(OFFLOAD[int(sized.layouts.offload[0])])
+    for name in (name for name in reversed(OFFLOAD) if offloaded_parts(name) < now):
         words = "no offload" if name == "none" else f"only {OFFLOADED[name]}"
         yield Change(words, {"layout.offload": name}, 2)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts, offloaded_parts
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -91,9 +91,9 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
 
     With offloading all that it has, on one GPU too: they say which gradients and weights leave the card.
     """
-    if rules.fixed.get("offload") == OFFLOAD.index("params"):
+    if "params" in offloaded_parts(OFFLOAD[rules.fixed.get("offload", 0)]):
         return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
-    offloads = any(offload_options(rules))
+    offloads = any("optimizer" in offloaded_parts(OFFLOAD[code]) for code in offload_options(rules))
     if shards == 1 and not offloads:
         return rules.options("zero", (0,))
     known = rules.stack.supports.zero if rules.every_way or offloads else rules.stack.defaults.zero
@@ -102,8 +102,11 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
 
 
 def offload_options(rules: Rules) -> tuple[int, ...]:
-    """Nothing, unless it is asked for, or everything is to be tried and it is known what the host can take."""
-    every = (OFFLOAD.index(name) for name in rules.stack.supports.offload)
+    """Nothing, unless it is asked for, or everything is to be tried and it is known what the host can take.
+
+    Activations go to the host for those who ask: recomputing them is what recipes do first.
+    """
+    every = (OFFLOAD.index(name) for name in rules.stack.supports.offload if name != "activations")
     return rules.options("offload", every if rules.every_way and rules.host_known else (OFFLOAD.index("none"),))
 
 
@@ -256,8 +259,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
-    on_card = layouts.offload == OFFLOAD.index("none")
-    offloads = (layouts.offload < OFFLOAD.index("params")) | (layouts.zero == 3)
+    on_card = ~layouts.hosts_optimizer
+    offloads = ~layouts.hosts_params | (layouts.zero == 3)
     offloads &= on_card | (layouts.zero >= rules.stack.supports.offload_from_zero)
     # Alone there is nothing to share: only what offloads needs a stage then, or the user names one.
     staged &= (layouts.zero == 0) | (layouts.data_ranks > 1) | ~on_card | ("zero" in rules.fixed)

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray, as_array
+from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
+from xe_sizer.training.activations import activations
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
-from xe_sizer.training.layout import OFFLOAD
+from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.sharding import Shards, census
@@ -175,7 +177,7 @@ class Step:
     @cached_property
     def offloaded(self) -> NDArray[np.bool_]:
         """Where the host updates the weights."""
-        return self.layouts.offload >= OFFLOAD.index("optimizer")
+        return self.layouts.hosts_optimizer
 
 
 def _of_all_micro_batches(stage_part: Part[MicroBatch]) -> Part[Step]:
@@ -226,13 +228,34 @@ def data_parallel(step: Step) -> Array:
 
 @part(
     "transfers to and from host memory",
-    "what fetching offloaded weights over PCIe takes beyond compute and the exchange between ranks",
-    "ZeRO-Infinity, arXiv:2104.07857",
+    "what copies of offloaded weights and activations over PCIe take beyond what compute hides",
+    "ZeRO-Infinity, arXiv:2104.07857; ALST, arXiv:2506.13996",
 )
 def host_transfers(step: Step) -> Array:
+    return _fetched_weights_s(step) + _offloaded_activations_s(step)
+
+
+def _offloaded_activations_s(step: Step) -> Array:
+    """Activations go to the host in the forward and come back in the backward, beside the kernels, shape (layout,) [s].
+
+    t = grad_accum sum over both passes of max(kept bytes / PCIe rate - share hidden x pass, 0)
+    """
+    job, layouts, stage = step.job, step.layouts, step.stage
+    if not np.any(layouts.hosts_activations):
+        return np.zeros(len(layouts))
+    fresh = keeps_fresh_gradients(job, layouts)
+    kept = activations(step.shapes, layouts, step.sizes.gradient, fresh).kept
+    copy_s = copy_time_s(kept * layers_per_stage(job.model.layers, layouts.pp), job.server.pcie_bytes_per_s)
+    share = job.stack.overlap.sharding
+    exposed_s = sum(np.maximum(copy_s - share * busy_s, 0.0) for busy_s in (stage.forward_s, stage.backward_s))
+    worst_s = as_array(layouts.grad_accum) * np.max(exposed_s, axis=0)
+    return np.where(layouts.hosts_activations, worst_s, 0.0)
+
+
+def _fetched_weights_s(step: Step) -> Array:
     """With weights in host memory an exchange takes no less than their copy; on one rank there is the copy alone."""
     job, layouts = step.job, step.layouts
-    fetches = (layouts.zero == 3) & (layouts.offload == OFFLOAD.index("params"))
+    fetches = (layouts.zero == 3) & layouts.hosts_params
     if not np.any(fetches):
         return np.zeros(len(layouts))
     both_s = step.sharded_exchange_s(weight_fetch_s(job, layouts, step.held, step.groups))
