@@ -91,8 +91,8 @@ def _offload(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
         has = f"it supports {', '.join(supports.offload)}"
         yield problem("layout.offload", f"{stack.name} cannot offload {layout.offload}", has)
         return
-    managed = layout.zero is not None and "optimizer" in offloaded_parts(layout.offload)
-    if managed and layout.zero < supports.offload_from_zero:
+    stage = layout.zero if "optimizer" in offloaded_parts(layout.offload) else None
+    if stage is not None and stage < supports.offload_from_zero:
         message = f"{stack.name} offloads from ZeRO stage {supports.offload_from_zero} on"
         yield problem("layout.zero", message, "leave the stage out, and it is chosen")
 
