@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
-from xe_sizer.profiles.finder import KINDS
+from xe_sizer.profiles.finder import BUILT_IN, KINDS
+from xe_sizer.profiles.inherited import Release, is_month, releases
+from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.padding import POLICIES
 from xe_sizer.training.space import Rules, legal_layouts
 from xe_sizer.training.step import timeline
+
+ROWS = [(name, row) for name in stack_names() for row in releases(load_yaml(BUILT_IN.path("stack", name)))]
+RELEASED = sorted({f"{name}@{row.month}" for name, row in ROWS} | {f"{name}@2018" for name, _ in ROWS})
 
 
 def test_the_shipped_files_are_the_known_names() -> None:
@@ -67,3 +72,31 @@ def test_a_stack_prices_every_job(name: str, kind: str) -> None:
 def test_no_stack_beats_the_peak(name: str) -> None:
     line = timeline(job("llama-2-7b", "pretrain", name), layouts(dp=8, grad_accum=16))
     assert 0.05 < line.flops[0] / line.step_s[0] / 989e12 < 0.8
+
+
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=lambda value: getattr(value, "before", value))
+def test_a_release_is_known_by_its_month_too_and_has_a_source(name: str, row: Release) -> None:
+    assert is_month(row.month)
+    assert row.differs
+    assert len(row.source) > 10
+    newer, older = load_stack(f"{name}@{row.month}"), load_stack(f"{name}@2018")
+    assert newer.release == row.month
+    assert newer.name == older.name == name
+
+
+@pytest.mark.parametrize("kind", ["pretrain", "lora"])
+@pytest.mark.parametrize("name", RELEASED)
+def test_every_release_sizes_a_job(name: str, kind: str) -> None:
+    test_defaults_are_among_what_it_supports(name)
+    test_a_stack_prices_every_job(name, kind)
+
+
+def test_what_a_release_did_otherwise() -> None:
+    """A few, by what their sources say: default dtype, loss, attention, what FSDP holds."""
+    dtypes = [load_stack(name).defaults.weights_dtype for name in ("hf-trainer", "hf-trainer@4.57", "trl", "axolotl")]
+    assert dtypes == ["bf16", "fp32", "fp32", "bf16"]
+    losses = [load_stack(name).kernels.loss for name in ("torchtitan@2024.12", "torchtitan", "trl@0.29", "trl@1.9")]
+    assert losses == ["eager", "vocab-parallel", "eager", "fused"]
+    attention = [load_stack(f"hf-trainer@{release}").kernels.attention for release in ("4.35.2", "4.36", "2023.11")]
+    assert attention == ["eager", "sdpa", "eager"]
+    assert load_stack("litgpt@0.5").states.flat_gradients > load_stack("litgpt@0.5.11").states.flat_gradients

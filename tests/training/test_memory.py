@@ -297,3 +297,14 @@ def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit
     shapes = made.rank_shapes(chosen, np.array([512.0, 512.0]))
     assert shapes.spread(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
     assert shapes.spread(shapes.inputs.casts_inputs).tolist() == [1, 0]
+
+
+def test_adapters_in_a_flat_parameter_have_gradients_of_the_frozen_layers_too() -> None:
+    """Llama 2 7B without embedding, head and norms, in 16 bit: whole while micro-batches accumulate, then sharded."""
+    when = ("gradients", "end of backward")
+    layers = 2 * 32 * (4 * 4096**2 + 3 * 4096 * 11_008)
+    sizes = {"dp": 4, "zero": 3, "grad_accum": [8, 1], "recompute": 2}
+    old, new = (ledger(job(kind="lora", stack=stack), **sizes) for stack in ("litgpt@0.5", "litgpt"))
+    for index, expected in enumerate((layers, layers / 4)):
+        difference = at(old, *when, index=index) - at(new, *when, index=index)
+        assert difference == expected

@@ -16,7 +16,7 @@ from xe_sizer.software.stack import PARALLEL_WAYS, default_stack, load_stack, st
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
-    from xe_sizer.software.stack import Stack
+    from xe_sizer.software.stack import Defaults, Stack
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
@@ -85,12 +85,10 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
     because: str
 
 
-class Usual(msgspec.Struct, frozen=True, kw_only=True):
-    """What a framework does where nothing is stated; None where that cannot be said."""
+class Recipes(msgspec.Struct, frozen=True, kw_only=True):
+    """What published runs of a framework leave open where nothing is stated."""
 
     recompute: str | None = None
-    quantised_recompute: str | None = None
-    zero: int | None = None
     tuned: bool = False
     interleaves: bool = False
 
@@ -102,7 +100,7 @@ class StackNames(msgspec.Struct, frozen=True, kw_only=True):
     nearest: tuple[StackRule, ...]
     undated: dict[str, str]
     released_as: dict[str, tuple[str, ...]]
-    usual: dict[str, Usual]
+    recipes: dict[str, Recipes]
     otherwise: Otherwise
 
 
@@ -110,6 +108,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     """The stack that a record is predicted with, and its release in `name`.
 
     `plain_name` is the name without a release; `assumed` says why this stack where the record does not name it.
+    `defaults` are those of the stack that the record names where that is no ancestor of the one that stands for it.
     """
 
     name: str
@@ -118,6 +117,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     weights_dtypes: tuple[str, ...]
     assumed: tuple[str, ...]
     counts_micro_batches: bool
+    defaults: Defaults
 
 
 @cache
@@ -157,10 +157,10 @@ def conditions(record: Record) -> str:
     return f"{record.framework or ''} {record.notes or ''}".lower()
 
 
-def usual(record: Record, stands_in: str) -> Usual:
-    """What the record's framework does where the record does not say; `stands_in` is the stack that stands for it."""
-    known = stack_rules().usual
-    return known.get(plain(record.stack or "")) or known.get(stands_in, Usual())
+def recipes(record: Record, stands_in: str) -> Recipes:
+    """What runs of the record's framework leave open; `stands_in` is the stack that stands for it."""
+    known = stack_rules().recipes
+    return known.get(_known().get(plain(record.stack or ""), "")) or known.get(stands_in, Recipes())
 
 
 def choose_stack(record: Record) -> ChosenStack:
@@ -212,7 +212,18 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         weights_dtypes=stack.weights_dtypes,
         assumed=tuple(assumed),
         counts_micro_batches=counts_micro_batches,
+        defaults=_defaults(record, stack),
     )
+
+
+def _defaults(record: Record, stack: Stack) -> Defaults:
+    """What is recomputed is up to the framework that the record names, sharding to the one that it is priced as."""
+    own = _known().get(plain(record.stack or ""), stack.name)
+    above: Stack | None = stack
+    while above and above.name != own:
+        above = load_stack(above.parent) if above.parent else None
+    named = stack if above else load_stack(_released(record, own)[0])
+    return msgspec.structs.replace(named.defaults, usual_zero=stack.defaults.usual_zero)
 
 
 def _released(record: Record, stack: str) -> tuple[str, str | None]:

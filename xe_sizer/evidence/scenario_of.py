@@ -15,7 +15,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import choose_stack, look_up, names, plain, usual
+from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
@@ -27,11 +27,12 @@ from xe_sizer.training.methods.lora import resolve_targets
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
-    from xe_sizer.evidence.names import ChosenStack, Usual
+    from xe_sizer.evidence.names import ChosenStack, Recipes
     from xe_sizer.evidence.records import Record
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Accelerator
     from xe_sizer.profiles.dataset import DatasetProfile
+    from xe_sizer.software.stack import Defaults
     from xe_sizer.training.methods import MethodKind
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
@@ -42,6 +43,7 @@ PRETRAINING_BATCH_TOKENS = 4 * 2**20
 PRETRAINING_SEQ_LEN = 2048
 FINE_TUNING_BATCH = 128
 NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
+FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
 
@@ -83,8 +85,9 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     _precision(record, hardware.server.accelerator, flags)
     _software(record, stack, flags)
     _lengths(record, job, model.shape.max_positions, flags)
-    _layout(record, usual(record, stack.plain_name), flags)
-    _usual_layout(record, usual(record, stack.plain_name), job, flags)
+    known = recipes(record, stack.plain_name)
+    _layout(record, known, flags)
+    _usual_layout(record, stack.defaults, known, job, flags)
     _batch(record, job, flags)
     _adapters(record, job, model.shape, flags)
     table = names()
@@ -96,7 +99,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
         flags=flags.values,
         assumed=tuple(flags.assumed),
         counts_micro_batches=stack.counts_micro_batches,
-        tuned=record.recompute is None and usual(record, stack.plain_name).tuned,
+        tuned=record.recompute is None and known.tuned,
         guessed=guessed,
     )
 
@@ -208,7 +211,7 @@ def _data_sets() -> tuple[DatasetProfile, ...]:
     return tuple(load_dataset(name) for name in BUILT_IN.names("dataset"))
 
 
-def _layout(record: Record, known: Usual, flags: Flags) -> None:
+def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     """What the record fixes of the layout.
 
     Where a pipeline is stated without it, interleaving is off, or left to the search if the recipes interleave.
@@ -241,19 +244,20 @@ def _offload(record: Record, flags: Flags) -> None:
         flags.assumed.append(f"offload '{record.offload}' is not all known here")
 
 
-def _usual_layout(record: Record, known: Usual, job: MethodKind, flags: Flags) -> None:
+def _usual_layout(record: Record, defaults: Defaults, known: Recipes, job: MethodKind, flags: Flags) -> None:
     """Recomputation and sharding as the record's framework has them where the record says nothing of either.
 
     Who shards with ZeRO-3 is short of memory and may have turned recomputation on: left to the layout search.
     """
-    layout = record.layout
-    quantised = known.quantised_recompute if job.quantises else None
-    recompute = quantised or known.recompute
-    if record.recompute is None and recompute and layout.zero != 3:
-        flags.put("layout.recompute", recompute, f"recompute {recompute}: usual for {record.stack}")
+    layout, zero = record.layout, defaults.usual_zero
     split = any((size or 1) > 1 for size in (layout.tp, layout.pp, layout.cp, layout.ep)) or layout.megatron_fsdp
-    if layout.zero is None and known.zero is not None and (record.gpus or 1) > 1 and not split and not record.offload:
-        flags.put("layout.zero", known.zero, f"ZeRO {known.zero}: usual for {record.stack}")
+    if layout.zero is None and zero is not None and (record.gpus or 1) > 1 and not split and not record.offload:
+        flags.put("layout.zero", zero, f"ZeRO {zero}: usual for {record.stack}")
+    sharded = flags.values.get("layout.zero") == FULLY_SHARDED
+    recompute = defaults.recompute_of(quantised=job.quantises, sharded=sharded) or known.recompute
+    may_be_on = recompute == "none" and layout.zero == FULLY_SHARDED
+    if record.recompute is None and recompute and not may_be_on:
+        flags.put("layout.recompute", recompute, f"recompute {recompute}: usual for {record.stack}")
 
 
 def _uneven_stages(model: ModelShape, flags: Flags) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Say something of the file itself, and not of those that inherit from it.
 OWN_KEYS = ("default", "aliases", "lighter", "releases")
 CENTURY = 2000
+MIDDLE_OF_A_YEAR = 6  # month
 FIRST_YEAR = 18  # no framework has a version 18; transformers, Megatron-LM and the rest are from 2018 on
 # As people write it: nemo@24.07, "NeMo 24.07", transformers==4.36, nemo-24.07, "Megatron-LM v0.8".
 _OF_A_RELEASE = re.compile(
@@ -147,8 +148,14 @@ def releases(document: Document) -> tuple[Release, ...]:
 
 
 def version(release: str) -> tuple[int, ...]:
-    """A release as numbers that can be compared: 24.07 is before 24.10, and 2024.10 the same as that."""
-    return tuple(number - CENTURY if number > CENTURY else number for number in map(int, release.split(".")))
+    """A release as numbers that can be compared: 24.07 is before 24.10, and 2024.10 the same as that.
+
+    A year alone, 2024, stands for its middle.
+    """
+    first, *more = map(int, release.split("."))
+    if first > CENTURY:
+        return (first - CENTURY, *(more or (MIDDLE_OF_A_YEAR,)))
+    return (first, *more)
 
 
 def is_month(release: str) -> bool:

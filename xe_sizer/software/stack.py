@@ -30,6 +30,7 @@ Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+Recompute = Literal["none", "selective", "full"]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
 PARALLEL_WAYS = {
@@ -68,8 +69,9 @@ class States(_Part, frozen=True):
     `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
 
     `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
-    where gradient buffers are allocated once and not freed between optimizer steps; `updates_in_backward` where one
-    GPU updates a weight as soon as its gradient is there, and frees that.
+    where gradient buffers are allocated once and not freed between optimizer steps; `flat_gradients` where FSDP keeps
+    adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
+    `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
     trained_weight_bytes: SomeBytes
@@ -82,6 +84,7 @@ class States(_Part, frozen=True):
     frozen_gradients: bool
     quantised_upcast: bool
     gradients_persist: bool
+    flat_gradients: bool
     updates_in_backward: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes
@@ -150,14 +153,19 @@ class MemoryAround(_Part, frozen=True):
 
 
 class Defaults(_Part, frozen=True):
-    """`weights_dtype` is what weights are loaded in, one of those that `loads` has; None where there is no choice."""
+    """What the stack does where nobody says otherwise.
+
+    weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
+    zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
+    recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
+    layers; None: as memory needs
+    """
 
     precision: Annotated[str, named(trained_in)]
     optimizer: str
     padding: Literal[
         "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
     ]  # fmt: skip
-    recompute: Literal["none", "selective", "full"]
     sequence_parallel: bool
     zero: ZeroStages
     reduces_every_micro_batch: bool
@@ -165,6 +173,15 @@ class Defaults(_Part, frozen=True):
     lora_rank: AtLeastOne
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     weights_dtype: str | None = None
+    usual_zero: Literal[0, 1, 2, 3] | None = None
+    recompute: Recompute | None = None
+    quantised_recompute: Recompute | None = None
+    sharded_recompute: Recompute | None = None
+
+    def recompute_of(self, *, quantised: bool, sharded: bool) -> Recompute | None:
+        """What is recomputed where nobody says; None: as memory needs."""
+        special = (self.quantised_recompute if quantised else None) or (self.sharded_recompute if sharded else None)
+        return special or self.recompute
 
 
 class Supports(_Part, frozen=True):
@@ -185,7 +202,7 @@ class Supports(_Part, frozen=True):
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
     packing: bool = True
-    recompute: Annotated[tuple[Literal["none", "selective", "full"], ...], msgspec.Meta(min_length=1)] = (
+    recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (
         "none",
         "selective",
         "full",
@@ -337,7 +354,7 @@ def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterato
         hint = did_you_mean(wanted, known) or f"it has {', '.join(known)}"
         where = document.locate(("defaults", "optimizer"))
         yield Problem(f"the default optimizer '{wanted}' is not among those that it supports", place_of(where), hint)
-    for stage in stack.defaults.zero:
+    for stage in {*stack.defaults.zero, stack.defaults.usual_zero} - {None}:
         if stage not in stack.supports.zero:
             where = document.locate(("defaults", "zero"))
             yield Problem(f"the default ZeRO stage {stage} is not among those that it supports", where)

@@ -218,8 +218,9 @@ def adapters(tensors: Tensors) -> Array:
 
 @part(
     "gradients",
-    "learning elements x gradient bytes, over the ZeRO-2 group; whole while micro-batches accumulate unreduced",
-    "stack states; no_sync of PyTorch FSDP",
+    "learning elements x gradient bytes, over the ZeRO-2 group; whole while micro-batches accumulate unreduced; "
+    "of frozen weights of the layers too where adapters share FSDP's flat parameters with them",
+    "stack states; no_sync and use_orig_params of PyTorch FSDP",
 )
 def gradients(tensors: Tensors) -> Array:
     held, sizes, shards, layouts = tensors.held, tensors.sizes, tensors.shards, tensors.layouts
@@ -228,6 +229,9 @@ def gradients(tensors: Tensors) -> Array:
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
     sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
     whole = (dense + experts) * sizes.gather + held.adapters * sizes.adapter_gradient
+    if tensors.job.stack.states.flat_gradients and np.any(held.adapters):
+        flat = (held.linear + held.experts) * (1.0 - tensors.base) * tensors.gathers * sizes.gather
+        sharded, whole = sharded + flat / shards.gradients, whole + flat
     return gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)
 
 
