@@ -259,3 +259,14 @@ def test_all_files_of_a_users_folder_are_validated(cli: Cli, tmp_path: Path) -> 
     assert ran.out.endswith("profiles read, 2 with problems\n")
     assert f"{tmp_path / 'broken.yaml'}:" in ran.err
     assert f"{tmp_path / 'mine.yaml'}:1:10: 'samples' must be a whole number" in ran.err
+
+
+def test_show_lists_what_older_releases_of_a_stack_did(cli: Cli) -> None:
+    ran = cli("profiles", "show", "transformers 4.36")
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert next(line for line in lines if line.startswith("4.36 (23.12)")).split()[2:4] == [
+        "kernels.attention",
+        "eager",
+    ]
+    assert "hf-trainer@23.12" in ran.out

@@ -87,3 +87,20 @@ def test_mistakes_in_a_stack_are_named(tmp_path: Path, text: str, said: str) -> 
         load_stack(write(tmp_path, text))
     assert any(said in str(problem) for problem in caught.value.problems)
     assert all(problem.location and problem.location.name.endswith("mine.yaml") for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("written", "stack", "release"),
+    [("NeMo 24.07", "nemo", "24.07"), ("transformers==4.36", "hf-trainer", "4.36"), ("FSDP2", "pytorch-fsdp", None)],
+)
+def test_stacks_and_releases_as_people_write_them(written: str, stack: str, release: str | None) -> None:
+    found = load_stack(written)
+    assert (found.name, found.release) == (stack, release)
+
+
+def test_what_is_no_release_is_said() -> None:
+    with pytest.raises(InputError) as caught:
+        load_stack("generic@new", Location("--stack"))
+    (problem,) = caught.value.problems
+    assert problem.message == "'new' is no release of a stack"
+    assert problem.hint == "write a number or a month: generic@4.36, generic@24.07"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.precision import FP32
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import KINDS, LIST_HINT, is_path, is_repository
-from xe_sizer.profiles.inherited import read_inherited
+from xe_sizer.profiles.inherited import Release, of_release, read_inherited, releases
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.report.document import Block, Document, Fact, Facts
+from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Table
 from xe_sizer.report.format import clean, given
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.profiles import Profiles
@@ -95,7 +95,8 @@ def _at(value: Any, key: str) -> Any:
 
 
 def locate(registry: Registry, name: str) -> tuple[str, Path]:
-    """Kind and file of a name as people write it, or of a path. Raises InputError."""
+    """Kind and file of a name as people write it, with or without a release, or of a path. Raises InputError."""
+    name = of_release(name)[0] if not is_path(name) else name
     if is_path(name) and (Path(name).exists() or not is_repository(name)):
         return kind_of(registry, Path(name)), Path(name)
     for kind in KINDS:
@@ -118,7 +119,8 @@ def _near(registry: Registry, name: str) -> str | None:
 
 def show_document(kind: str, path: Path) -> Document:
     """Every figure of a profile with where it comes from."""
-    value = load_yaml(path).value
+    document = load_yaml(path)
+    value = document.value
     assert isinstance(value, dict)
     notes = _Footnotes()
     facts = tuple(_facts(value, value, (), notes))
@@ -126,9 +128,34 @@ def show_document(kind: str, path: Path) -> Document:
     sources = tuple(Fact(key, text) for key, text in _leaves(value.get("source"), ()))
     if sources:
         blocks.append(Facts("Source, where no other is marked", sources))
+    if older := releases(document):
+        blocks.append(_releases(path.stem, older))
     if notes.texts:
         blocks.append(Facts("Other sources", tuple(Fact(mark, text) for text, mark in notes.texts.items())))
     return Document(path.stem, True, f"{kind} profile {path}", (), tuple(blocks))
+
+
+def _releases(name: str, rows: Sequence[Release]) -> Table:
+    """What older releases did otherwise, the newest first; one row for each key."""
+    columns = (Column("Before"), Column("Key"), Column("Was"), Column("Source"))
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        release = f"{row.before} ({row.dated})" if row.dated else row.before
+        first = (release, clean(row.source))
+        for key, text in _set(row.differs, ()):
+            cells.append((first[0], clean(key), text or "not there", first[1]))
+            first = ("", "")
+    note = f"a release is written behind the name: {name}@{rows[-1].month}"
+    return Table("Releases", columns, tuple(cells), note=note)
+
+
+def _set(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Leaves of nested tables by their dotted keys, those that are null too."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _set(item, (*path, str(key)))
+    else:
+        yield ".".join(path), _text(value)
 
 
 class _Footnotes:
@@ -148,7 +175,7 @@ def _facts(
     for key, item in group.items():
         here = (*path, key)
         dotted = ".".join(here)
-        if key in _PROVENANCE or (key == "name" and not path):
+        if key in _PROVENANCE or (key in ("name", "releases") and not path):
             continue
         if isinstance(item, Mapping):
             yield from _facts(root, item, here, notes)

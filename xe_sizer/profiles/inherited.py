@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, is_path
 from xe_sizer.profiles.source import load_yaml, name_problems
 
 if TYPE_CHECKING:
@@ -82,7 +82,11 @@ def load_inherited(
     InputError    unknown name; problems in the file
     """
     finder = finder or Finder()
-    name, release = of_release(name) if hasattr(struct, "release") else (name, None)
+    name, release = of_release(name) if hasattr(struct, "release") and not is_path(name) else (name, None)
+    if release is None and "@" in name and not is_path(name):
+        stem, _, written = name.partition("@")
+        message = f"'{written}' is no release of a {KINDS[kind].title}"
+        raise InputError(Problem(message, place_of(where), f"write a number or a month: {stem}@4.36, {stem}@24.07"))
     path = finder.path(kind, name, where)
     reader = BUILT_IN if path.parent == KINDS[kind].shipped else finder
     return reader.once(f"{kind}@{release}", path, lambda file: read_profile(kind, struct, file, reader, check, release))

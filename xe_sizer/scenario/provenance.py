@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.profiles.finder import KINDS, is_path, is_repository
+from xe_sizer.profiles.inherited import of_release
 from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.units import GIB
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _KIND_OF = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scenario_key}
+RELEASED = "stack"  # the kind of which a name may end in a release
 
 
 class Provenance:
@@ -53,7 +55,8 @@ class Provenance:
         kind = _KIND_OF.get(key)
         if kind is None or relative(self.given, key, value) != value:
             return value
-        name = self.finder.called(kind, value)
+        bare, release = of_release(value) if kind == RELEASED and not is_path(value) else (value, None)
+        name = self.finder.called(kind, bare) + (f"@{release}" if release else "")
         if name != value:
             self.values[f"written_as.{kind}"] = value
         return name

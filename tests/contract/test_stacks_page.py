@@ -1,0 +1,22 @@
+"""docs/stacks.md is what the files of the stacks say."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+stacks = importlib.import_module("stacks")
+
+WRITE = "docs/stacks.md is not what the stacks say. Write it anew: python scripts/stacks.py"
+
+
+def test_the_page_is_what_the_stacks_say() -> None:
+    assert stacks.PAGE.read_text(encoding="utf-8") == stacks.page(), WRITE
+
+
+def test_the_page_has_every_stack_and_its_releases() -> None:
+    rows = [line for line in stacks.page().splitlines() if line.startswith("| `")]
+    assert len(rows) == 2 * len(stacks.stack_names()) + len(list(stacks._releases()))
+    assert any("`hf-trainer` | 4.36 (23.12) | `kernels.attention` eager" in row for row in rows)
