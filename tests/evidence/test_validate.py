@@ -146,9 +146,10 @@ def test_shipped_evidence_is_predicted_in_full() -> None:
     }
 
 
-def test_lora_times_of_dell_table_9_are_met_within_a_factor_of_1_6() -> None:
+def test_times_of_dell_table_9_are_met_by_one_set_of_assumptions() -> None:
     """Without the data model, with the mean length in place of the padded one, all would be far too fast."""
-    lora = [record for record in read_records(DATA / "dell-table-9.yaml").records if record.job == "lora"]
-    ratios = [p.ratio for p in validate(lora, ("step_time",)).records]
-    assert len(ratios) == 8
-    assert all(ratio is not None and 1 / 1.6 < ratio < 1.6 for ratio in ratios)
+    ratios = [p.ratio for p in validate(read_records(DATA / "dell-table-9.yaml").records, ("step_time",)).records]
+    errors = sorted(abs((ratio or 0.0) - 1.0) for ratio in ratios)
+    assert len(errors) == 19
+    assert errors[9] < 0.12
+    assert errors[-1] < 0.40
