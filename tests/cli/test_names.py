@@ -20,12 +20,12 @@ def estimated(cli: Cli, *arguments: object) -> dict:
 def test_a_repository_and_the_name_of_nvidia_smi_are_read_and_said_once(cli: Cli) -> None:
     ran = cli(
         "estimate", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "NVIDIA GeForce RTX 4090", "--gpus", 2,
-        "--job", "lora", "--stack", "axolotl", "--optimizer", "paged_adamw_8bit", "--format", "json",
+        "--job", "lora", "--stack", "transformers", "--optimizer", "paged_adamw_8bit", "--format", "json",
     )  # fmt: skip
     assert ran.err.splitlines() == [
         "note: meta-llama/Llama-3.1-8B-Instruct is read as llama-3.1-8b",
         "note: NVIDIA GeForce RTX 4090 is read as rtx-4090",
-        "note: axolotl is read as hf-trainer",
+        "note: transformers is read as hf-trainer",
         "note: paged_adamw_8bit is read as paged-adamw-8bit",
     ]
     answer = json.loads(ran.out)
@@ -78,7 +78,7 @@ def test_a_repository_in_a_file_is_no_path_of_its_folder_unless_it_lies_there(cl
         ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b  model profile"),
         ("RTX 4090", "rtx-4090  gpu profile"),
         ("XE9680 H100", "dell-xe9680-h100  server profile"),
-        ("trl", "hf-trainer  stack profile"),
+        ("peft", "hf-trainer  stack profile"),
     ],
 )
 def test_profiles_show_takes_what_options_take(cli: Cli, name: str, shown: str) -> None:
@@ -100,7 +100,7 @@ def test_words_and_units_of_flags_and_files_are_read_and_said(cli: Cli, tmp_path
     file.write_text("model: llama-2-7b\ngpu: rtx-4090\njob: QLoRA\nlimits: {max_hours: 2d}\n", encoding="utf-8")
     ran = cli(
         "estimate", file, "--seq-len", "4k", "--samples", "1e4", "--mean-tokens", "300", "--epochs", 1,
-        "--zero", "fsdp", "--gpus", 2, "--stack", "TRL", "--format", "json",
+        "--zero", "fsdp", "--gpus", 2, "--stack", "PEFT", "--format", "json",
     )  # fmt: skip
     assert ran.code in (0, 1), ran.err
     answer = json.loads(ran.out)
@@ -112,7 +112,7 @@ def test_words_and_units_of_flags_and_files_are_read_and_said(cli: Cli, tmp_path
         "note: --seq-len: 4k is read as 4096",
         "note: --zero: fsdp is read as 3",
         f"note: {file}:4:21: 2d is read as 48",
-        "note: TRL is read as hf-trainer",
+        "note: PEFT is read as hf-trainer",
     ]
 
 

@@ -13,6 +13,7 @@ from cases import GPT, job, layouts
 from xe_sizer.training.activations import micro_batches_in_flight
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
+from xe_sizer.training.memory_terms import peak_of, terms_at
 from xe_sizer.training.moments import MOMENTS
 
 LLAMA_2_7B = 6_738_415_616
@@ -308,3 +309,19 @@ def test_adapters_in_a_flat_parameter_have_gradients_of_the_frozen_layers_too() 
     for index, expected in enumerate((layers, layers / 4)):
         difference = at(old, *when, index=index) - at(new, *when, index=index)
         assert difference == expected
+
+
+@pytest.mark.parametrize(("stack", "sharded"), [("hf-trainer", 16), ("hf-trainer@4.40", 16), ("torchtune", 8)])
+def test_accelerate_keeps_shards_in_float32_whatever_is_loaded(stack: str, sharded: int) -> None:
+    """transformers 5 loads 16 bit, 8 bytes a parameter under DDP; its FSDP shards have 16, as float32 weights have."""
+    made = ledger(job(stack=stack), dp=8, zero=[0, 3])
+    loaded = 16 if stack.endswith("4.40") else 8
+    assert states(made, 0) == pytest.approx(loaded * LLAMA_2_7B, rel=1e-12)
+    assert states(made, 1) == pytest.approx(sharded * LLAMA_2_7B / 8, rel=1e-12)
+
+
+def test_gradients_of_flat_parameters_are_explained() -> None:
+    made, chosen = job(kind="lora", stack="litgpt@0.5"), layouts(dp=4, zero=3, grad_accum=8)
+    found = memory_ledger(made, chosen)
+    terms = terms_at(peak_of(made, chosen, found), "gradients", found.at_peak()["gradients"])
+    assert any(factor.name == "frozen elements beside adapters" for term in terms for factor in term)

@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_m
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.laws.precision import FP32
 from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.finder import KINDS, LIST_HINT, is_path, is_repository
+from xe_sizer.profiles.finder import KINDS, LIST_HINT, RELEASED, is_path, is_repository
 from xe_sizer.profiles.inherited import Release, of_release, read_inherited, releases
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import usual_scale_out
@@ -96,7 +96,6 @@ def _at(value: Any, key: str) -> Any:
 
 def locate(registry: Registry, name: str) -> tuple[str, Path]:
     """Kind and file of a name as people write it, with or without a release, or of a path. Raises InputError."""
-    name = of_release(name)[0] if not is_path(name) else name
     if is_path(name) and (Path(name).exists() or not is_repository(name)):
         return kind_of(registry, Path(name)), Path(name)
     for kind in KINDS:
@@ -108,6 +107,9 @@ def locate(registry: Registry, name: str) -> tuple[str, Path]:
         found = registry.find(kind, name)
         if found:
             return kind, found
+    bare, release = of_release(name)
+    if release is not None and not repository and (released := registry.find(RELEASED, bare)):
+        return RELEASED, released
     raise InputError(Problem(f"there is no profile '{name}'", hint=_near(registry, name) or LIST_HINT))
 
 

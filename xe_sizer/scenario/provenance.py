@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.laws.device import Efficiency
-from xe_sizer.profiles.finder import KINDS, is_path, is_repository
+from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.units import GIB
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _KIND_OF = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scenario_key}
-RELEASED = "stack"  # the kind of which a name may end in a release
 
 
 class Provenance:

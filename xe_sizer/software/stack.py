@@ -71,6 +71,7 @@ class States(_Part, frozen=True):
     `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
     where gradient buffers are allocated once and not freed between optimizer steps; `flat_gradients` where FSDP keeps
     adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
+    `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
     `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
@@ -85,6 +86,7 @@ class States(_Part, frozen=True):
     quantised_upcast: bool
     gradients_persist: bool
     flat_gradients: bool
+    sharded_upcast: bool
     updates_in_backward: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes

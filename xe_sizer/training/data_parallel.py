@@ -103,7 +103,7 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
 
     Source: ZeRO (arXiv:1910.02054); the hidden share stands in the stack's file.
     """
-    sizes, base = StateBytes.of(job), float(job.method.learning.base)
+    sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
     experts = held.experts.max(axis=0) * base
     dense = (held.base * base + held.adapters).max(axis=0) - experts
 
@@ -149,7 +149,7 @@ def exchange_every_micro_batch(
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
     layers = layers_per_stage(job.model.layers, layouts.pp)
-    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, held, groups, layers, fetch_s)
+    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s)
 
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
         share = job.stack.overlap.sharding
@@ -185,15 +185,15 @@ def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> 
 
     Source: ZeRO-Infinity (arXiv:2104.07857).
     """
-    shard_bytes = held.base.max(axis=0) * StateBytes.of(job).gather / groups.ranks
+    shard_bytes = held.base.max(axis=0) * StateBytes.of(job, layouts).gather / groups.ranks
     return np.where(layouts.hosts_params, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
 
 
 def _sharded_exchanges_s(
-    job: Job, held: Census, groups: Groups, layers: Array, fetch_s: Array
+    job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array, fetch_s: Array
 ) -> tuple[Array, Array, Array]:
     """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
-    sizes, base = StateBytes.of(job), float(job.method.learning.base)
+    sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
     layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
     layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)

@@ -97,7 +97,7 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
 
     Source: own derivation from the order of the backward; `no_sync` of PyTorch FSDP; traced.
     """
-    size, base = StateBytes.of(job).gradient, float(job.method.learning.base)
+    size, base = StateBytes.of(job, layouts).gradient, float(job.method.learning.base)
     waits, at_once = accumulates_whole_gradients(job, layouts), updates_at_once(job, layouts)
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     tables = held.embedding * float(not job.model.tied_embeddings)

@@ -67,7 +67,7 @@ class Tensors:
 
     @cached_property
     def sizes(self) -> StateBytes:
-        return StateBytes.of(self.job)
+        return StateBytes.of(self.job, self.layouts)
 
     @cached_property
     def base(self) -> float:
@@ -88,6 +88,12 @@ class Tensors:
     def learning(self) -> tuple[Array, Array]:
         """Learning base elements of a rank before ZeRO, dense and of experts, shape (stage, layout) [-]."""
         return (self.held.linear + self.held.other) * self.base, self.held.experts * self.base
+
+    @cached_property
+    def flat_elements(self) -> Array:
+        """Frozen elements of the layers that share a flat parameter with what learns, shape (stage, layout) [-]."""
+        held, shares = self.held, self.job.stack.states.flat_gradients and bool(np.any(self.held.adapters))
+        return (held.linear + held.experts) * (1.0 - self.base) * self.gathers * float(shares)
 
     @cached_property
     def further_state_bytes(self) -> Array:
@@ -112,7 +118,7 @@ class Tensors:
     def saved(self) -> Activations:
         """Activations of one micro-batch at the longest sequence of the run."""
         fresh = keeps_fresh_gradients(self.job, self.layouts)
-        return activations(self.shapes, self.layouts, self.sizes.gradient, fresh)
+        return activations(self.shapes, self.layouts, self.sizes.fresh_gradient, fresh)
 
     @cached_property
     def offloaded_activation_bytes(self) -> Array:
@@ -229,9 +235,8 @@ def gradients(tensors: Tensors) -> Array:
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
     sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
     whole = (dense + experts) * sizes.gather + held.adapters * sizes.adapter_gradient
-    if tensors.job.stack.states.flat_gradients and np.any(held.adapters):
-        flat = (held.linear + held.experts) * (1.0 - tensors.base) * tensors.gathers * sizes.gather
-        sharded, whole = sharded + flat / shards.gradients, whole + flat
+    flat = tensors.flat_elements * sizes.gather
+    sharded, whole = sharded + flat / shards.gradients, whole + flat
     return gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)
 
 

@@ -107,7 +107,7 @@ def _adapters(peak: Peak) -> Iterator[Terms]:
     yield (product + peak.over(tensors.shards.weights),)
 
 
-def _learning(peak: Peak, each_bytes: float, adapter_bytes: float, group: ArrayLike) -> Terms:
+def _learning(peak: Peak, each_bytes: ArrayLike, adapter_bytes: ArrayLike, group: ArrayLike) -> Terms:
     """A state of the learning elements: dense ones, experts, adapters."""
     tensors = peak.tensors
     dense, experts = tensors.learning
@@ -122,8 +122,9 @@ def _learning(peak: Peak, each_bytes: float, adapter_bytes: float, group: ArrayL
 
 def _gradients(peak: Peak) -> Iterator[Terms]:
     sizes, shards = peak.tensors.sizes, peak.tensors.shards
-    yield _learning(peak, sizes.gradient, sizes.adapter_gradient, shards.gradients)
-    yield _learning(peak, sizes.gather, sizes.adapter_gradient, 1.0)
+    for each, group in ((sizes.gradient, shards.gradients), (sizes.gather, 1.0)):
+        flat = peak.product((peak.tensors.flat_elements, "frozen elements beside adapters"), (sizes.gather, BYTES))
+        yield (*_learning(peak, each, sizes.adapter_gradient, group), flat + peak.over(group))
 
 
 def _optimizer_states(peak: Peak) -> Iterator[Terms]:

@@ -2,40 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.software.stack import States
     from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
+
+FULLY_SHARDED = 3  # ZeRO stage
 
 
 @frozen
 class StateBytes:
-    """Storage per element at the job's precision [bytes].
+    """Storage per element at the job's precision, one figure or one a layout [bytes].
 
+    fresh_gradient : as the backward makes it, before it is added up or sharded
     moments, optimizer : of a matrix, without and with the master copy
     vector_more, embedding_more : how much more moments of these take than those of a matrix
     gather, reduce : what data parallelism sends
     """
 
-    weight: float
-    gradient: float
-    moments: float
-    optimizer: float
-    vector_more: float
-    embedding_more: float
+    weight: float | Array
+    gradient: float | Array
+    fresh_gradient: float
+    moments: float | Array
+    optimizer: float | Array
+    vector_more: float | Array
+    embedding_more: float | Array
     frozen: float
     frozen_linear: float
-    adapter_gradient: float
-    adapter_optimizer: float
+    adapter_gradient: float | Array
+    adapter_optimizer: float | Array
     gather: float
     reduce: float
 
     @classmethod
-    def of(cls, job: Job) -> StateBytes:
+    def of(cls, job: Job, layouts: Layouts) -> StateBytes:
+        """Storage under each layout, where the stack keeps shards wider than what is loaded.
+
+            bytes = float32 throughout where ZeRO = 3 and the stack upcasts shards, else as loaded
+
+        Parameters
+        ----------
+        job, layouts : the job, and layouts of shape (layout,)
+
+        Returns
+        -------
+        StateBytes, figures or arrays of shape (layout,) [bytes]
+
+        Source: accelerate 0.30, Accelerator.prepare_model ("Upcasted low precision parameters", FSDP), and
+        fsdp2_prepare_model: what learns is float32 under mixed precision.
+        """
         states = job.stack.states
+        loaded = cls._as_kept(job, states)
+        if not states.sharded_upcast or states.trained_weight_bytes >= FLOAT32:
+            return loaded
+        wide = dict.fromkeys(("trained_weight_bytes", "gradient_bytes", "moment_bytes"), float(FLOAT32))
+        upcast = cls._as_kept(job, msgspec.structs.replace(states, **wide))
+        sharded = np.asarray(layouts.zero == FULLY_SHARDED)
+        same = ("fresh_gradient", "frozen", "frozen_linear", "gather", "reduce")
+        names = [field.name for field in fields(cls) if field.name not in same]
+        either = {name: np.where(sharded, getattr(upcast, name), getattr(loaded, name)) for name in names}
+        return cls(**either, **{name: getattr(loaded, name) for name in same})
+
+    @classmethod
+    def _as_kept(cls, job: Job, states: States) -> StateBytes:
+        """Storage where every layout keeps the same."""
         kept = job.optimizer.state
         moments, vector, embedding = (
             kind.bytes(states.moment_bytes) for kind in (kept.matrix, kept.vector, kept.embedding)
@@ -49,6 +89,7 @@ class StateBytes:
             return cls(
                 weight=FLOAT32,
                 gradient=FLOAT32,
+                fresh_gradient=FLOAT32,
                 moments=moments,
                 optimizer=moments,
                 frozen=frozen,
@@ -66,6 +107,7 @@ class StateBytes:
         return cls(
             weight=weight,
             gradient=states.gradient_bytes,
+            fresh_gradient=states.gradient_bytes,
             moments=moments,
             optimizer=states.master_bytes + moments,
             frozen=frozen,

@@ -155,7 +155,7 @@ class Step:
 
     @cached_property
     def sizes(self) -> StateBytes:
-        return StateBytes.of(self.job)
+        return StateBytes.of(self.job, self.layouts)
 
     @cached_property
     def updated_on_stages(self) -> Array:
@@ -244,7 +244,7 @@ def _offloaded_activations_s(step: Step) -> Array:
     if not np.any(layouts.hosts_activations):
         return np.zeros(len(layouts))
     fresh = keeps_fresh_gradients(job, layouts)
-    kept = activations(step.shapes, layouts, step.sizes.gradient, fresh).kept
+    kept = activations(step.shapes, layouts, step.sizes.fresh_gradient, fresh).kept
     copy_s = copy_time_s(kept * layers_per_stage(job.model.layers, layouts.pp), job.server.pcie_bytes_per_s)
     share = job.stack.overlap.sharding
     exposed_s = sum(np.maximum(copy_s - share * busy_s, 0.0) for busy_s in (stage.forward_s, stage.backward_s))
