@@ -68,8 +68,8 @@ def test_memory_metrics() -> None:
     assert (stated[0].value, stated[1], stated[0].assumed) == (2 * GIB, "allocated", None)
     unstated = measured_peak_bytes(Measured(peak_memory_gib=2.0))
     assert unstated is not None
-    assert unstated[1] == "nvidia-smi"
-    assert "unstated" in (unstated[0].assumed or "")
+    assert unstated[1] == "unstated"
+    assert "not stated" in (unstated[0].assumed or "")
     assert measured_peak_bytes(Measured(minutes=1.0)) is None
 
 

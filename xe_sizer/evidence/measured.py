@@ -10,7 +10,8 @@ from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Measured, Record
 
-METRICS = ("allocated", "reserved", "nvidia-smi")
+UNSTATED = "unstated"
+METRICS = ("allocated", "reserved", "nvidia-smi", UNSTATED)
 
 
 @frozen(eq=True)
@@ -79,15 +80,19 @@ def _tokens_per_s(m: Measured, step: Step) -> float | None:
 
 
 def measured_peak_bytes(measured: Measured) -> tuple[Conversion, str] | None:
-    """Peak memory of a GPU and its metric; a figure of no stated metric is taken as what nvidia-smi shows."""
+    """Peak memory of a GPU and its metric; a figure of no stated metric stays one.
+
+    Publications that do not say print what PyTorch allocated or reserved about as often as what a monitor shows.
+    """
     for value, metric in (
-        (measured.peak_memory_gib, measured.memory_metric or "unstated"),
+        (measured.peak_memory_gib, measured.memory_metric or UNSTATED),
         (measured.reserved_memory_gib, "reserved"),
         (measured.nvidia_smi_gib, "nvidia-smi"),
     ):
         if value:
             known = metric if metric in METRICS else "nvidia-smi"
             note = None if known == metric else f"memory metric '{metric}' read as nvidia-smi"
+            note = "memory metric not stated: between allocated and nvidia-smi" if metric == UNSTATED else note
             return Conversion(value * GIB, note), known
     return None
 

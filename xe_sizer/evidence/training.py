@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.measured import Step, measured_oom, measured_peak_bytes, measured_step_s
+from xe_sizer.evidence.measured import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of, reason_of
 from xe_sizer.evidence.scenario_of import scenario_of
 from xe_sizer.frozen import frozen
@@ -176,13 +176,16 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
 def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
     """Peak of the ledger's first layout in a metric [bytes].
 
-    allocated: live tensors; reserved: what the caching allocator holds, without context and NCCL; nvidia-smi: all.
+    allocated: live tensors; reserved: what the caching allocator holds, without context and NCCL; nvidia-smi: all;
+    unstated: the whole card without the blocks that are cached, which lies between the others.
     """
     if metric == "allocated":
         return float(ledger.tensor_peak_bytes[0])
     if metric == "reserved":
         return float(ledger.reserved_peak_bytes[0])
-    return float(ledger.peak_bytes[0])
+    if metric == UNSTATED:
+        return float(ledger.peak_bytes[0])
+    return float(ledger.monitored_peak_bytes[0])
 
 
 def _oom(found: PredictedRecord) -> Iterator[Prediction]:

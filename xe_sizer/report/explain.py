@@ -103,7 +103,11 @@ def _instruments(result: Result) -> Table:
             gib(memory.allocated_bytes),
             "typical: live tensors at their peak, PyTorch's max_memory_allocated()",
         ),
-        ("reserved", gib(memory.reserved_bytes), "typical: what the allocator holds, PyTorch's max_memory_reserved()"),
+        (
+            "reserved",
+            gib(memory.reserved_bytes),
+            "typical: what the allocator holds, blocks kept from batches of other lengths too",
+        ),
         (
             monitor_name(result),
             gib(memory.device_bytes),

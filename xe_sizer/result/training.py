@@ -51,7 +51,8 @@ class Memory(Ledger, frozen=True):
     """Memory of a training job; `gpu` names the pipeline stage.
 
     `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
-    of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi). `error_share` is
+    of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi); `cached_bytes` of
+    both are blocks kept from batches of other lengths, given back before the card is full. `error_share` is
     how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
     gets gradients in the whole model. `host_bytes` is offloaded, `host_available_bytes` what a node has; of that
     `host_reserve_bytes` are the system's.
@@ -63,6 +64,7 @@ class Memory(Ledger, frozen=True):
     allocated_bytes: float = 0.0
     reserved_bytes: float = 0.0
     device_bytes: float = 0.0
+    cached_bytes: float = 0.0
     error_share: float = 0.0
     trainable_parameters: int = 0
     moments: tuple[MomentMemory, ...] = ()

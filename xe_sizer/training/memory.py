@@ -7,6 +7,7 @@ and the last, moments those of MOMENTS. The verdict takes the worst of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
+from xe_sizer.training.cached_blocks import cached_blocks
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
     STATE_PARTS,
@@ -51,10 +53,13 @@ class Ledger:
 
     components : name -> bytes, broadcastable to (stage, moment, layout)
     host_bytes : what offloading puts into one node's memory [bytes], shape (layout,)
+    cached_bytes : blocks that the allocator keeps from batches of other lengths, which monitors show and the next
+        allocation may have, shape (layout,)
     """
 
     components: dict[str, Array]
     host_bytes: Array
+    cached_bytes: Array = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def total_bytes(self) -> Array:
@@ -73,9 +78,14 @@ class Ledger:
 
     @property
     def reserved_peak_bytes(self) -> Array:
-        """Peak of what the allocator holds: tensors and its slack, shape (layout,)."""
+        """Peak of what the allocator holds: tensors, its slack and cached blocks, shape (layout,)."""
         reserved = _sum(value for name, value in self.components.items() if name not in NOT_RESERVED)
-        return np.asarray(reserved.max(axis=(0, 1)))
+        return np.asarray(reserved.max(axis=(0, 1)) + self.cached_bytes)
+
+    @property
+    def monitored_peak_bytes(self) -> Array:
+        """Peak of what the card's monitor shows, shape (layout,)."""
+        return np.asarray(self.peak_bytes + self.cached_bytes)
 
     def over_time(self, index: int = 0) -> dict[str, float]:
         """Bytes at each moment on the stage of the peak, one layout."""
@@ -86,7 +96,8 @@ class Ledger:
         """The ledger of one of the layouts."""
         chosen = slice(index, index + 1)
         picked = {name: v if v.shape[-1] == 1 else v[..., chosen] for name, v in self.components.items()}
-        return Ledger(picked, self.host_bytes[chosen])
+        cached = self.cached_bytes if self.cached_bytes.size == 1 else self.cached_bytes[chosen]
+        return Ledger(picked, self.host_bytes[chosen], cached)
 
     def worst(self, index: int = 0) -> tuple[int, int]:
         """Stage and moment of the peak of one layout."""
@@ -193,6 +204,7 @@ def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
     """The same tensors with what varies between runs at another level.
 
         overheads = OVERHEAD_PARTS at the level
+        cached = min(cached blocks, card - peak)
 
     Parameters
     ----------
@@ -203,11 +215,14 @@ def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
     -------
     Ledger, parts broadcast to shape (stage, moment, layout) [bytes]
 
-    Source: typical and cautious values of the stack.
+    Source: typical and cautious values of the stack; PyTorch's allocator gives cached blocks back before a card is
+    full.
     """
     tensors = _sum(ledger.components[part.name] for part in TENSOR_PARTS)
     overheads = computed(OVERHEAD_PARTS, Around(job, layouts, tensors, level))
-    return Ledger(ledger.components | overheads, ledger.host_bytes)
+    around = Ledger(ledger.components | overheads, ledger.host_bytes)
+    left = np.maximum(job.server.accelerator.memory_bytes - around.peak_bytes, 0.0)
+    return replace(around, cached_bytes=np.minimum(cached_blocks(job, layouts, ledger.components), left))
 
 
 def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[np.bool_]:

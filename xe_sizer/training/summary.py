@@ -158,7 +158,8 @@ def _memory(sized: TrainingEstimate, details: bool) -> Memory:
         host_reserve_bytes=HOST_RESERVE_BYTES,
         allocated_bytes=float(round(typical.tensor_peak_bytes[0])),
         reserved_bytes=float(round(typical.reserved_peak_bytes[0])),
-        device_bytes=float(round(typical.peak_bytes[0])),
+        device_bytes=float(round(typical.monitored_peak_bytes[0])),
+        cached_bytes=float(round(typical.cached_bytes[0])),
         error_share=job.stack.memory.error_share,
         trainable_parameters=job.method.trainable_parameters(job.model),
         moments=tuple(

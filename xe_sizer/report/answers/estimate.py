@@ -140,9 +140,10 @@ def _typical(result: Result) -> str:
     memory = result.memory
     if not memory.device_bytes:
         return ""
+    cached = f", {gib(memory.cached_bytes)} of it kept from batches of other lengths" if memory.cached_bytes else ""
     return (
         f"A run typically shows {gib(memory.allocated_bytes)} GiB allocated, "
-        f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in {monitor_name(result)}. "
+        f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in {monitor_name(result)}{cached}. "
         f"The verdict uses a cautious peak: {gib(memory.peak_bytes)}."
     )
 

@@ -1,0 +1,55 @@
+"""Blocks that the allocator keeps from batches of other lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cases import job, layouts
+from xe_sizer.training.job import Job
+from xe_sizer.training.memory import Ledger, at_level, memory_ledger
+
+PASSING = ("activations", "layer in its backward", "logits and loss")
+VARIED = {"data__mean_tokens": 200, "data__max_tokens": 2048, "data__samples": 1000, "train__seq_len": 2048}
+
+
+def typical(one: Job, recompute: int) -> Ledger:
+    chosen = layouts(recompute=recompute, micro_batch=2)
+    return at_level(memory_ledger(one, chosen), one, chosen, "typical")
+
+
+def passing_bytes(ledger: Ledger) -> float:
+    shape = ledger.total_bytes.shape
+    return float(sum(np.broadcast_to(ledger.components[name], shape) for name in PASSING).max())
+
+
+@pytest.mark.parametrize(("recompute", "batches"), [(0, 1.1), (2, 3.2)])
+def test_batches_of_mean_length_stay_reserved(recompute: int, batches: float) -> None:
+    one = job("llama-2-7b", "lora", "hf-trainer", train__padding="longest-in-micro-batch", **VARIED)
+    ledger = typical(one, recompute)
+    sequences = one.sequences(layouts(micro_batch=2))
+    mean = passing_bytes(ledger) * sequences.mean_tokens[0] / sequences.longest_tokens[0]
+    assert ledger.cached_bytes[0] == pytest.approx(batches * mean)
+    assert ledger.cached_bytes[0] > 0
+    assert ledger.monitored_peak_bytes[0] == pytest.approx(ledger.peak_bytes[0] + batches * mean)
+
+
+def test_sequences_of_one_length_find_the_blocks_of_the_step_before() -> None:
+    one = job("llama-2-7b", "lora", "hf-trainer", train__seq_len=2048, train__padding="packed")
+    ledger = typical(one, 2)
+    assert ledger.cached_bytes[0] == 0.0
+    assert ledger.monitored_peak_bytes[0] == ledger.peak_bytes[0]
+
+
+def test_a_full_card_gets_cached_blocks_back() -> None:
+    one = job("llama-2-7b", "lora", "hf-trainer", train__padding="longest-in-micro-batch", **VARIED)
+    chosen = layouts(recompute=2, micro_batch=24)
+    ledger = at_level(memory_ledger(one, chosen), one, chosen, "typical")
+    card = one.server.accelerator.memory_bytes
+    assert ledger.peak_bytes[0] < card
+    assert ledger.monitored_peak_bytes[0] == pytest.approx(card)
+
+
+def test_verdicts_do_not_count_them() -> None:
+    one = job("llama-2-7b", "lora", "hf-trainer", train__padding="longest-in-micro-batch", **VARIED)
+    assert memory_ledger(one, layouts(recompute=2)).cached_bytes.max() == 0.0
