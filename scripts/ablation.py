@@ -21,6 +21,7 @@ from xe_sizer.evidence.training import PredictedRecord
 from xe_sizer.evidence.validate import timed
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
+from xe_sizer.software.stack import load_stack
 from xe_sizer.training.job import Job
 from xe_sizer.training.step import timeline
 
@@ -55,6 +56,12 @@ def _newest_attention(job: Job) -> Job:
     return replace(job, device=replace(job.device, attention=laws[max(laws)]))
 
 
+def _newest_release(job: Job) -> Job:
+    newest = load_stack(job.stack.name)
+    dtype = job.stack.defaults.weights_dtype
+    return replace(job, stack=newest.loaded_in(dtype) if dtype in newest.weights_dtypes else newest)
+
+
 EVERYTHING_HIDDEN = dict.fromkeys(
     ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline", "data_parallel", "sharding"), 1.0
 )
@@ -64,6 +71,7 @@ TERMS: dict[str, Change] = {
         lambda device: replace(device, memory_bound_efficiency=1e9, memory_bound_floor_s=0.0)
     ),
     "attention kernel by age of the stack": _newest_attention,
+    "what older releases of a stack did": _newest_release,
     "matrix shapes (floor, bandwidth)": _matmul(lambda law: replace(law, floor_s=0.0, memory_efficiency=math.inf)),
     "sustained clocks": _matmul(lambda law: replace(law, sustained_flops_efficiency=None)),
     "casts to fp8": _matmul(lambda law: replace(law, cast_bytes_per_element=0.0)),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles.finder import Finder
 from xe_sizer.software.stack import load_stack, stack_names
 
 TEXT = """
@@ -104,3 +105,27 @@ def test_what_is_no_release_is_said() -> None:
     (problem,) = caught.value.problems
     assert problem.message == "'new' is no release of a stack"
     assert problem.hint == "write a number or a month: generic@4.36, generic@24.07"
+
+
+RELEASED = """releases:
+  - {before: "1.2", dated: "25.03", differs: {kernels: {norm: eager}}, source: its changelog}
+  - {before: "2.0", dated: "26.01", differs: {kernels: {rotary: fused}}, source: its changelog}
+"""
+
+
+def test_a_users_stack_has_releases(tmp_path: Path) -> None:
+    write(tmp_path, TEXT + RELEASED)
+    finder = Finder([tmp_path])
+    found = [load_stack(f"mine{release}", None, finder).kernels for release in ("", "@1.9", "@1.1", "@2025.02")]
+    assert [(each.norm, each.rotary) for each in found] == [
+        ("fused", "eager"), ("fused", "fused"), ("eager", "fused"), ("eager", "fused")
+    ]  # fmt: skip
+
+
+def test_mistakes_in_what_a_release_did_are_named_where_they_stand(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        load_stack(write(tmp_path, TEXT + RELEASED.replace("norm: eager", "norm: egaer")))
+    problem = caught.value.problems[0]
+    assert "norm" in problem.message
+    assert problem.location is not None
+    assert problem.location.line == (TEXT + RELEASED).splitlines().index(RELEASED.splitlines()[1]) + 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
@@ -15,8 +16,8 @@ from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder, is_path
 from xe_sizer.profiles.source import load_yaml, name_problems
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Where
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.errors import Location, Where
+    from xe_sizer.profiles.source import Document, KeyPath
 
 # Say something of the file itself, and not of those that inherit from it.
 OWN_KEYS = ("default", "aliases", "lighter", "releases")
@@ -101,16 +102,39 @@ def of_release(name: str) -> tuple[str, str | None]:
 def read_profile(
     kind: str, struct: type[P], path: Path, finder: Finder, check: Check[P] | None = None, release: str | None = None
 ) -> P:
-    """What a file and its parents say of a release. Raises InputError with every problem."""
+    """What a file and its parents say of a release. Raises InputError with every problem.
+
+    The file of a user is checked with all of its releases.
+    """
     document = load_yaml(path)
     value = read_inherited(document, kind, finder, release=release)
     if release is not None:
         value["release"] = release
     profile = convert(value, struct, document.locate)
     problems = [*name_problems(profile.name, document), *(check(profile, document, finder) if check else ())]
+    if finder is not BUILT_IN:
+        problems += _of_releases(document, kind, struct, finder)
     if problems:
         raise InputError(problems)
     return profile
+
+
+def _of_releases(document: Document, kind: str, struct: type[P], finder: Finder) -> Iterator[Problem]:
+    """What is wrong with the releases of a file that is right in its newest one, where each says so."""
+    rows = releases(document)
+    stated: Any = document.value
+    for count, row in enumerate(rows, 1):
+        index = next(at for at, each in enumerate(stated["releases"]) if each["before"] == row.before)
+        locate = partial(_below, document, ("releases", index, "differs"))
+        try:
+            convert(_over_parents(_with(document, rows[:count]), document, kind, finder, ()), struct, locate)
+        except InputError as error:
+            yield from error.problems
+
+
+def _below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
+    """Where a path below another stands."""
+    return document.locate((*above, *path), key=key)
 
 
 def read_inherited(
@@ -124,7 +148,14 @@ def read_inherited(
     ------
     InputError    an unknown parent; one whose parent is the file itself
     """
-    value = _as_of(document, release)
+    rows = [row for row in releases(document) if release is not None and row.follows(release)]
+    return _over_parents(_with(document, rows), document, kind, finder, below)
+
+
+def _over_parents(
+    value: dict[str, Any], document: Document, kind: str, finder: Finder, below: tuple[Path, ...]
+) -> dict[str, Any]:
+    """The keys of a document over those of the parent that they name. Raises InputError as `read_inherited` does."""
     if value.get("parent") is None:
         return value
     parent, parent_release = of_release(str(value["parent"]))
@@ -167,13 +198,12 @@ def is_month(release: str) -> bool:
     return version(release)[0] >= FIRST_YEAR
 
 
-def _as_of(document: Document, release: str | None) -> dict[str, Any]:
-    """A file's own keys as they were in a release; the newest where none is named."""
+def _with(document: Document, rows: Iterable[Release]) -> dict[str, Any]:
+    """A file's own keys, and what releases say instead, the newest first."""
     whole: Any = document.value
-    value = {key: item for key, item in whole.items() if key != "releases"}
-    for row in releases(document):
-        if release is not None and row.follows(release):
-            value = _merged(row.differs, value)
+    value = dict(whole)
+    for row in rows:
+        value = _merged(row.differs, value)
     return value
 
 

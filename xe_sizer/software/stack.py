@@ -16,7 +16,7 @@ from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.fields import named
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import load_inherited
+from xe_sizer.profiles.inherited import Release, load_inherited
 from xe_sizer.profiles.source import Document, KeyPath
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.units import MICRO, MILLI
@@ -232,7 +232,7 @@ class Stack(_Part, frozen=True):
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
     expert_loop : None where experts are computed together, as grouped products
     default : stands for all where none is named
-    release : that was asked for; None: the newest
+    releases : what older ones did otherwise; release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
     fused : what `kernels` are where somebody fuses a part of them, by what people call it
     aliases : other names of it, and tools that run on it
@@ -257,6 +257,7 @@ class Stack(_Part, frozen=True):
     fused: dict[str, dict[str, Any]] = {}
     expert_loop: ExpertLoop | None = None
     parent: str | None = None
+    releases: tuple[Release, ...] = ()
     release: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()
