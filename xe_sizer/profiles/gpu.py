@@ -145,7 +145,7 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
     for member in family:
         for kernel, law in member.laws.attention.items():
             if kernel not in attention:
-                attention[kernel] = _attention_law(law)
+                attention[kernel] = _attention_law(law, _share_of_peak(family) / _share_of_peak((member,)))
                 _note(borrowed, profile, member, "attention")
     collectives: dict[str, CollectiveLaw] = {}
     for member in family:
@@ -254,13 +254,20 @@ def _required(found: Mapping[str, float | None], precision: str, profile: GpuPro
     return values
 
 
-def _attention_law(law: AttentionProfile) -> AttentionLaw:
+def _share_of_peak(family: Sequence[GpuProfile]) -> float:
+    """Share of the 16-bit peak that matrix products reach, of the first of the family that states it; else 1 [-]."""
+    laws = (member.laws.matmul.get(BF16) for member in family)
+    return next((law.flops_efficiency for law in laws if law and law.flops_efficiency), 1.0)
+
+
+def _attention_law(law: AttentionProfile, realised: float) -> AttentionLaw:
+    """The law of a kernel; a borrowed one in proportion to what both accelerators make of their peaks in products."""
     return AttentionLaw(
         floor_s=law.floor_us * MICRO,
-        flops_efficiency=law.flops_efficiency,
+        flops_efficiency=law.flops_efficiency * realised,
         half_length=law.half_length,
         memory_efficiency=law.memory_efficiency,
-        backward_flops_efficiency=law.backward_flops_efficiency,
+        backward_flops_efficiency=law.backward_flops_efficiency and law.backward_flops_efficiency * realised,
         median_error=law.median_error,
         p90_error=law.p90_error,
         source=law.source,
