@@ -258,6 +258,9 @@ def _usual_layout(record: Record, defaults: Defaults, known: Recipes, job: Metho
     may_be_on = recompute == "none" and layout.zero == FULLY_SHARDED
     if record.recompute is None and recompute and not may_be_on:
         flags.put("layout.recompute", recompute, f"recompute {recompute}: usual for {record.stack}")
+    offload = defaults.usual_offload
+    if record.offload is None and offload:
+        flags.put("layout.offload", offload, f"{offload} offloaded: usual for {record.stack}")
 
 
 def _uneven_stages(model: ModelShape, flags: Flags) -> None:

@@ -31,6 +31,7 @@ Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Recompute = Literal["none", "selective", "full"]
+Offloadable = Literal["none", "optimizer", "params", "activations"]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
 PARALLEL_WAYS = {
@@ -159,6 +160,7 @@ class Defaults(_Part, frozen=True):
 
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
+    usual_offload : what waits in host memory; None: as memory needs
     recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
     layers; None: as memory needs
     """
@@ -176,6 +178,7 @@ class Defaults(_Part, frozen=True):
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     weights_dtype: str | None = None
     usual_zero: Literal[0, 1, 2, 3] | None = None
+    usual_offload: Offloadable | None = None
     recompute: Recompute | None = None
     quantised_recompute: Recompute | None = None
     sharded_recompute: Recompute | None = None
@@ -199,7 +202,7 @@ class Supports(_Part, frozen=True):
     context_parallel: bool
     expert_parallel: bool
     zero: ZeroStages
-    offload: Annotated[tuple[Literal["none", "optimizer", "params", "activations"], ...], msgspec.Meta(min_length=1)]
+    offload: Annotated[tuple[Offloadable, ...], msgspec.Meta(min_length=1)]
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
