@@ -56,7 +56,7 @@ def layer_bytes(size: Published, recompute: int = 0, tp: int = 1, sequence_paral
     made = subject(size)
     chosen = layouts(tp=tp, sequence_parallel=sequence_parallel, micro_batch=size.batch, recompute=recompute)
     shapes = made.rank_shapes(chosen, np.array([float(SEQUENCE)]))
-    return float(activations(shapes, chosen, 2.0, np.ones(1)).kept[0])
+    return float(activations(shapes, chosen, 2.0, np.ones(1), np.asarray(chosen.recompute == 2, dtype=float)).kept[0])
 
 
 def in_units(size: Published, value: float) -> float:

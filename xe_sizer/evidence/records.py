@@ -142,6 +142,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     padding: str | None = None
     attention: str | None = None
     recompute: str | bool | None = None
+    recompute_layers: Degree | None = None
     offload: str | bool | None = None
     optimizer: str | None = None
     lora: Lora = Lora()

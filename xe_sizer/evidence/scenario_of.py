@@ -227,6 +227,8 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     if (layout.tp or 1) > 1:
         flags.put("layout.sequence_parallel", layout.sequence_parallel)
     flags.word("layout.recompute", table.recompute, record.recompute)
+    if flags.values.get("layout.recompute") == "full":
+        flags.put("layout.recompute_layers", record.recompute_layers or None)
     _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
     _replicas_fit(record, flags)

@@ -56,6 +56,7 @@ class LayoutKeys(TypedDict, total=False):
     uneven_stages: bool | None
     sequence_parallel: bool | None
     recompute: str | None
+    recompute_layers: int | None
     offload: str | None
 
 

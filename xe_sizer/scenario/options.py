@@ -53,6 +53,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "fused-kernels": "train.fused_kernels",
     "reduce-every-micro-batch": "train.reduce_every_micro_batch",
     "recompute": "layout.recompute",
+    "recompute-layers": "layout.recompute_layers",
     "offload": "layout.offload",
     "optimizer": "optimizer",
     "attention": "attention",

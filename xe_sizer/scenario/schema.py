@@ -144,6 +144,10 @@ class LayoutSection(Section, frozen=True):
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
+    recompute_layers: Annotated[
+        Annotated[int, Meta(ge=1, le=65_536)] | None,
+        Meta(description="Layers of a stage that full recomputation runs again"),
+    ] = None
     offload: Annotated[Offload | None, Meta(description="What host memory keeps; weights take the optimizer along")] = (
         None
     )

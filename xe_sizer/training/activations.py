@@ -170,10 +170,13 @@ def _kept_when_selective(op: Operator, inputs: GraphInputs) -> Array:
     return inputs.zeros
 
 
-def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array) -> Activations:
+def activations(
+    shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array, recomputed: Array
+) -> Activations:
     """Activations of one micro-batch under each layout.
 
-        kept = saved bytes of an average layer; selective: less what is recomputed; full: its input alone
+        kept = saved bytes of an average layer; selective: less what is recomputed; full: its input alone, of the
+               layers that are recomputed
         backward_peak = peak of the layer's walk + hidden state x (1, or 3 where layers are recomputed)
         loss = logits of the rank x bytes per logit of the stack's kernel
 
@@ -183,6 +186,7 @@ def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, kee
     layouts : shape (layout,)
     gradient_bytes : size of a weight gradient's element [bytes]
     keeps_gradients : 1 where fresh gradients stay until the optimizer runs, else 0, shape (layout,) [-]
+    recomputed : share of a stage's layers that run again as a whole, shape (layout,) [-]
 
     Returns
     -------
@@ -207,7 +211,7 @@ def activations(shapes: RankShapes, layouts: Layouts, gradient_bytes: float, kee
     loss = inputs.kernels.loss
     capped = inputs.element_bytes * float("logits" in model.soft_caps)  # the tanh keeps its result
     return Activations(
-        kept=np.select([full, partial], [checkpoint, spread(selective)], spread(everything)),
+        kept=np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
         checkpoint=np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).

@@ -112,6 +112,11 @@ def _one_gpu(given: Given, stack: Stack, gpus: int | None, finder: Finder, probl
 
 def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:
     layout = given.values.layout
+    if layout.recompute_layers is not None and layout.recompute != "full":
+        hint = (
+            f"it counts layers that are recomputed as a whole: add {given.caller.setting('layout.recompute', 'full')}"
+        )
+        yield problem("layout.recompute_layers", "recompute_layers needs recompute full", hint)
     if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
         message = f"ZeRO stage {layout.zero} cannot be combined with pipeline stages"
         yield problem("layout.zero", message, "use zero 1, or pp 1")

@@ -10,7 +10,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
-from xe_sizer.training.layout import RECOMPUTE
+from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.sharding import adapter_factors
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -158,7 +158,7 @@ def exchange_every_micro_batch(
 
     micro_batches = as_array(layouts.grad_accum)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
-    passes = 2.0 + (layouts.recompute == RECOMPUTE.index("full"))
+    passes = 2.0 + recomputed_layers_share(job, layouts)
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.operators import Attention, Matmul, Scan, recomputed_share
-from xe_sizer.training.layout import FULL, SELECTIVE
+from xe_sizer.training.layout import SELECTIVE
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
@@ -64,10 +64,10 @@ def forward_flops(operators: Iterable[Operator]) -> Array:
     return total
 
 
-def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective: str) -> Array:
+def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective: str, whole: Array) -> Array:
     """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing.
 
-        F = sum of layers x forward                    full
+        F = whole x sum of layers x forward            full
         F = sum of layers x share x forward            selective
 
     Parameters
@@ -75,6 +75,7 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective:
     operators : of the layers; sizes of shape (layout,)
     layouts : their recomputation, shape (layout,)
     selective : what the stack selects, attention or alternate
+    whole : share of the layers that full recomputation runs again, shape (layout,) [-]
 
     Returns
     -------
@@ -87,4 +88,4 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective:
         if isinstance(op, Matmul | Attention | Scan):
             everything = everything + op.layers * op.forward_flops
             selected = selected + recomputed_share(op, selective) * op.layers * op.forward_flops
-    return np.select([layouts.recompute == FULL, layouts.recompute == SELECTIVE], [everything, selected], 0.0)
+    return np.where(layouts.recompute == SELECTIVE, selected, whole * everything)

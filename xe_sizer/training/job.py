@@ -43,7 +43,10 @@ class RankShapes:
 
 @frozen
 class Job:
-    """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set."""
+    """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
+
+    recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
+    """
 
     model: ModelShape
     method: Method
@@ -60,6 +63,7 @@ class Job:
     samples: float
     global_batch: int
     steps: int
+    recompute_layers: int | None = None
 
     @property
     def samples_read(self) -> float:

@@ -18,7 +18,6 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations, micro_batches_in_flight
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
-from xe_sizer.training.layout import RECOMPUTE
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
     BACKWARD_END,
@@ -33,6 +32,7 @@ from xe_sizer.training.moments import (
     spread,
 )
 from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
+from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.sharding import Shards, census, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
@@ -118,7 +118,8 @@ class Tensors:
     def saved(self) -> Activations:
         """Activations of one micro-batch at the longest sequence of the run."""
         fresh = keeps_fresh_gradients(self.job, self.layouts)
-        return activations(self.shapes, self.layouts, self.sizes.fresh_gradient, fresh)
+        recomputed = recomputed_layers_share(self.job, self.layouts)
+        return activations(self.shapes, self.layouts, self.sizes.fresh_gradient, fresh, recomputed)
 
     @cached_property
     def offloaded_activation_bytes(self) -> Array:
@@ -181,7 +182,7 @@ def frozen_copies(tensors: Tensors) -> Array:
 def cast_weights(tensors: Tensors) -> Array:
     job, held = tensors.job, tensors.held
     casts = job.element_bytes * (1.0 - tensors.gathers) * float(job.casts_weights)
-    kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer casts again
+    kept = 1.0 - recomputed_layers_share(job, tensors.layouts)  # a recomputed layer casts again
     again = held.whole_layer * casts
     return over_time(
         (ALL_ACTIVATIONS, (held.linear + held.experts) * casts * kept),

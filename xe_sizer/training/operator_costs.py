@@ -13,6 +13,7 @@ from xe_sizer.graph.operators import Collective, as_array, recomputed_share
 from xe_sizer.laws.operator_time import exchange_times
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import FULL, SELECTIVE
+from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stage_time import EXCHANGE_PARTS, MicroBatch, backward, forward, frozen_forward, recompute
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 class _Passes:
     """One group of operators on the slowest stage: layers, embedding or head.
 
-    share : of the group that the stage runs; mode : what is recomputed of it; backward : whether gradients are computed
+    share : of the group that the stage runs; mode : what is recomputed of it; whole : share of it that runs again as a
+    whole; backward : whether gradients are computed
     """
 
     micro_batch: MicroBatch
     operators: tuple[Operator, ...]
     share: float
     mode: int
+    whole: float
     backward: bool = True
 
     def one(self, value: Array) -> float:
@@ -41,7 +44,7 @@ class _Passes:
     def again(self, operator: Operator) -> float:
         """How much of the forward runs once more."""
         selective = self.micro_batch.shapes.inputs.kernels.selective
-        return float(self.mode == FULL) + float(self.mode == SELECTIVE) * recomputed_share(operator, selective)
+        return self.whole + float(self.mode == SELECTIVE) * recomputed_share(operator, selective)
 
 
 def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
@@ -71,7 +74,7 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     if passes:
         frozen = MicroBatch(job, layouts, replace(shapes, inputs=job.frozen(shapes.inputs)))
         for group in _groups(frozen, stage):
-            forwards = replace(group, mode=0, backward=False)
+            forwards = replace(group, mode=0, whole=0.0, backward=False)
             costs += [_frozen(cost, passes * accum) for cost in _of_group(forwards)]
     return tuple(costs)
 
@@ -80,14 +83,15 @@ def _groups(micro_batch: MicroBatch, stage: int) -> Iterator[_Passes]:
     """Embedding, layers and head, as far as the stage has them."""
     stages, (layers, embedding, head) = micro_batch.stages, micro_batch.operators
     mode = int(micro_batch.layouts.recompute[0])
-    for share, operators, again in (
-        (stages.embedding, embedding, 0),
-        (stages.layers, layers, mode),
-        (stages.head, head, 0),
+    whole = float(recomputed_layers_share(micro_batch.job, micro_batch.layouts)[0])
+    for share, operators, again, all_again in (
+        (stages.embedding, embedding, 0, 0.0),
+        (stages.layers, layers, mode, whole),
+        (stages.head, head, 0, 0.0),
     ):
         on_stage = float(share[stage, 0])
         if on_stage:
-            yield _Passes(micro_batch, operators, on_stage, again)
+            yield _Passes(micro_batch, operators, on_stage, again, all_again)
 
 
 def _of_group(group: _Passes) -> Iterator[OperatorCost]:

@@ -231,6 +231,7 @@ def _assembled(
         samples=work.samples,
         global_batch=work.global_batch,
         steps=work.steps,
+        recompute_layers=values.layout.recompute_layers,
     )
     provenance.keep(("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():

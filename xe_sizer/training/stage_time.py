@@ -16,7 +16,8 @@ from xe_sizer.graph.transformer import embedding_operators, head_operators, laye
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.training.layout import FULL, SELECTIVE
+from xe_sizer.training.layout import SELECTIVE
+from xe_sizer.training.recomputation import recomputed_layers_share
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
@@ -74,15 +75,14 @@ def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array,
     return forward, backward, weights
 
 
-def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankShapes) -> Array:
-    """Forward seconds that run again in the backward: all of a layer, or what the stack selects."""
+def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankShapes, whole: Array) -> Array:
+    """Forward seconds of a layer that run again in the backward: of whole layers their share, or what is selected."""
     size = shapes.inputs.rank.tp.shape
     everything, selected = np.zeros(size), np.zeros(size)
     for time in times:
         everything = everything + time.forward_s
         selected = selected + recomputed_share(time.operator, shapes.inputs.kernels.selective) * time.forward_s
-    modes = [layouts.recompute == FULL, layouts.recompute == SELECTIVE]
-    return np.select(modes, [shapes.spread(everything), shapes.spread(selected)], 0.0)
+    return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
 
 
 def _operators(inputs: GraphInputs) -> tuple[tuple[Operator, ...], ...]:
@@ -124,7 +124,9 @@ class MicroBatch:
 
     @cached_property
     def recompute_s(self) -> Array:
-        return self.stages.layers * _recomputed(self.times[0], self.layouts, self.shapes)
+        return self.stages.layers * _recomputed(
+            self.times[0], self.layouts, self.shapes, recomputed_layers_share(self.job, self.layouts)
+        )
 
     @property
     def hidden(self) -> dict[str, float]:
@@ -139,7 +141,7 @@ class MicroBatch:
         Layers exchange once more when they are recomputed, embedding and head do not.
         """
         job, stages = self.job, self.stages
-        again = (self.layouts.recompute == FULL).astype(float)
+        again = recomputed_layers_share(job, self.layouts)
         rank, factor = self.shapes.inputs.rank, job.stack.efficiency.collectives
         times = [exchange_times(operators, rank, job.network, factor) for operators in self.operators]
         exposed = {}
@@ -168,7 +170,7 @@ class MicroBatch:
         """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
         stack, counts = self.job.stack, [launch_counts(operators) for operators in self.operators]
         forward, backward = (self.stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
-        recomputed = (self.layouts.recompute == FULL) * self.stages.layers * counts[0][0]
+        recomputed = recomputed_layers_share(self.job, self.layouts) * self.stages.layers * counts[0][0]
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
         forward_gap_s = exposed_launch_time_s(forward, stack.forward_launch_s, self.forward_s)
         return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_s)
@@ -293,15 +295,16 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     stages, columns = _Stages.of(job, layouts), np.arange(len(layouts))
     selective = shapes.inputs.kernels.selective
     shares = [part[slowest, columns] for part in (stages.layers, stages.embedding, stages.head)]
-    modes = [layouts.recompute, 0 * layouts.recompute, 0 * layouts.recompute]
+    none, whole = np.zeros(len(layouts)), recomputed_layers_share(job, layouts)
+    modes = [(whole, layouts.recompute == SELECTIVE), (none, none), (none, none)]
     modules: dict[str, tuple[Array, Array]] = {}
     for module, frozen_s in _frozen_modules(job, shapes, shares):
         forward, backward = modules.get(module, (0.0 * frozen_s, 0.0 * frozen_s))
         modules[module] = (forward + frozen_s, backward)
-    for on_stage, operators, mode in zip(shares, _operators(shapes.inputs), modes, strict=True):
+    for on_stage, operators, (all_again, some_again) in zip(shares, _operators(shapes.inputs), modes, strict=True):
         for time in operator_times(operators, job.device):
             forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
-            again = (mode == FULL) + (mode == SELECTIVE) * recomputed_share(time.operator, selective)
+            again = all_again + some_again * recomputed_share(time.operator, selective)
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
     return modules

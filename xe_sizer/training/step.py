@@ -22,6 +22,7 @@ from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flop
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
 from xe_sizer.training.pipeline import pipeline
+from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.sharding import Shards, census
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
@@ -95,7 +96,8 @@ class Timeline:
         if not np.any(self.layouts.recompute):
             return np.zeros(len(self.layouts))
         inputs = self.job.graph(self.layouts, as_array(self.sequences.critical_tokens))
-        recomputed = recomputed_flops(layer_operators(inputs), self.layouts, inputs.kernels.selective)
+        share = recomputed_layers_share(self.job, self.layouts)
+        recomputed = recomputed_flops(layer_operators(inputs), self.layouts, inputs.kernels.selective, share)
         return as_array(self.layouts.grad_accum) * recomputed / self.layouts.pp
 
     def at(self, index: int) -> Timeline:
@@ -244,7 +246,9 @@ def _offloaded_activations_s(step: Step) -> Array:
     if not np.any(layouts.hosts_activations):
         return np.zeros(len(layouts))
     fresh = keeps_fresh_gradients(job, layouts)
-    kept = activations(step.shapes, layouts, step.sizes.fresh_gradient, fresh).kept
+    kept = activations(
+        step.shapes, layouts, step.sizes.fresh_gradient, fresh, recomputed_layers_share(job, layouts)
+    ).kept
     copy_s = copy_time_s(kept * layers_per_stage(job.model.layers, layouts.pp), job.server.pcie_bytes_per_s)
     share = job.stack.overlap.sharding
     exposed_s = sum(np.maximum(copy_s - share * busy_s, 0.0) for busy_s in (stage.forward_s, stage.backward_s))
