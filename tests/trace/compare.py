@@ -24,7 +24,11 @@ from xe_sizer.training.resolve import resolve
 
 # Allocated by cuBLAS through PyTorch's allocator, inside kernels that a trace does not look into.
 UNTRACED = "library workspaces"
-STACKS = {"bf16": "hf-bf16", "autocast": "hf-trainer"}
+# With what learns in float32, the products in 16 bit; or all in 16 bit.
+SOFTWARE = {
+    "bf16": {"stack": "hf-bf16"},
+    "autocast": {"stack": "hf-trainer", "train.weights_dtype": "fp32"},
+}
 TRANSIENTS = {"fused": "fused", "foreach": "multi-tensor"}
 MEBIBYTE = 2**20
 
@@ -39,9 +43,9 @@ def job_of(case: Case) -> Job:
     flags: dict[str, Any] = {
         "model": case.subject.model,
         "server": "dell-xe9680-h100",
-        "stack": STACKS[case.dtype],
         "job": "lora" if case.rank else "sft",
         "attention": case.attention,
+        **SOFTWARE[case.dtype],
     }
     if case.rank:
         flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}

@@ -23,6 +23,7 @@ from xe_sizer.result.profiles import Profiles
 from xe_sizer.software.engine import load_engine
 from xe_sizer.software.number_formats import format_of
 from xe_sizer.software.optimizer import load_optimizer
+from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.software.stack import load_stack
 
 _FIGURES: dict[str, tuple[str, ...]] = {
@@ -41,10 +42,11 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "dataset": ("samples", "mean_tokens", "max_tokens"),
     "stack": ("parent", "describes"),
     "optimizer": ("parent", "describes"),
+    "quantiser": ("parent", "describes"),
     "engine": ("parent", "describes"),
 }
 # What a name without a kind may be meant as, likeliest first. Names of fabrics are those of parts: one is `none`.
-_ASKED_FOR = (("model", "gpu", "server"), ("stack", "engine", "optimizer", "dataset"))
+_ASKED_FOR = (("model", "gpu", "server"), ("stack", "engine", "optimizer", "quantiser", "dataset"))
 _PROVENANCE = frozenset({"source", "sources", "assumed"})
 
 
@@ -237,5 +239,6 @@ _LOADERS: dict[str, Callable[[str, Registry], object]] = {
     "dataset": lambda path, registry: load_dataset(path, None, registry),
     "stack": lambda path, registry: load_stack(path, None, registry),
     "optimizer": lambda path, registry: load_optimizer(path, None, registry),
+    "quantiser": lambda path, registry: load_quantiser(path, None, registry),
     "engine": lambda path, registry: load_engine(path, None, registry),
 }

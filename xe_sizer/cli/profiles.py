@@ -182,12 +182,13 @@ def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.scenario.json_schema import scenario_json_schema
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.optimizer import Optimizer
+    from xe_sizer.software.quantiser import Quantiser
     from xe_sizer.software.stack import Stack
 
     if kind == "scenario":
         return scenario_json_schema()
     hardware = {"gpu": GpuProfile, "server": ServerProfile, "fabric": FabricProfile}
-    software = {"stack": Stack, "optimizer": Optimizer, "engine": Engine}
+    software = {"stack": Stack, "optimizer": Optimizer, "quantiser": Quantiser, "engine": Engine}
     kinds = {**hardware, "model": ModelProfile, "dataset": DatasetProfile, **software}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}

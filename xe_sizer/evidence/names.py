@@ -115,6 +115,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     plain_name: str
     optimizers: tuple[str, ...]
     weights_dtypes: tuple[str, ...]
+    quantiser: str
     assumed: tuple[str, ...]
     counts_micro_batches: bool
     defaults: Defaults
@@ -210,6 +211,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         plain_name=name,
         optimizers=stack.supports.optimizers,
         weights_dtypes=stack.weights_dtypes,
+        quantiser=stack.defaults.quantiser,
         assumed=tuple(assumed),
         counts_micro_batches=counts_micro_batches,
         defaults=_defaults(record, stack),

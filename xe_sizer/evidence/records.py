@@ -148,6 +148,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     lora: Lora = Lora()
     fused_kernels: str | bool | tuple[str, ...] | None = None
     load_dtype: str | None = None
+    quantiser: str | None = None
+    bits: Annotated[float, msgspec.Meta(gt=0, le=32)] | None = None
     compile: bool | str | None = None
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None

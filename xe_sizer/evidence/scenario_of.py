@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.evidence.adapters_of import adapters, quantiser
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
@@ -23,7 +24,6 @@ from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.layout import OFFLOAD, offloaded_parts
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.methods.lora import resolve_targets
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
@@ -89,7 +89,8 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     _layout(record, known, flags)
     _usual_layout(record, stack.defaults, known, job, flags)
     _batch(record, job, flags)
-    _adapters(record, job, model.shape, flags)
+    adapters(record, job, model.shape, flags)
+    quantiser(record, job, stack.quantiser, flags)
     table = names()
     _optimizer(record, stack.optimizers, flags)
     flags.word("attention", table.attention, record.attention)
@@ -118,8 +119,6 @@ def _job(record: Record, flags: Flags) -> str:
         quantised = next(kind.name for kind in METHODS.values() if kind.quantises)
         if job != quantised:
             flags.assumed.append(f"{record.weights} weights: predicted as {quantised}")
-        if "8" in weights:
-            flags.assumed.append(f"{record.weights} weights predicted as 4-bit ones")
         return quantised
     return job
 
@@ -338,28 +337,3 @@ def _tokens(stated: float | str | None) -> float | None:
         return stated
     found = re.fullmatch(r"([\d.]+)\s*([kKmM]?)", stated.strip())
     return float(found[1]) * {"": 1.0, "k": 1e3, "m": 1e6}[found[2].lower()] if found else None
-
-
-def _adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -> None:
-    """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
-    if "p_tuning" in job.settings:
-        flags.put("p_tuning.virtual_tokens", record.virtual_tokens)
-    if "lora" not in job.settings:
-        return
-    flags.put("lora.rank", record.lora.rank)
-    stated = record.lora.targets or []
-    words = re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated]
-    targets: list[str] = []
-    for word in words:
-        target = "all-linear" if word.lower() in ("all", "all-linear") else word.lower()
-        try:
-            found = resolve_targets(model, [target])
-        except InputError:
-            flags.assumed.append(f"no adapter on '{word}'")
-            continue
-        if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
-            targets += found
-    if not targets and job.quantises:
-        targets = list(resolve_targets(model, ["all-linear"]))
-        flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
-    flags.put("lora.targets", list(dict.fromkeys(targets)) or None)

@@ -12,6 +12,8 @@ from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from xe_sizer.graph.adapters import Adapter
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.operators import Array, Operator, RankShape
@@ -131,41 +133,50 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         weight_gradient=learning.weight_gradients,
         learns=learning.base,
     )
-    yield from weight_traffic(block, name, weights[0].module, n * k)
+    yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
     for adapter in adapters_on(weights, learning.adapters):
         yield from _adapter(block, adapter, tokens)
 
 
-def weight_traffic(block: Block, name: str, module: str, elements: Array) -> Iterator[MemoryBound]:
+def weight_traffic(
+    block: Block, name: str, module: str, elements: Array, inputs_read: ArrayLike = 0.0, outputs: ArrayLike = 0.0
+) -> Iterator[MemoryBound]:
     """Casting, dequantising and gradient accumulation of a weight, once a micro-batch and direction.
 
-        bytes = bytes per element of the direction x elements
+        bytes = bytes per element of the direction x elements + input bytes x inputs + output bytes x outputs
+
+    Inputs and outputs count in the forward, where the product itself runs on quantised values (LLM.int8).
 
     Parameters
     ----------
     block : a kind of layer; the inputs of the graph say the bytes per element, forward and backward
     name, module : of the product
     elements : of the rank's shard, shape (rank shape,) [-]
+    inputs_read, outputs : elements of the product's input and output, shape (rank shape,) [-]
 
     Returns
     -------
     iterator of MemoryBound, none where nothing moves; bytes broadcast to shape (rank shape,) [bytes]
 
-    Source: PyTorch autocast, bitsandbytes and Megatron-LM's accumulation of gradients, as the training job counts them.
+    Source: PyTorch autocast, the files of quantisers and Megatron-LM's accumulation of gradients, as the training job
+    counts them.
     """
+    expansion = block.inputs.expansion
     forward, backward = block.inputs.weight_forward_bytes, block.inputs.weight_backward_bytes
     moves_forward, moves_backward = block.inputs.moves_weights
+    moves_forward = moves_forward or expansion.input_bytes > 0 or expansion.output_bytes > 0
     if not (moves_forward or moves_backward):
         return
+    activations = expansion.input_bytes * np.asarray(inputs_read) + expansion.output_bytes * np.asarray(outputs)
     yield MemoryBound(
         name=f"{name} weight traffic",
         module=module,
         layers=block.layers,
         saved_bytes=block.inputs.zeros,
-        forward_bytes=forward * elements,
+        forward_bytes=forward * elements + activations,
         backward_bytes=backward * elements,
-        forward_launches=float(moves_forward),
-        backward_launches=float(moves_backward),
+        forward_launches=expansion.launches[0] * float(moves_forward),
+        backward_launches=expansion.launches[1] * float(moves_backward),
         temporary_bytes=block.inputs.zeros,
     )
 

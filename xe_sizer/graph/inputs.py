@@ -44,6 +44,25 @@ class Learning:
 
 
 @frozen
+class Expansion:
+    """What it takes beside the products to use frozen weights that are held in few bits.
+
+    launches : kernels that expand a weight, forward and backward
+    input_bytes, output_bytes : moved for an element of the forward product's input and output [bytes]
+    keeps_input : autograd keeps the product's input
+    """
+
+    launches: tuple[float, float] = (1.0, 1.0)
+    input_bytes: float = 0.0
+    output_bytes: float = 0.0
+    keeps_input: bool = False
+
+
+PLAIN = Expansion()
+"""Of weights that are used as they are, or cast in one kernel."""
+
+
+@frozen
 class GraphInputs:
     """All that shapes a rank's operators.
 
@@ -54,6 +73,7 @@ class GraphInputs:
     weights the embedding returns float32, and every linear layer casts its own input; FSDP hands 16-bit weights to the
     embedding, and the hidden state stays 16 bit [bytes]
     autocast : products run in the compute type whatever their weights are kept in
+    expansion : what frozen weights cost that are held in few bits
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     """
 
@@ -66,6 +86,7 @@ class GraphInputs:
     weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     residual_element_bytes: float | Array = 2.0
     autocast: bool = False
+    expansion: Expansion = PLAIN
     cached_element_bytes: float | None = None
 
     @cached_property
@@ -112,7 +133,8 @@ class GraphInputs:
 
     def keeps_input(self, *names: str) -> bool:
         """Whether the named weights' input is kept as it is: for their own gradient or a narrow adapter's."""
-        return self.learning.base or (self.learning.adapts(*names) and not self.wide_adapters)
+        adapted = self.learning.adapts(*names) and not self.wide_adapters
+        return self.learning.base or self.expansion.keeps_input or adapted
 
     @cached_property
     def zeros(self) -> Array:

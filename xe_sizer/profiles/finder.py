@@ -75,6 +75,7 @@ _ALL = (
         "optimizer", "optimizer", "optimizers", "software",
         frozenset({"state", "host_bytes", "in_one_kernel", "paged", "newton_schulz_iterations"}), "optimizer",
     ),
+    Kind("quantiser", "quantiser", "quantisers", "software", frozenset({"widths", "casts"}), "train.quantiser"),
     Kind(
         "engine", "engine", "engines", "software",
         frozenset({"batching", "exchanges", "narrow", "pipelined", "measured_as", "vendors"}), "serve.engine",

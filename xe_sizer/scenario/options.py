@@ -51,6 +51,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "padding": "train.padding",
     "weights-dtype": "train.weights_dtype",
     "fused-kernels": "train.fused_kernels",
+    "quantiser": "train.quantiser",
+    "bits": "train.bits",
     "reduce-every-micro-batch": "train.reduce_every_micro_batch",
     "recompute": "layout.recompute",
     "recompute-layers": "layout.recompute_layers",

@@ -120,6 +120,12 @@ class TrainSection(Section, frozen=True):
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
         Meta(description="Fused kernels in place of the stack's own, e.g. norm, rotary, activation, loss, liger, none"),
     ] = None
+    quantiser: Annotated[
+        Name | None, Meta(description="Library that holds frozen weights in few bits, e.g. bitsandbytes, or a file")
+    ] = None
+    bits: Annotated[
+        Annotated[int, Meta(ge=1, le=16)] | None, Meta(description="Bits of a frozen weight, where it is quantised")
+    ] = None
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
     ] = None

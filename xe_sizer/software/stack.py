@@ -163,6 +163,7 @@ class Defaults(_Part, frozen=True):
     usual_offload : what waits in host memory; None: as memory needs
     recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
     layers; None: as memory needs
+    quantiser : holds frozen weights in few bits for the jobs that do so
     """
 
     precision: Annotated[str, named(trained_in)]
@@ -176,6 +177,7 @@ class Defaults(_Part, frozen=True):
     pad_to_multiple: AtLeastOne
     lora_rank: AtLeastOne
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    quantiser: str
     weights_dtype: str | None = None
     usual_zero: Literal[0, 1, 2, 3] | None = None
     usual_offload: Offloadable | None = None

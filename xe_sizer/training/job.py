@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import GraphInputs, Learning
+from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs, Learning
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.training.padding import PACKED, sequences
@@ -145,7 +145,17 @@ class Job:
             weight_backward_bytes=backward,
             residual_element_bytes=self._residual_element_bytes(layouts),
             autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
+            expansion=self._expansion(),
         )
+
+    def _expansion(self) -> Expansion:
+        """Kernels and activations of frozen weights in few bits; backward, none or those of the forward."""
+        held = self.method.held
+        if held is None:
+            return PLAIN
+        width, cast = held.width, float(held.cast_bytes > 0)
+        forward, backward = (float(width.launches) + cast, float(width.backward_bytes > 0) * (width.launches + cast))
+        return Expansion((forward, backward), width.input_bytes, width.output_bytes, width.keeps_input)
 
     def _residual_element_bytes(self, layouts: Layouts) -> float | Array:
         """Size of an element of the hidden state between blocks under each layout [bytes].
@@ -174,14 +184,16 @@ class Job:
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
         """Bytes per linear weight element and micro-batch that the products themselves do not move.
 
-        Autocast reads float32 and writes 16 bit; under ZeRO-3 only the rank's shard is cast. Quantised weights are
-        read and written expanded, in each direction. A learning weight's gradient is added to the accumulated one.
+        Autocast reads float32 and writes 16 bit; under ZeRO-3 only the rank's shard is cast. Quantised weights move
+        what their library moves to expand them, and a cast of it where they are expanded wider than the product's
+        type. A learning weight's gradient is added to the accumulated one.
         """
         states, size = self.stack.states, self.element_bytes
         whole = np.where(layouts.zero == 3, 1.0 / layouts.zero_ranks, 1.0)
         forward = float(self.casts_weights) * (FLOAT32 + size) * whole
         backward = float(self.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
-        if self.method.quantised:
-            expanded = (self.method.frozen_linear_bytes or 0.0) + size
-            forward, backward = forward + expanded, backward + expanded
+        if (held := self.method.held) is not None:
+            moved = (held.width.forward_bytes, held.width.backward_bytes)
+            expanded = [each + held.cast_bytes * float(each > 0) for each in moved]
+            forward, backward = forward + expanded[0], backward + expanded[1]
         return forward, backward

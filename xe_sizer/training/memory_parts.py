@@ -142,6 +142,17 @@ class Tensors:
         return np.stack([single, np.ones_like(single)]).astype(float)
 
     @cached_property
+    def buffer_bytes(self) -> float:
+        """Size of an element of a quantised weight that is expanded for its product [bytes]."""
+        return self.job.method.held.buffer_bytes if self.job.method.held else 0.0
+
+    @cached_property
+    def kept_expanded_bytes(self) -> float:
+        """Size of an element of a quantised weight that autograd keeps expanded [bytes]."""
+        held = self.job.method.held
+        return self.job.element_bytes if held and held.width.keeps_weight else 0.0
+
+    @cached_property
     def wide_logits(self) -> Array:
         """The logits' float32 copy of a quantised model whose modules are kept in float32, shape (layout,) [bytes]."""
         job = self.job
@@ -209,13 +220,29 @@ def gathered_layers(tensors: Tensors) -> Array:
 
 @part(
     "dequantised layer",
-    "half a layer's quantised weights in the compute type, its largest product",
-    "bitsandbytes matmul_4bit",
-    lambda tensors: tensors.job.method.quantised,
+    "half a layer's quantised weights, its largest product, in 16 bit and in what they are cast from",
+    "the quantiser's file; bitsandbytes matmul_4bit",
+    lambda tensors: tensors.buffer_bytes > 0,
 )
 def dequantised_layer(tensors: Tensors) -> Array:
-    quantised = float(tensors.job.method.quantised)
-    return over_time((PASSES, tensors.held.whole_layer / 2.0 * tensors.job.element_bytes * quantised))
+    return over_time((PASSES, tensors.held.whole_layer / 2.0 * tensors.buffer_bytes))
+
+
+@part(
+    "dequantised weights",
+    "quantised weights x 2 bytes, kept by autograd until their backward",
+    "the quantiser's file; AutoGPTQ",
+    lambda tensors: tensors.kept_expanded_bytes > 0,
+)
+def dequantised_weights(tensors: Tensors) -> Array:
+    held, size = tensors.held, tensors.kept_expanded_bytes
+    kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer expands again
+    again = held.whole_layer * size
+    return over_time(
+        (ALL_ACTIVATIONS, (held.linear + held.experts) * size * kept),
+        (FIRST_LAYER, again),
+        (LAST_LAYER, again * (1.0 - kept)),
+    )
 
 
 @part("adapters", "r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685")
@@ -369,6 +396,7 @@ TENSOR_PARTS = (
     cast_weights,
     gathered_layers,
     dequantised_layer,
+    dequantised_weights,
     adapters,
     gradients,
     optimizer_states,

@@ -32,12 +32,12 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.training.chosen_method import method_of
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
-from xe_sizer.training.methods.lora import resolve_targets
+from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.uncertainty import peak_spread
@@ -305,32 +305,7 @@ def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: s
     kind = METHODS.get(job_name)
     if kind is None:  # a job of the other wing, beside other problems of the scenario
         raise InputError(_inference(provenance.given))
-    uses_adapters = "lora" in kind.settings
-    prompt = provenance.given.values.p_tuning
-    options = MethodOptions(
-        lora_rank=provenance.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
-        lora_targets=provenance.settle("lora.targets", _default_targets(model, stack), "stack")
-        if uses_adapters
-        else (),
-        virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
-        encoder_hidden=prompt.encoder_hidden,
-        adapter_element_bytes=stack.states.adapter_weight_bytes,
-        frozen_gradients=stack.states.frozen_gradients,
-    )
-    try:
-        return kind.applied_to(model, options)
-    except InputError as error:
-        where = provenance.given.locate(("lora", "targets"))
-        raise InputError(replace(problem, location=where) for problem in error.problems) from None
-
-
-def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
-    """The stack's targets; all of attention for a model whose projections have other names (latent attention)."""
-    try:
-        resolve_targets(model, stack.defaults.lora_targets)
-    except InputError:
-        return ("attention",)
-    return stack.defaults.lora_targets
+    return method_of(provenance, model, stack, kind)
 
 
 def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:

@@ -33,9 +33,6 @@ GROUPS = {
 }
 # What LoRA's authors and users fall back to: attention alone, and in it queries and values.
 NARROWER = (("attention", ("attention",)), ("q and v", ("q", "v")))
-# 4-bit NormalFloat with double quantisation: 4 bits, an 8-bit scale per 64 weights, a float32 per 256 scales
-# (QLoRA, section 3): (4 + 8/64 + 32/(64 x 256)) / 8 bytes.
-NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
 def _linear_names(model: ModelShape) -> tuple[str, ...]:
@@ -126,7 +123,7 @@ def lora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
 @register("qlora", label="QLoRA", evidence="adapters", settings=("lora",), quantises=True)
 def qlora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
-    """Adapters on frozen weights in double-quantised NF4; embedding, norms and head stay as they are."""
-    # 4-bit layers have no weight gradient in any stack: bitsandbytes computes the input gradient alone.
+    """Adapters on frozen weights in few bits; embedding, norms and head stay as they are."""
+    # Quantised layers have no weight gradient in any stack: libraries compute the input gradient alone.
     learning = replace(_learning(model, options), frozen_gradients=False)
-    return Method(kind, learning, frozen_linear_bytes=NF4_BYTES)
+    return Method(kind, learning, held=options.quantised)

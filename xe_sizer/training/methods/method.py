@@ -12,6 +12,7 @@ from xe_sizer.graph.parameters import count_parameters
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Learning
+    from xe_sizer.software.quantiser import Quantiser, Width
 
 
 @frozen
@@ -24,6 +25,29 @@ class MethodOptions:
     encoder_hidden: int | None = None
     adapter_element_bytes: float = 4.0
     frozen_gradients: bool = False
+    quantised: Quantised | None = None
+
+
+@frozen
+class Quantised:
+    """How frozen linear weights are held in few bits: the library, its row for the bits, and what they come from.
+
+    quantised_from_bytes : size of an element of what the weights were quantised from [bytes]
+    """
+
+    quantiser: Quantiser
+    width: Width
+    quantised_from_bytes: float
+
+    @property
+    def cast_bytes(self) -> float:
+        """Moved for a weight where it is expanded to a wider type than the product's, and cast [bytes]."""
+        return self.quantiser.cast_bytes(self.quantised_from_bytes)
+
+    @property
+    def buffer_bytes(self) -> float:
+        """Size of an element of an expanded weight while it is used [bytes]; 0 where it never is as a whole."""
+        return self.quantiser.buffer_bytes(self.quantised_from_bytes) if self.width.expands else 0.0
 
 
 @frozen
@@ -34,8 +58,7 @@ class Method:
     learning : what learns, as the operator graph sees it
     added_parameters : parameters beside the layers (prompt encoder) [-]
     added_tokens : tokens put before every sequence [-]
-    frozen_linear_bytes : storage per element of a frozen linear weight of a layer that is quantised: it is expanded to
-    the compute type before every use; None where frozen weights are kept as the stack keeps them [bytes]
+    held : how frozen linear weights of the layers are quantised; None where they are kept as the stack keeps them
     sequences_per_sample : sequences that a sample of the data is made of, each through the model (a chosen and a
     rejected answer are two) [-]
     frozen_copies : copies of the model that learn nothing and stand beside it (a reference model) [-]
@@ -46,7 +69,7 @@ class Method:
     learning: Learning
     added_parameters: int = 0
     added_tokens: int = 0
-    frozen_linear_bytes: float | None = None
+    held: Quantised | None = None
     sequences_per_sample: int = 1
     frozen_copies: int = 0
     frozen_forwards: int = 0
@@ -57,8 +80,13 @@ class Method:
 
     @property
     def quantised(self) -> bool:
-        """Whether frozen linear weights are expanded to the compute type before every use."""
-        return self.frozen_linear_bytes is not None
+        """Whether frozen linear weights are held in few bits."""
+        return self.held is not None
+
+    @property
+    def frozen_linear_bytes(self) -> float | None:
+        """Storage per element of a frozen linear weight of a layer that is quantised, else None [bytes]."""
+        return self.held.width.stored_bytes if self.held else None
 
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""

@@ -1,0 +1,74 @@
+"""What a record says of adapters and of the frozen weights below them, as keys of a scenario."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError
+from xe_sizer.evidence.names import plain
+from xe_sizer.software.quantiser import load_quantiser, quantiser_names
+from xe_sizer.training.methods.lora import resolve_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xe_sizer.evidence.flags import Flags
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.training.methods import MethodKind
+
+EIGHT = 8  # bits that the name of a format says, as int8 does
+
+
+@cache
+def _quantisers() -> Mapping[str, str]:
+    """Quantisers by their names and their other names."""
+    others = {alias: name for name in quantiser_names() for alias in load_quantiser(name).aliases}
+    return others | {name: name for name in quantiser_names()}
+
+
+def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None:
+    """The library that quantised the weights, else the one of the stack, and their bits, if it has so many.
+
+    usual : the quantiser of the stack
+    """
+    if not job.quantises:
+        return
+    words = [plain(word) for word in (record.quantiser or "", record.weights or "")]
+    name = next((_quantisers()[word] for word in words if word in _quantisers()), None)
+    if record.quantiser and name is None:
+        flags.assumed.append(f"quantiser '{record.quantiser}' is unknown here: the stack's")
+    flags.put("train.quantiser", name)
+    stated = record.bits or (float(EIGHT) if str(EIGHT) in words[1] else None)
+    if stated is None:
+        return
+    has = load_quantiser(name or usual).bits
+    bits = min(has, key=lambda each: abs(each - stated))
+    flags.put("train.bits", bits, None if bits == stated else f"weights of {stated:g} bits predicted as {bits}")
+
+
+def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -> None:
+    """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
+    if "p_tuning" in job.settings:
+        flags.put("p_tuning.virtual_tokens", record.virtual_tokens)
+    if "lora" not in job.settings:
+        return
+    flags.put("lora.rank", record.lora.rank)
+    stated = record.lora.targets or []
+    words = re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated]
+    targets: list[str] = []
+    for word in words:
+        target = "all-linear" if word.lower() in ("all", "all-linear") else word.lower()
+        try:
+            found = resolve_targets(model, [target])
+        except InputError:
+            flags.assumed.append(f"no adapter on '{word}'")
+            continue
+        if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
+            targets += found
+    if not targets and job.quantises:
+        targets = list(resolve_targets(model, ["all-linear"]))
+        flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
+    flags.put("lora.targets", list(dict.fromkeys(targets)) or None)
