@@ -85,7 +85,9 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
         return element_bytes * op.copies * op.m * (op.n + op.k)
     if isinstance(op, Attention):
         scores = op.batch * op.heads * op.query * op.key
-        return op.operand_bytes(element_bytes) + scores * op.score_temporary_bytes
+        operands = op.operand_bytes(element_bytes)
+        unfused = np.where(scores * op.score_temporary_bytes > 0, 0.5 * operands, 0.0)
+        return np.maximum(operands, unfused + scores * op.score_temporary_bytes)
     if isinstance(op, Scan):
         return 3.0 * op.state_bytes
     return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)
