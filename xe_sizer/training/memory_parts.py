@@ -236,7 +236,7 @@ def dequantised_layer(tensors: Tensors) -> Array:
 )
 def dequantised_weights(tensors: Tensors) -> Array:
     held, size = tensors.held, tensors.kept_expanded_bytes
-    kept = (tensors.layouts.recompute < RECOMPUTE.index("full")).astype(float)  # a recomputed layer expands again
+    kept = 1.0 - recomputed_layers_share(tensors.job, tensors.layouts)  # a recomputed layer expands again
     again = held.whole_layer * size
     return over_time(
         (ALL_ACTIVATIONS, (held.linear + held.experts) * size * kept),
