@@ -150,7 +150,7 @@ def test_efficiency_above_one_is_explained(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "layout",
     ["--gpus 1 --vpp 2", "--max-gpus 8 --zero-group 3", "--gpus 8 --pp 2 --vpp 4 --global-batch 1",
-     "--gpus 8 --pp 4 --vpp 4 --schedule zb-v"],
+     "--gpus 8 --pp 4 --vpp 4 --schedule zb-v --stack megatron-zero-bubble"],
 )  # fmt: skip
 def test_a_layout_that_is_never_legal(cli: Cli, layout: str) -> None:
     ran = cli("plan", *shlex.split(f"{JOB} {layout}"))

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from cases import GPT, job, layouts
 
-from xe_sizer.training.activations import micro_batches_in_flight
+from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.memory_terms import peak_of, terms_at
 from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.schedules import micro_batches_in_flight
 
 LLAMA_2_7B = 6_738_415_616
 STATES = ("weights", "gradients", "optimizer states")
@@ -180,16 +181,21 @@ def chunks_held(pp: int, vpp: int, micro_batches: int, stage: int) -> int:
     return most
 
 
+def in_flight(**sizes: object) -> Array:
+    chosen = layouts(**sizes)
+    return micro_batches_in_flight(chosen.schedule, chosen.pp, chosen.vpp, chosen.grad_accum)
+
+
 @pytest.mark.parametrize("pp", [2, 4, 8])
 @pytest.mark.parametrize("vpp", [1, 2, 4])
 def test_micro_batches_in_flight_of_a_schedule(pp: int, vpp: int) -> None:
-    made = micro_batches_in_flight(layouts(pp=pp, vpp=vpp, grad_accum=4 * pp))
+    made = in_flight(pp=pp, vpp=vpp, grad_accum=4 * pp)
     simulated = [chunks_held(pp, vpp, 4 * pp, stage) / vpp for stage in (0, pp - 1)]
     assert made[:, 0] == pytest.approx(simulated, rel=1e-12)
 
 
 def test_never_more_in_flight_than_there_are() -> None:
-    assert micro_batches_in_flight(layouts(pp=8, grad_accum=[1, 3, 32])).tolist() == [[1, 3, 8], [1, 1, 1]]
+    assert in_flight(pp=8, grad_accum=[1, 3, 32]).tolist() == [[1, 3, 8], [1, 1, 1]]
 
 
 def test_the_first_stage_of_a_pipeline_holds_pp_micro_batches() -> None:

@@ -10,12 +10,14 @@ from xe_sizer.graph.operators import Array
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.training.job import Job
 from xe_sizer.training.pipeline import Pipeline, pipeline
+from xe_sizer.training.schedules import SCHEDULES, Passes
 
 
 def scheduled(made: Job, stage_s: Array, weights: float = 1 / 3, **sizes: object) -> Pipeline:
     chosen = layouts(**sizes)
     tokens = np.full(len(chosen), 2048.0)
-    return pipeline(made, chosen, made.rank_shapes(chosen, tokens), stage_s, weights * stage_s)
+    passes = Passes(stage_s / 3.0, (2.0 / 3.0 - weights) * stage_s, weights * stage_s)
+    return pipeline(made, chosen, made.rank_shapes(chosen, tokens), passes)
 
 
 @pytest.mark.parametrize("pp", [2, 4, 8])
@@ -49,23 +51,28 @@ def test_uneven_stages_fill_and_drain(stages: list[float]) -> None:
     assert 12 * max(stages) + made.bubble_s[0] == pytest.approx(fill_and_drain_s(stages, 12), rel=1e-12)
 
 
+def codes(*names: str) -> list[int]:
+    return [SCHEDULES.index(name) for name in names]
+
+
 def test_deferred_weight_gradients_shrink_the_bubble() -> None:
     """Table 1 of arXiv:2401.10241 with F = B = W = t: 1F1B (p - 1) 3 t, ZB-H1 (p - 1) t; ZB-V none."""
-    stage_s = np.full((3, 3), 3.0)
-    made = scheduled(job(), stage_s, pp=8, grad_accum=32, schedule=[0, 1, 2])
+    schedules = codes("1f1b", "zb-h1", "zb-v")
+    made = scheduled(job(), np.full((3, 3), 3.0), pp=8, vpp=[1, 1, 2], grad_accum=32, schedule=schedules)
     assert made.bubble_s == pytest.approx([7 * 3.0, 7 * 1.0, 0.0], abs=1e-12)
 
 
 def test_the_two_chunks_of_the_v_do_not_shrink_its_bubble_again() -> None:
     """They are what makes it a V: what is left of the other stages is waited for whole, and sent twice as often."""
     stage_s = np.full((3, 2), 3.0)
-    made = scheduled(job(), stage_s, weights=0.2, pp=8, vpp=[1, 2], grad_accum=32, schedule=[0, 2])
-    assert made.bubble_s == pytest.approx([7 * 3.0, 7 * (3.0 - 3 * 0.6)], rel=1e-12)
+    made = scheduled(job(), stage_s, weights=0.2, pp=8, vpp=[1, 2], grad_accum=32, schedule=codes("1f1b", "zb-v"))
+    assert made.bubble_s == pytest.approx([7 * 3.0, 7 * (1.4 - 0.6)], rel=1e-12)
     assert made.transfer_s[1] == pytest.approx(2 * made.transfer_s[0], rel=1e-12)
 
 
 def test_frozen_weights_leave_nothing_to_defer() -> None:
-    made = scheduled(job(), np.full((3, 3), 3.0), weights=0.0, pp=8, grad_accum=32, schedule=[0, 1, 2])
+    schedules = codes("1f1b", "zb-h1", "zb-h2")
+    made = scheduled(job(), np.full((3, 3), 3.0), weights=0.0, pp=8, grad_accum=32, schedule=schedules)
     assert made.bubble_s == pytest.approx([21.0] * 3)
 
 

@@ -203,6 +203,12 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         able = (each for each in released[1:] if not _lacks(record, load_stack(each[1])))
         name, full_name, undated = next(able, (default_stack(), default_stack(), None))
         assumed.append(f"predicted as {name}, since {known[0]} has no {', '.join(lacks)}")
+    elif schedule := _lacked_schedule(record, load_stack(full_name)):
+        made_of_it = (each for each in stack_names() if load_stack(each).parent == name)
+        able_to = next((each for each in made_of_it if not _lacked_schedule(record, load_stack(each))), None)
+        if able_to:
+            assumed.append(f"predicted as {able_to}, since {name} has no schedule {schedule}")
+            name, full_name, undated = able_to, able_to, None
     if undated:
         assumed.append(undated)
     stack = load_stack(full_name)
@@ -252,3 +258,9 @@ def _lacks(record: Record, stack: Stack) -> list[str]:
     if layout.zero is not None and layout.zero not in supports.zero and layout.zero > 0:
         found.append(f"ZeRO {layout.zero}")
     return found
+
+
+def _lacked_schedule(record: Record, stack: Stack) -> str | None:
+    """The order of the record's pipeline, where the stack does not have it."""
+    schedule = look_up(names().schedules, record.pipeline_schedule or "")
+    return None if schedule in stack.supports.schedules else schedule

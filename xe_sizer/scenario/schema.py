@@ -10,6 +10,7 @@ from xe_sizer.laws.precision import other_precisions, trained_in
 from xe_sizer.profiles.fields import RANGE, named, or_else
 from xe_sizer.scenario.jobs import job_aliases, job_names
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
+from xe_sizer.software.stack import PipelineSchedule
 
 Job = Annotated[str, named(job_names, job_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]
@@ -45,7 +46,14 @@ Zero = Annotated[
         zero3=3, stage3=3, fsdp=3, fsdp2=3, fullshard=3,
     ),
 ]  # fmt: skip
-Schedule = Literal["1f1b", "zb-h1", "zb-v"]
+Schedule = Annotated[
+    PipelineSchedule,
+    or_else(
+        interleaved1f1b="1f1b-interleaved", interleaved="1f1b-interleaved", onefoneb="1f1b", afab="gpipe",
+        allforwardallbackward="gpipe", zb1p="zb-h1", zbh1="zb-h1", zb2p="zb-h2", zbh2="zb-h2", zbv="zb-v", zbb="zb-v",
+        zbvzerobubble="zb-v", vzb="zb-v", vhalf="v-half", vmin="v-min",
+    ),
+]  # fmt: skip
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 Objective = Literal["servers", "gpus", "cost", "time", "energy"]
 NumberFormat = Annotated[str, named(format_names, other_formats)]
@@ -146,7 +154,10 @@ class LayoutSection(Section, frozen=True):
     zero_group: Annotated[
         Degree | None, Meta(description="Data parallel ranks that share one copy of sharded states; default: all")
     ] = None
-    schedule: Annotated[Schedule | None, Meta(description="Order of a pipeline's passes; default: 1f1b")] = None
+    schedule: Annotated[
+        Schedule | None,
+        Meta(description="Order of a pipeline's passes; default: 1f1b, interleaved where vpp is above 1"),
+    ] = None
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None

@@ -32,6 +32,7 @@ Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Recompute = Literal["none", "selective", "full"]
 Offloadable = Literal["none", "optimizer", "params", "activations"]
+PipelineSchedule = Literal["1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
 PARALLEL_WAYS = {
@@ -192,7 +193,7 @@ class Defaults(_Part, frozen=True):
 
 
 class Supports(_Part, frozen=True):
-    """What the stack can do; `optimizers` are those that it has.
+    """What the stack can do; `optimizers` and `schedules` (of a pipeline) are those that it has.
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
     recompute : those that it has a switch for, which is what advice names
@@ -206,6 +207,7 @@ class Supports(_Part, frozen=True):
     zero: ZeroStages
     offload: Annotated[tuple[Offloadable, ...], msgspec.Meta(min_length=1)]
     optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    schedules: Annotated[tuple[PipelineSchedule, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
     packing: bool = True
@@ -325,6 +327,15 @@ def default_stack() -> str:
 def stacks_with(way: str) -> tuple[str, ...]:
     """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
     return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
+
+
+def stacks_with_schedule(schedule: str) -> tuple[str, ...]:
+    """Shipped stacks that run pipelines in this order."""
+    return tuple(name for name in stack_names() if schedule in _piped(load_stack(name)))
+
+
+def _piped(stack: Stack) -> tuple[str, ...]:
+    return stack.supports.schedules if stack.supports.pipeline_parallel else ()
 
 
 def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:

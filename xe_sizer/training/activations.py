@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan, as_array
+from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_kinds, logits_per_rank
-from xe_sizer.training.layout import RECOMPUTE, SCHEDULES
+from xe_sizer.training.layout import RECOMPUTE
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
@@ -223,31 +223,3 @@ def activations(
         loss_kept=logits * (loss.kept_bytes + capped),
         loss_live=logits * (loss.live_bytes + capped),
     )
-
-
-def micro_batches_in_flight(layouts: Layouts) -> Array:
-    """Micro-batches whose activations a stage holds; never more than there are.
-
-        first = pp, last = 1                                              1F1B
-        first = pp + (pp - 1) / vpp, last = pp - (pp - 1) / vpp           interleaved over vpp chunks
-        first = last = pp                                                 ZB-V
-
-    Interleaved, stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends.
-
-    Parameters
-    ----------
-    layouts : pp, vpp, schedule and micro-batches of a step, shape (layout,) [-]
-
-    Returns
-    -------
-    ndarray of float, shape (stage, layout) [-]; stages are the first and the last
-
-    Source: Narayanan et al. 2021 (arXiv:2104.04473); Korthikanti et al. 2022 (arXiv:2205.05198); zero bubble
-    (arXiv:2401.10241).
-    """
-    pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
-    v_shaped = layouts.schedule == SCHEDULES.index("zb-v")
-    first = pp + np.where((vpp > 1) & ~v_shaped, (pp - 1.0) / vpp, 0.0)
-    last = pp - np.where(v_shaped, 0.0, (pp - 1.0) / vpp)
-    held = np.stack([first, last])
-    return np.asarray(np.minimum(held, as_array(layouts.grad_accum)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.software.stack import PARALLEL_WAYS, relative_on_several_gpus, stacks_with
+from xe_sizer.software.stack import PARALLEL_WAYS, relative_on_several_gpus, stacks_with, stacks_with_schedule
 from xe_sizer.training.layout import can_offload, offloaded_parts
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterat
         if (getattr(layout, key) or 1) > 1 and not getattr(supports, way):
             hint = f"stacks that support it: {', '.join(stacks_with(way))}"
             yield problem(f"layout.{key}", f"{stack.name} does not support {key}", hint)
+    if layout.schedule is not None and supports.pipeline_parallel and layout.schedule not in supports.schedules:
+        hint = f"stacks that have it: {', '.join(stacks_with_schedule(layout.schedule))}"
+        yield problem("layout.schedule", f"{stack.name} has no schedule {layout.schedule}", hint)
     if layout.zero is not None and layout.zero not in supports.zero:
         yield problem(
             "layout.zero",

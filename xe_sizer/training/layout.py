@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
+from xe_sizer.training.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import IntArray
@@ -19,7 +20,6 @@ RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))
 OFFLOAD = ("none", "optimizer", "params", "activations", "optimizer+activations", "params+activations")
 _STATES = 3  # of OFFLOAD that say which states live in host memory; the same again with activations
-SCHEDULES = ("1f1b", "zb-h1", "zb-v")
 # Fields of `Layouts` that stand for words, as scenarios and results spell them.
 WORDS: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD, "schedule": SCHEDULES}
 SWITCHES = ("sequence_parallel",)

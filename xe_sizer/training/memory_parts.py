@@ -16,7 +16,7 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
-from xe_sizer.training.activations import activations, micro_batches_in_flight
+from xe_sizer.training.activations import activations
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
@@ -33,6 +33,7 @@ from xe_sizer.training.moments import (
 )
 from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
 from xe_sizer.training.recomputation import recomputed_layers_share
+from xe_sizer.training.schedules import micro_batches_in_flight
 from xe_sizer.training.sharding import Shards, census, sharded_elements
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
@@ -129,7 +130,9 @@ class Tensors:
 
     @cached_property
     def in_flight(self) -> Array:
-        return micro_batches_in_flight(self.layouts)
+        layouts = self.layouts
+        sizes = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
+        return micro_batches_in_flight(layouts.schedule, *sizes)
 
     @cached_property
     def layers(self) -> Array:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SCHEDULES, Layouts, offloaded_parts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts, offloaded_parts
+from xe_sizer.training.schedules import LEAST_CHUNKS, MOST_CHUNKS, OPEN_CHUNKS, ROWS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -120,6 +121,28 @@ def recompute_options(rules: Rules) -> tuple[int, ...]:
     return rules.options("recompute", range(len(RECOMPUTE)))
 
 
+def chunk_options(rules: Rules, pp: int) -> tuple[int, ...]:
+    """Chunks of whole layers on a stage, as many as the schedule has.
+
+    Where nobody says so, stages have one, or several where the stack interleaves.
+    """
+    interleaves = "1f1b-interleaved" in rules.stack.supports.schedules and rules.fixed.get("schedule") != 0
+    whole = pp > 1 and rules.model.layers % pp == 0
+    chunks = divisors(rules.model.layers // pp) if whole and interleaves else (1,)
+    rows = [ROWS[code] for code in schedule_options(rules, pp)]
+    tried = {(count, row) for row in rows for count in (*chunks, row.least_chunks)}
+    return tuple(sorted({c for c, row in tried if row.least_chunks <= c <= (row.most_chunks or c)}))
+
+
+def schedule_options(rules: Rules, pp: int) -> tuple[int, ...]:
+    """The usual schedule; where everything is tried, those that defer weight gradients too if the stack has them."""
+    if pp == 1 or not rules.every_way:
+        return rules.options("schedule", (0,))
+    known = rules.stack.supports.schedules
+    deferring = (code for code, row in enumerate(ROWS) if row.waits[2] < 1 and row.name in known)
+    return rules.options("schedule", (0, *deferring))
+
+
 def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, int, int]]:
     """Legal (gpus, tp, cp, pp, dp), by the number of GPUs."""
     wanted = frozenset(counts)
@@ -141,19 +164,16 @@ def without_groups(rules: Rules, counts: Collection[int]) -> tuple[int, ...]:
 def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[int, ...]]:
     """Options of the inner fields for one combination of the outer ones."""
     parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
-    chunks = divisors(rules.model.layers // pp) if pp > 1 and rules.model.layers % pp == 0 else (1,)
-    if rules.fixed.get("schedule"):
-        chunks = (2,) if rules.fixed["schedule"] == SCHEDULES.index("zb-v") else (1,)
     return {
         "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
-        "vpp": rules.options("vpp", chunks),
+        "vpp": rules.options("vpp", chunk_options(rules, pp)),
         "ep": expert_options(rules, tp * cp * dp),
         "zero": zero_options(rules, dp * cp, pp),
         "micro_batch": rules.options("micro_batch", divisors(rules.global_batch // dp)),
         "recompute": recompute_options(rules),
         "offload": offload_options(rules),
         "zero_group": group_options(rules, dp * cp),
-        "schedule": rules.options("schedule", (SCHEDULES.index("1f1b"),)),
+        "schedule": schedule_options(rules, pp),
         "sequence_parallel": rules.options("sequence_parallel", (0, 1) if rules.every_way and tp > 1 else (parallel,)),
     }  # fmt: skip
 
@@ -246,15 +266,16 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     """Rules between fields, which a field that the user fixed may break on some of the others' values.
 
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
-    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines; zero-bubble schedules fill
-    pipelines of one chunk a stage (ZB-V: of two); copies of sharded states hold whole groups of experts.
+    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines; a schedule but the usual one needs
+    a pipeline, and stages of as many chunks as it has; copies of sharded states hold whole groups of experts.
     """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
     chunks = layouts.pp * layouts.vpp
     chunks_fit = (layouts.pp > 1) & (chunks <= rules.model.layers)
     if not rules.uneven_stages:
         chunks_fit &= rules.model.layers % chunks == 0
-    interleaved = (layouts.vpp == 1) | (chunks_fit & (layouts.grad_accum % layouts.pp == 0))
+    rounds = (layouts.grad_accum % layouts.pp == 0) | ~OPEN_CHUNKS[layouts.schedule]
+    interleaved = (layouts.vpp == 1) | (chunks_fit & rounds)
     grouped = (layouts.tp * layouts.cp * layouts.dp) % layouts.ep == 0
     staged = (layouts.pp == 1) | (layouts.zero < 2)
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
@@ -269,8 +290,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     shared = (layouts.zero_group == 0) | (
         (layouts.zero > 0) & (layouts.data_ranks % ranks == 0) & (layouts.expert_dp % layouts.zero_replicas == 0)
     )
-    own_chunks = np.where(layouts.schedule == SCHEDULES.index("zb-v"), 2, 1)
-    ordered = (layouts.schedule == SCHEDULES.index("1f1b")) | ((layouts.pp > 1) & (layouts.vpp == own_chunks))
+    ordered = (layouts.schedule == 0) | (layouts.pp > 1)
+    ordered &= (LEAST_CHUNKS[layouts.schedule] <= layouts.vpp) & (layouts.vpp <= MOST_CHUNKS[layouts.schedule])
     return np.asarray(ordered & shared & whole & interleaved & grouped & staged & sharded & offloads)
 
 

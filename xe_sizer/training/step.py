@@ -23,6 +23,7 @@ from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.recomputation import recomputed_layers_share
+from xe_sizer.training.schedules import Passes
 from xe_sizer.training.sharding import Shards, census
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, module_time, stage_time
 from xe_sizer.training.state_bytes import StateBytes
@@ -149,7 +150,10 @@ class Step:
 
     @cached_property
     def schedule(self) -> Pipeline:
-        return pipeline(self.job, self.layouts, self.shapes, self.stage.total_s, self.stage.weight_s)
+        stage = self.stage
+        backward_s = stage.total_s - stage.forward_s - stage.weight_s
+        passes = Passes(stage.forward_s, backward_s, stage.weight_s)
+        return pipeline(self.job, self.layouts, self.shapes, passes)
 
     @cached_property
     def slowest(self) -> IntArray:
@@ -194,8 +198,8 @@ def _of_all_micro_batches(stage_part: Part[MicroBatch]) -> Part[Step]:
 
 @part(
     "pipeline bubble",
-    "(sum of the other stages' times, less deferred weight gradients) / vpp",
-    "arXiv:2104.04473, 2401.10241",
+    "sum over the other stages of what the schedule leaves of forward, backward and weight gradients / vpp",
+    "arXiv:2104.04473, 2401.10241, 2405.15362",
 )
 def bubble(step: Step) -> Array:
     return step.schedule.bubble_s
