@@ -55,6 +55,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     optimizers_in_words: dict[str, str]
     weights_dtypes: dict[str, str]
     fused_kernels: dict[str, tuple[str, ...]]
+    fused_in_words: dict[str, str]
     padding: dict[str, str]
     without_padding: tuple[str, ...]
     grouped_by_length: tuple[str, ...]

@@ -28,7 +28,7 @@ ENDINGS = (".yaml", ".yml", ".jsonl", ".ndjson")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
-    "source", "interconnect", "kernel", "trainable_params", "gpu_memory_gb",
+    "source", "interconnect", "trainable_params", "gpu_memory_gb",
     "date",
 })  # fmt: skip
 
@@ -147,6 +147,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str | None = None
     lora: Lora = Lora()
     fused_kernels: str | bool | tuple[str, ...] | None = None
+    kernel: str | None = None
     load_dtype: str | None = None
     quantiser: str | None = None
     bits: Annotated[float, msgspec.Meta(gt=0, le=32)] | None = None

@@ -22,6 +22,7 @@ from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer
+from xe_sizer.software.stack import load_stack
 from xe_sizer.training.layout import OFFLOAD, offloaded_parts
 from xe_sizer.training.methods import METHODS
 
@@ -146,13 +147,32 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
         dtype = look_up(table.weights_dtypes, stated or "")
         if dtype in stack.weights_dtypes and "train.weights_dtype" not in flags.values:
             flags.put("train.weights_dtype", dtype)
-    fused = record.fused_kernels
-    words = fused if isinstance(fused, tuple) else () if fused is None else re.split(r"[,;+]\s*", str(fused).lower())
-    kernels = [name for word in words for name in table.fused_kernels.get(plain(word), ())]
+    words = [plain(word) for word in _words(record.fused_kernels)]
+    kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
+    kernels += _named_kernels(record, flags)
+    if load_stack(stack.name).kernels.norm == "eager":
+        kernels += [name for word, name in table.fused_in_words.items() if word in (record.framework or "").lower()]
     flags.put("train.fused_kernels", tuple(dict.fromkeys(kernels)) or None)
     for word in words:
-        if plain(word) not in table.fused_kernels:
+        if word not in table.fused_kernels:
             flags.assumed.append(f"fused kernel '{word}' is unknown here")
+
+
+def _words(stated: str | bool | tuple[str, ...] | None) -> list[str]:
+    """The things that a field lists."""
+    if isinstance(stated, tuple):
+        return list(stated)
+    return [] if stated is None else re.split(r"\s*[,;+]\s*", str(stated).strip().lower())
+
+
+def _named_kernels(record: Record, flags: Flags) -> list[str]:
+    """Fused kernels among those that a run is named by; where these are of attention alone, the norm is not fused."""
+    table, words = names(), _words(record.kernel)
+    attention = [found for word in words if (found := look_up(table.attention, word.rstrip("0123456789.")))]
+    if record.attention is None and attention:
+        flags.word("attention", table.attention, attention[0])
+    fused = [name for word in words for name in table.fused_kernels.get(plain(word), ())]
+    return ["eager-norm"] if words and len(attention) == len(words) else fused
 
 
 def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:

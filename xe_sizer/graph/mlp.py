@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.operators import Matmul, as_array
+from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import OWN_NORMS
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
         yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
     unfused = model.gated and not block.inputs.fused_gate_up
     yield enter_parallel(block, "mlp", "mlp", readers=2 if unfused else 1)
-    yield from _dense(block)
+    yield from _tiled(block) if block.inputs.kernels.mlp == "tiled" else _dense(block)
     if model.norms_per_layer == 4:
         yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
     yield leave_parallel(block, "mlp", "mlp")
@@ -69,6 +70,31 @@ def _dense(block: Block) -> Iterator[Operator]:
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)
     yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes)
+
+
+def _tiled(block: Block) -> Iterator[Operator]:
+    """The dense MLP by slices of as many tokens as the hidden size: its input is kept, the rest is computed again.
+
+    DeepSpeed's TiledMLP (deepspeed/runtime/sequence_parallel/ulysses_sp.py); ALST, arXiv:2506.13996, section 3.1.
+    """
+    inputs, operators = block.inputs, tuple(_dense(block))
+    tiles = np.ceil(inputs.rank.tokens / inputs.model.hidden)
+    first = next(op for op in operators if isinstance(op, Matmul))
+    inside = sum(op.saved_bytes for op in operators if op is not first)
+    for op in operators:
+        kept = inputs.hidden_bytes if op is first else inputs.zeros
+        if isinstance(op, Matmul):
+            yield replace(op, saved_bytes=kept, tiles=tiles)
+        elif isinstance(op, MemoryBound):
+            yield replace(
+                op,
+                saved_bytes=kept,
+                backward_bytes=op.backward_bytes + op.forward_bytes,
+                backward_launches=op.backward_launches + op.forward_launches,
+                temporary_bytes=(op.temporary_bytes + inside) / tiles,
+            )
+        else:
+            yield op
 
 
 def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:

@@ -115,6 +115,7 @@ class Kernels:
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
         product and all that only moves memory, but not the attention core)
+    mlp : whole; tiled: slices of the tokens one after the other, each once more in the backward
     """
 
     norm: Literal["fused", "eager"] = "fused"
@@ -129,6 +130,7 @@ class Kernels:
     dropout: bool = False
     expert_imbalance: float = 1.0
     selective: Literal["attention", "alternate"] = "attention"
+    mlp: Literal["whole", "tiled"] = "whole"
     residual: Literal["apart", "in-norm"] = "apart"
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     routing: Literal["eager", "fused"] = "eager"
@@ -164,7 +166,8 @@ class Matmul(Operator):
     """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
 
     `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: one kernel
-    over experts whose rows differ in number.
+    over experts whose rows differ in number. `tiles`: so many slices of the rows one after the other, each of which
+    runs its forward once more before its backward; None: all rows at once.
     """
 
     m: Array
@@ -176,6 +179,7 @@ class Matmul(Operator):
     learns: bool
     adapter: bool = False
     grouped: bool = False
+    tiles: Array | None = None
 
     @property
     def forward_flops(self) -> Array:

@@ -129,7 +129,8 @@ def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iter
             zero = np.zeros_like(forward)
             inputs = next(seconds) if backward and op.input_gradient else zero
             weights = next(seconds) if backward and op.weight_gradient else zero
-            yield op, (forward, inputs + weights, weights)
+            again = zero if op.tiles is None or not backward else forward
+            yield op, (forward, inputs + weights + again, weights)
 
 
 def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:

@@ -62,6 +62,7 @@ class KernelChoice(_Part, frozen=True):
     softmax: Literal["float32", "fused"]
     dropout: bool
     selective: Literal["attention", "alternate"]
+    mlp: Literal["whole", "tiled"] = "whole"
 
 
 class States(_Part, frozen=True):

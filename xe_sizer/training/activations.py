@@ -66,7 +66,7 @@ def saved_bytes(operators: Iterable[Operator]) -> Array:
 def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     """Tensors that live only while the operator's backward runs: gradients of its outputs and inputs.
 
-        bytes = element m (n + k) copies                           matrix product
+        bytes = element m (n + k) copies / tiles                   matrix product
         bytes = Q, K, V and output + b heads q k x per score       attention
         bytes = 3 states                                           scan
 
@@ -82,7 +82,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     Source: own derivation from the order in which autograd allocates and frees tensors; traced.
     """
     if isinstance(op, Matmul):
-        return element_bytes * op.copies * op.m * (op.n + op.k)
+        return element_bytes * op.copies * op.m * (op.n + op.k) / (1.0 if op.tiles is None else op.tiles)
     if isinstance(op, Attention):
         scores = op.batch * op.heads * op.query * op.key
         operands = op.operand_bytes(element_bytes)
