@@ -106,7 +106,7 @@ def _instruments(result: Result) -> Table:
         (
             "reserved",
             gib(memory.reserved_bytes),
-            "typical: what the allocator holds, blocks kept from batches of other lengths too",
+            "typical: PyTorch's max_memory_reserved(), blocks kept from batches of other lengths too",
         ),
         (
             monitor_name(result),
