@@ -29,6 +29,7 @@ SOFTWARE = {
     "bf16": {"stack": "hf-bf16"},
     "autocast": {"stack": "hf-trainer", "train.weights_dtype": "fp32"},
 }
+ADAPTER_DROPOUT = 0.05
 TRANSIENTS = {"fused": "fused", "foreach": "multi-tensor"}
 MEBIBYTE = 2**20
 
@@ -45,9 +46,12 @@ def job_of(case: Case) -> Job:
         "server": "dell-xe9680-h100",
         "job": "lora" if case.rank else "sft",
         "attention": case.attention,
+        "train.dropout": 0.1 * case.dropout,
         **SOFTWARE[case.dtype],
     }
     if case.rank:
+        saved = {"lora.modules_to_save": list(case.subject.ends)} if case.saved else {}
+        flags |= saved | {"lora.dropout": ADAPTER_DROPOUT * case.adapter_dropout}
         flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}
     job = resolve(read_scenario(None, flags, {}), Registry()).job
     memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=TRANSIENTS[case.optimizer])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -12,6 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+_deepcopy: Callable[..., Any] = copy.deepcopy
 _sdpa: Callable[..., torch.Tensor] = functional.scaled_dot_product_attention
 # What CUDA's autocast runs in float32 and the CPU's does not, as far as language models call it
 # (AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE in aten/src/ATen/autocast_mode.h).
@@ -71,6 +73,16 @@ def _stay(module: torch.nn.Module, *_: Any, **__: Any) -> torch.nn.Module:
     return module
 
 
+def _copied(original: Any, memo: Any = None) -> Any:
+    """A copy of an embedding or a head is made anew: views of a fake tensor's deep copy have their own storage."""
+    if isinstance(original, torch.nn.Embedding):
+        return torch.nn.Embedding(*original.weight.shape, dtype=original.weight.dtype)
+    if isinstance(original, torch.nn.Linear):
+        outputs, inputs = original.weight.shape
+        return torch.nn.Linear(inputs, outputs, bias=original.bias is not None, dtype=original.weight.dtype)
+    return _deepcopy(original, memo)
+
+
 @contextmanager
 def gpu_like() -> Iterator[None]:
     """Patches in force while a model is traced.
@@ -85,6 +97,7 @@ def gpu_like() -> Iterator[None]:
         mock.patch("torch.optim.adam._get_value", _scalar),
         mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None),
         mock.patch("torch.nn.Module.to", _stay),
+        mock.patch("copy.deepcopy", _copied),
     )
     with ExitStack() as stack:
         for patch in patches:

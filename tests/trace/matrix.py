@@ -20,6 +20,7 @@ class Case:
 
     recompute : every layer's activations are recomputed in the backward
     optimizer : fused or foreach AdamW; dropout : as the published model has it, else none
+    adapter_dropout : adapters drop elements of their input; saved : embedding and head learn beside them
     """
 
     family: str
@@ -32,6 +33,8 @@ class Case:
     optimizer: str = "fused"
     dtype: str = "bf16"
     dropout: bool = False
+    adapter_dropout: bool = False
+    saved: bool = False
 
     @property
     def subject(self) -> Subject:
@@ -50,9 +53,20 @@ class Case:
     @property
     def name(self) -> str:
         """Short and unique."""
-        flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, "dropout" * self.dropout)
+        dropouts = ("dropout" * self.dropout, "lora-dropout" * self.adapter_dropout, "saved" * self.saved)
+        flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, *dropouts)
         sizes = f"{self.layers}x{self.batch}x{self.length}"
         return "/".join(filter(None, (self.family, self.method, sizes, *flags)))
+
+
+def _with_dropout_or_saved(plain: Case) -> Iterator[Case]:
+    """Dropout of the model and of adapters, and modules that learn beside adapters, where there are such."""
+    if plain.subject.dropout:
+        yield replace(plain, dropout=True)
+    if plain.rank:
+        yield replace(plain, adapter_dropout=True)
+        if not plain.subject.tied:
+            yield replace(plain, saved=True)
 
 
 def cases_of(family: str) -> Iterator[Case]:
@@ -72,5 +86,4 @@ def cases_of(family: str) -> Iterator[Case]:
             yield from (replace(plain, recompute=recompute, layers=layers) for layers in (2, 8))
             if not (subject.grouped_experts and method == "full"):
                 yield replace(plain, recompute=recompute, dtype="autocast")
-            if subject.dropout:
-                yield replace(plain, recompute=recompute, dropout=True)
+            yield from _with_dropout_or_saved(replace(plain, recompute=recompute))

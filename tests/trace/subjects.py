@@ -25,6 +25,7 @@ class Subject:
     wide_targets : what LoRA on all linear layers adapts, in the class's names; peft's all-linear also wraps the
     weights of experts, which the catalogue's does not
     grouped_experts : experts run in PyTorch's grouped matrix product, which takes 16-bit weights only
+    ends : embedding and head, in the class's names
     dropout : arguments that switch dropout on as the published model has it; without them there is none
     """
 
@@ -37,7 +38,13 @@ class Subject:
     fixed: Settings = field(default_factory=dict)
     dropout: Settings = field(default_factory=dict)
     attentions: tuple[str, ...] = ("sdpa", "eager")
+    ends: tuple[str, str] = ("embed_tokens", "lm_head")
     grouped_experts: bool = False
+
+    @property
+    def tied(self) -> bool:
+        """Whether embedding and head are one."""
+        return _catalogue().model(self.model).tied_embeddings
 
 
 def _common(shape: ModelShape) -> dict[str, Any]:
@@ -87,6 +94,18 @@ def _gpt2(shape: ModelShape) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _gptj(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab, "n_embd": shape.hidden, "n_head": shape.heads, "n_layer": shape.layers,
+        "n_inner": shape.ffn, "n_positions": MAX_POSITIONS, "rotary_dim": round(shape.head_dim * shape.rotary_fraction),
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": False,
+    }  # fmt: skip
+
+
+def _glm(shape: ModelShape) -> dict[str, Any]:
+    return {**_partly_rotary(shape), "head_dim": shape.head_dim, "attention_bias": True, "pad_token_id": None}
+
+
 def _falcon(shape: ModelShape) -> dict[str, Any]:
     return {**_common(shape), "ffn_hidden_size": shape.ffn, "multi_query": True, "new_decoder_architecture": False}
 
@@ -120,7 +139,7 @@ SUBJECTS = (
     Subject("gemma3", "gemma-3-1b", "Gemma3TextConfig", _windowed),
     Subject("opt", "opt-1.3b", "OPTConfig", _opt, dropout={"dropout": 0.1}),
     Subject("gpt2", "gpt2-xl", "GPT2Config", _gpt2, (("c_attn",), ("qkv",)), dropout=_GPT2_DROPOUT),
-    Subject("gpt_neox", "pythia-1.4b", "GPTNeoXConfig", _partly_rotary, _FUSED),
+    Subject("gpt_neox", "pythia-1.4b", "GPTNeoXConfig", _partly_rotary, _FUSED, ends=("embed_in", "embed_out")),
     Subject("phi", "phi-2", "PhiConfig", _partly_rotary),
     Subject("phi3", "phi-3-mini-4k", "Phi3Config", _common, (("qkv_proj",), ("qkv",)),
             fixed={"sliding_window": 2047, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
@@ -133,6 +152,10 @@ SUBJECTS = (
     Subject("mixtral", "mixtral-8x7b", "MixtralConfig", _headed, wide_targets=_ATTENTION, grouped_experts=True),
     Subject("qwen3_moe", "qwen3-30b-a3b", "Qwen3MoeConfig", _experts, wide_targets=_ATTENTION, grouped_experts=True),
     Subject("olmo2", "olmo-2-7b", "Olmo2Config", _common),
+    Subject("granite", "granite-3.0-2b", "GraniteConfig", _common),
+    Subject("cohere", "command-r", "CohereConfig", _common),
+    Subject("gptj", "gpt-j-6b", "GPTJConfig", _gptj, attentions=("eager",)),
+    Subject("glm4", "glm-4-9b-0414", "Glm4Config", _glm),
 )  # fmt: skip
 BY_FAMILY = {subject.family: subject for subject in SUBJECTS}
 

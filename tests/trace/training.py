@@ -19,6 +19,7 @@ from tests.trace.subjects import shape_of
 from tests.trace.tracer import MemoryTracer, Phase
 
 STEPS = 2  # the optimizer's states exist from the second step on
+ADAPTER_DROPOUT = 0.05
 MAX_GRAD_NORM = 1.0  # the Trainer's default
 VERSIONS = {module.__name__: str(module.__version__) for module in (torch, transformers, peft)}
 
@@ -51,9 +52,17 @@ def _config(case: Case) -> Any:
 def _adapted(base: Any, case: Case) -> Any:
     targets = case.targets
     chosen = targets[0] if targets == ("all-linear",) else list(targets)
-    options = peft.LoraConfig(r=case.rank, lora_alpha=16, target_modules=chosen, task_type="CAUSAL_LM")
+    options = peft.LoraConfig(
+        r=case.rank,
+        lora_alpha=16,
+        target_modules=chosen,
+        lora_dropout=ADAPTER_DROPOUT * case.adapter_dropout,
+        modules_to_save=list(case.subject.ends) if case.saved else None,
+        task_type="CAUSAL_LM",
+    )
     model = peft.get_peft_model(base, options)
-    wrong = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.element_size() != 4]
+    adapters = [(name, weight) for name, weight in model.named_parameters() if "lora_" in name]
+    wrong = [name for name, weight in adapters if weight.requires_grad and weight.element_size() != 4]
     assert not wrong, f"adapters are not float32: {wrong}"
     return model
 

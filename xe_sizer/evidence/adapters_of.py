@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import plain
 from xe_sizer.software.quantiser import load_quantiser, quantiser_names
-from xe_sizer.training.methods.lora import resolve_targets
+from xe_sizer.training.methods.lora import resolve_end, resolve_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import MethodKind
 
 EIGHT = 8  # bits that the name of a format says, as int8 does
+
+
+def _words(stated: str | list[str] | None) -> list[str]:
+    return re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated or ()]
+
+
+def _saved(record: Record, flags: Flags) -> None:
+    """Embedding and head that learn beside adapters; other modules are small."""
+    saved = []
+    for word in _words(record.lora.modules_to_save):
+        try:
+            saved.append(resolve_end(word))
+        except InputError:
+            flags.assumed.append(f"'{word}' does not learn: neither embedding nor head")
+    flags.put("lora.modules_to_save", saved or None)
 
 
 @cache
@@ -56,8 +71,9 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
     if "lora" not in job.settings:
         return
     flags.put("lora.rank", record.lora.rank)
-    stated = record.lora.targets or []
-    words = re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated]
+    flags.put("lora.dropout", record.lora.dropout)
+    _saved(record, flags)
+    words = _words(record.lora.targets)
     targets: list[str] = []
     for word in words:
         target = "all-linear" if word.lower() in ("all", "all-linear") else word.lower()

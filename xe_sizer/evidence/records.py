@@ -80,6 +80,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"
 class Lora(msgspec.Struct, frozen=True, kw_only=True):
     rank: Degree | None = None
     targets: str | list[str] | None = None
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+    modules_to_save: str | list[str] | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +151,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None
     load_dtype: str | None = None
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     quantiser: str | None = None
     bits: Annotated[float, msgspec.Meta(gt=0, le=32)] | None = None
     compile: bool | str | None = None

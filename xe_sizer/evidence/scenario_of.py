@@ -90,6 +90,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     _layout(record, known, flags)
     _usual_layout(record, stack.defaults, known, job, flags)
     _batch(record, job, flags)
+    flags.put("train.dropout", record.dropout)
     adapters(record, job, model.shape, flags)
     quantiser(record, job, stack.quantiser, flags)
     table = names()

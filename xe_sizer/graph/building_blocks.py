@@ -185,6 +185,7 @@ def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator
     """The two products of an adapter, and the kernels around them.
 
     A column-split weight keeps A whole and splits B, a row-split one splits A, as Megatron's parallel adapters do.
+    Dropout reads and writes the adapter's input and a mask of one byte, and both are kept.
     """
     inputs, one = block.inputs, block.inputs.rank.ones
     members, rank = adapter.members, adapter.rank
@@ -192,8 +193,10 @@ def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator
     name, module = "+".join(weight.name for weight in members), members[0].module
     size = inputs.learning.adapter_element_bytes
     cast = inputs.element_bytes if inputs.autocast else size
-    cast_bytes = tokens * k * cast * float(inputs.wide_adapters)
-    factors = (("A", rank * one, k, cast_bytes), ("B", n, rank * one, rank * tokens * size))
+    drops = float(inputs.learning.adapter_dropout)
+    copied = np.maximum(float(inputs.wide_adapters), drops)
+    input_bytes = tokens * k * (cast * copied + MASK * drops)
+    factors = (("A", rank * one, k, input_bytes), ("B", n, rank * one, rank * tokens * size))
     for factor, columns, rows, saved in factors:
         yield Matmul(
             name=f"{name} adapter {factor}",
@@ -210,8 +213,10 @@ def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator
             adapter=True,
         )
     kind = ("autocast" if inputs.autocast else "wide") if inputs.wide_adapters else "base"
-    forward, backward = (tokens * (x * k + y * n) for x, y in ADAPTER_BYTES[kind])
-    # Wide adapters compute their output, its scaled copy and the sum before the cast in float32.
+    dropped = drops * (2.0 * (inputs.element_bytes if inputs.autocast else size) + MASK)
+    forward, backward = (tokens * ((x + dropped) * k + y * n) for x, y in ADAPTER_BYTES[kind])
+    # Wide adapters compute their output, its scaled copy and the sum before the cast in float32. What dropout reads
+    # stays until the module returns.
     temporaries = 5.0 if kind == "wide" else 2.0
     yield MemoryBound(
         name=f"{name} adapter add",
@@ -220,9 +225,9 @@ def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator
         saved_bytes=np.zeros_like(forward),
         forward_bytes=forward,
         backward_bytes=backward,
-        forward_launches=ADAPTER_LAUNCHES[kind][0],
-        backward_launches=ADAPTER_LAUNCHES[kind][1],
-        temporary_bytes=temporaries * tokens * n * inputs.element_bytes,
+        forward_launches=ADAPTER_LAUNCHES[kind][0] + drops,
+        backward_launches=ADAPTER_LAUNCHES[kind][1] + drops,
+        temporary_bytes=tokens * (temporaries * n * inputs.element_bytes + drops * k * size),
     )
 
 

@@ -24,12 +24,20 @@ class Learning:
 
     An adapter name is a weight's (`q`, `down`, ...) or `qkv`, one adapter on the fused projection.
     `frozen_gradients`: the stack computes gradients of frozen weights too and throws them away.
+    `adapter_dropout`: adapters drop elements of their input. `saved`: the embedding and the head, where they learn
+    beside adapters as copies of frozen ones.
     """
 
     base: bool
     adapters: Mapping[str, int] = field(default_factory=dict)
     adapter_element_bytes: float = 4.0
     frozen_gradients: bool = False
+    adapter_dropout: bool = False
+    saved: tuple[str, ...] = ()
+
+    def trains(self, end: str) -> bool:
+        """Whether the embedding or the head learns."""
+        return self.base or end in self.saved
 
     @property
     def weight_gradients(self) -> bool:
@@ -132,8 +140,12 @@ class GraphInputs:
         return self.learning.adapter_element_bytes > self.element_bytes
 
     def keeps_input(self, *names: str) -> bool:
-        """Whether the named weights' input is kept as it is: for their own gradient or a narrow adapter's."""
-        adapted = self.learning.adapts(*names) and not self.wide_adapters
+        """Whether the named weights' input is kept as it is: for their own gradient or a narrow adapter's.
+
+        Adapters that drop elements keep what they left instead, each its own.
+        """
+        copied = self.wide_adapters or self.learning.adapter_dropout
+        adapted = self.learning.adapts(*names) and not copied
         return self.learning.base or self.expansion.keeps_input or adapted
 
     @cached_property

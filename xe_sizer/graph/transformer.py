@@ -134,7 +134,7 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     Source: Megatron-LM's vocabulary-parallel embedding (arXiv:1909.08053): each rank looks up its part, rows are summed
     over the ranks; own derivation of the bytes from what the kernels read and write.
     """
-    rank, model, learns = inputs.rank, inputs.model, float(inputs.learning.base)
+    rank, model, learns = inputs.rank, inputs.model, float(inputs.learning.trains("embedding"))
     weights = {weight.name: weight for weight in embedding_weights(model)}
     tables = [weight for weight in weights.values() if weight.kind == "embedding"]
     rows = inputs.hidden_bytes
@@ -251,12 +251,12 @@ def _logits(block: Block) -> Iterator[Operator]:
         name="head",
         module="head",
         layers=1.0,
-        saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(learning.base),
+        saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(learning.trains("head")),
         m=rank.tokens * one,
         n=model.vocab / rank.tp,
         k=width * one,
         copies=one,
         input_gradient=True,
-        weight_gradient=learning.weight_gradients,
-        learns=learning.base,
+        weight_gradient=learning.weight_gradients or learning.trains("head"),
+        learns=learning.trains("head"),
     )

@@ -84,6 +84,7 @@ Confidence = Annotated[
     float,
     Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
 ]
+DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
@@ -134,6 +135,9 @@ class TrainSection(Section, frozen=True):
     bits: Annotated[
         Annotated[int, Meta(ge=1, le=16)] | None, Meta(description="Bits of a frozen weight, where it is quantised")
     ] = None
+    dropout: Annotated[
+        DropoutRate | None, Meta(description="Share that dropout zeroes where the model has it; default: the stack's")
+    ] = None
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
     ] = None
@@ -177,6 +181,11 @@ class LoraSection(Section, frozen=True):
     targets: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
         Meta(description="Modules with adapters, e.g. qkv"),
+    ] = None
+    dropout: Annotated[DropoutRate | None, Meta(description="Share of an adapter's input that dropout zeroes")] = None
+    modules_to_save: Annotated[
+        Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
+        Meta(description="Modules that learn beside the adapters: embed_tokens, lm_head"),
     ] = None
 
 

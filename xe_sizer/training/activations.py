@@ -147,7 +147,7 @@ def _walks(
 
 def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
     """Saved bytes of the first layer's operators before its first adapter: no gradient reaches them [bytes]."""
-    if inputs.learning.base or not inputs.learning.adapters:
+    if inputs.learning.trains("embedding") or not inputs.learning.adapters:
         return inputs.zeros
     adapted = {op.module for op in operators if isinstance(op, Matmul) and op.adapter}
     before = list(takewhile(lambda op: not (isinstance(op, Matmul) and op.adapter), operators))

@@ -39,13 +39,24 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         encoder_hidden=prompt.encoder_hidden,
         adapter_element_bytes=stack.states.adapter_weight_bytes,
         frozen_gradients=stack.states.frozen_gradients,
+        lora_dropout=given.values.lora.dropout or 0.0,
+        modules_to_save=given.values.lora.modules_to_save or (),
+        saved_element_share=_saved_element_share(stack, kind),
         quantised=_quantised(provenance, stack) if kind.quantises else None,
     )
     try:
         return kind.applied_to(model, options)
     except InputError as error:
-        where = given.locate(("lora", "targets"))
+        saved = options.modules_to_save and all("head" in problem.message for problem in error.problems)
+        where = given.locate(("lora", "modules_to_save" if saved else "targets"))
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _saved_element_share(stack: Stack, kind: MethodKind) -> float:
+    """Size of an element of a copied module, which has the frozen one's type (ModulesToSaveWrapper of peft) [-]."""
+    states = stack.states
+    kept = FLOAT32 if kind.quantises and states.quantised_upcast else states.frozen_bytes
+    return kept / states.adapter_weight_bytes
 
 
 def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:

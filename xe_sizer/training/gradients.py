@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import as_array
+from xe_sizer.training.methods.method import EMBEDDING, HEAD
 from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, MOMENTS, OPTIMIZER, over_time, spread
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -97,7 +98,10 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
 
     Source: own derivation from the order of the backward; `no_sync` of PyTorch FSDP; traced.
     """
-    size, base = StateBytes.of(job, layouts).gradient, float(job.method.learning.base)
+    sizes = StateBytes.of(job, layouts)
+    size, base, learning = sizes.gradient, float(job.method.learning.base), job.method.learning
+    copied = sizes.adapter_gradient * job.method.saved_element_share
+    of_head, of_table = (base * size + copied * float(end in learning.saved) for end in (HEAD, EMBEDDING))
     waits, at_once = accumulates_whole_gradients(job, layouts), updates_at_once(job, layouts)
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     tables = held.embedding * float(not job.model.tied_embeddings)
@@ -106,7 +110,7 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
     if not np.any(special):
         return in_buffers
     sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
-    head, later = held.head * base * size / sharded, (held.whole_layer + tables) * base * size / sharded
+    head, later = held.head * of_head / sharded, (held.whole_layer * base * size + tables * of_table) / sharded
     # The first layer's own gradients are counted with its backward; the tables' come after it.
     fresh = over_time(
         (BACKWARD_END + OPTIMIZER, gradients),

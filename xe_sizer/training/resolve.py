@@ -210,6 +210,7 @@ def _assembled(
     values = given.values
     efficiency = efficiency_of(given)
     stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
+    stack_used = _with_dropout(stack_used, values.train.dropout)
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
     stack_used = without_losses(stack_used, efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
@@ -264,6 +265,13 @@ def _with_loss(stack: Stack, loss: Any) -> Stack:
     """The stack with the cross-entropy kernel that the user chose."""
     kernels = msgspec.structs.replace(stack.kernels, loss=loss)
     return msgspec.structs.replace(stack, kernels=kernels)
+
+
+def _with_dropout(stack: Stack, rate: float | None) -> Stack:
+    """The stack that draws dropout masks or none, as the user chose, or as it does by itself."""
+    if rate is None:
+        return stack
+    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, dropout=rate > 0))
 
 
 def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:

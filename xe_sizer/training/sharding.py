@@ -17,6 +17,7 @@ from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.training.methods.method import EMBEDDING, HEAD, saved_head
 from xe_sizer.training.unique_rows import unique_rows
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Census:
     """Elements on one rank [-].
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head
-    experts : expert weights; adapters : LoRA weights and prompt encoder
+    experts : expert weights; adapters : LoRA weights, prompt encoder, and copies of modules that learn beside them, as
+    so many elements of adapters as take their place
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
     gathers; mean_layer, mean_experts : of an average layer; root : embedding and head, which it gathers for the
     whole micro-batch
@@ -120,12 +122,16 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     expert_ranks = layouts.ep * layouts.expert_tp
     rows = unique_rows([layouts.tp, layouts.pp, expert_ranks])
     sizes = tuple(size[rows.first].tobytes() for size in (layouts.tp, layouts.pp, expert_ranks))
-    counted = _census(model, tuple(method.learning.adapters.items()), method.added_parameters, sizes)
+    saved = (method.learning.saved, method.saved_element_share)
+    counted = _census(model, tuple(method.learning.adapters.items()), method.added_parameters, saved, sizes)
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 
 
 @lru_cache(maxsize=256)
-def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes: tuple[bytes, ...]) -> Census:
+def _census(
+    model: ModelShape, adapters: Adapters, added_parameters: int, saved: tuple[tuple[str, ...], float],
+    sizes: tuple[bytes, ...],
+) -> Census:  # fmt: skip
     groups = _Groups.of(sizes)
     linear = other = experts = layer = layer_experts = vectors = np.zeros(groups.tp.shape)
     for kind, layers in model.layer_kinds:
@@ -151,11 +157,14 @@ def _census(model: ModelShape, adapters: Adapters, added_parameters: int, sizes:
     ends_vectors = at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)))
     adapted = sum(layers * adapter.on_rank(groups.tp) for layers, adapter in model_adapters(model, dict(adapters)))
     in_layers = adapted * stage_layers / model.layers
+    copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
+    first, last = (copied[end] * float(end in saved[0]) * saved[1] for end in (EMBEDDING, HEAD))
+    copies = np.stack([first + np.where(several, 0.0, last), last + np.where(several, 0.0, first)])
     return Census(
         linear=np.stack([linear * stage_layers] * 2),
         other=other * stage_layers + ends,
         experts=np.stack([experts * stage_layers] * 2),
-        adapters=np.stack([in_layers + added_parameters] * 2),
+        adapters=np.stack([in_layers + added_parameters] * 2) + copies,
         layer=np.stack([layer] * 2),
         layer_experts=np.stack([layer_experts] * 2),
         mean_layer=np.stack([linear + other] * 2),

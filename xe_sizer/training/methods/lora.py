@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
-from xe_sizer.training.methods.method import Method, register
+from xe_sizer.training.methods.method import EMBEDDING, HEAD, Method, register
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -30,6 +30,12 @@ SYNONYMS = {
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
+}
+# Names that frameworks give to what may learn beside adapters (modules_to_save of peft).
+ENDS = (EMBEDDING, HEAD)
+ENDS_IN_WORDS = {
+    **dict.fromkeys(("embed_tokens", "embedding", "wte", "word_embeddings", "embed_in", "tok_embeddings"), EMBEDDING),
+    **dict.fromkeys(("lm_head", "head", "embed_out", "output", "output_layer"), HEAD),
 }
 # What LoRA's authors and users fall back to: attention alone, and in it queries and values.
 NARROWER = (("attention", ("attention",)), ("q and v", ("q", "v")))
@@ -112,13 +118,25 @@ def _covered(model: ModelShape, targets: Iterable[str]) -> set[str]:
 def _learning(model: ModelShape, options: MethodOptions) -> Learning:
     targets = resolve_targets(model, options.lora_targets)
     adapters = dict.fromkeys(targets, options.lora_rank)
-    return Learning(False, adapters, options.adapter_element_bytes, options.frozen_gradients)
+    saved = tuple(end for end in ENDS if end in {resolve_end(name) for name in options.modules_to_save})
+    return Learning(
+        False, adapters, options.adapter_element_bytes, options.frozen_gradients, options.lora_dropout > 0, saved
+    )
+
+
+def resolve_end(name: str) -> str:
+    """Embedding or head by the name that a framework gives to it. Raises InputError for other modules."""
+    found = ENDS_IN_WORDS.get(name.lower().rpartition(".")[2])
+    if found is None:
+        hint = did_you_mean(name, ENDS_IN_WORDS) or f"one of {', '.join(ENDS_IN_WORDS)}"
+        raise InputError(Problem(f"'{name}' is neither the embedding nor the output head", hint=hint))
+    return found
 
 
 @register("lora", label="LoRA", evidence="adapters", settings=("lora",), lighter="qlora")
 def lora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Adapters on frozen weights kept in the stack's frozen type."""
-    return Method(kind, _learning(model, options))
+    return Method(kind, _learning(model, options), saved_element_share=options.saved_element_share)
 
 
 @register("qlora", label="QLoRA", evidence="adapters", settings=("lora",), quantises=True)
@@ -126,4 +144,4 @@ def qlora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method
     """Adapters on frozen weights in few bits; embedding, norms and head stay as they are."""
     # Quantised layers have no weight gradient in any stack: libraries compute the input gradient alone.
     learning = replace(_learning(model, options), frozen_gradients=False)
-    return Method(kind, learning, held=options.quantised)
+    return Method(kind, learning, held=options.quantised, saved_element_share=options.saved_element_share)

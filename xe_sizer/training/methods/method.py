@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.parameters import count_parameters, embedding_weights, head_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Learning
+    from xe_sizer.graph.parameters import Weight
     from xe_sizer.software.quantiser import Quantiser, Width
+
+
+EMBEDDING, HEAD = "embedding", "head"
+
+
+def saved_head(model: ModelShape) -> tuple[Weight, ...]:
+    """What a trained copy of the head consists of: its matrix, which is the embedding's where the two are tied."""
+    if model.tied_embeddings:
+        return tuple(weight for weight in embedding_weights(model) if weight.split == "vocabulary")
+    return tuple(weight for weight in head_weights(model) if weight.split == "vocabulary")
 
 
 @frozen
@@ -26,6 +37,9 @@ class MethodOptions:
     adapter_element_bytes: float = 4.0
     frozen_gradients: bool = False
     quantised: Quantised | None = None
+    lora_dropout: float = 0.0
+    modules_to_save: tuple[str, ...] = ()
+    saved_element_share: float = 1.0
 
 
 @frozen
@@ -59,6 +73,7 @@ class Method:
     added_parameters : parameters beside the layers (prompt encoder) [-]
     added_tokens : tokens put before every sequence [-]
     held : how frozen linear weights of the layers are quantised; None where they are kept as the stack keeps them
+    saved_element_share : size of an element of the copies that learn beside adapters, over that of an adapter's [-]
     sequences_per_sample : sequences that a sample of the data is made of, each through the model (a chosen and a
     rejected answer are two) [-]
     frozen_copies : copies of the model that learn nothing and stand beside it (a reference model) [-]
@@ -70,6 +85,7 @@ class Method:
     added_parameters: int = 0
     added_tokens: int = 0
     held: Quantised | None = None
+    saved_element_share: float = 1.0
     sequences_per_sample: int = 1
     frozen_copies: int = 0
     frozen_forwards: int = 0
@@ -95,7 +111,12 @@ class Method:
     def trainable_parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""
         base = count_parameters(model).total if self.learning.base else 0
-        return base + self.adapter_parameters(model) + self.added_parameters
+        return base + self.adapter_parameters(model) + self.saved_parameters(model) + self.added_parameters
+
+    def saved_parameters(self, model: ModelShape) -> int:
+        """Parameters of the embedding and the head where they learn beside adapters [-]."""
+        ends = {EMBEDDING: embedding_weights(model), HEAD: saved_head(model)}
+        return sum(weight.parameters for end in self.learning.saved for weight in ends[end])
 
 
 Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
