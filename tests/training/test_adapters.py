@@ -1,4 +1,4 @@
-"""Dropout of adapters, and embedding and head that learn beside them: bytes and parameters by arithmetic on the sizes."""
+"""Dropout of adapters, and embedding and head that learn beside them: bytes by arithmetic on the sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_dropout_keeps_a_mask_of_one_byte_an_element_of_each_adapter_s_input() -
 
 
 def test_narrow_adapters_keep_the_dropped_copy_too() -> None:
-    """LitGPT's adapters share the input of the frozen weight; with dropout each keeps 2 + 1 bytes, and that is dropped."""
+    """LitGPT's adapters share the frozen weight's input; with dropout each keeps 2 + 1 bytes in its place."""
     saved = []
     for rate in (0.0, 0.05):
         inputs = job_of(stack="litgpt", lora__dropout=rate).graph(layout(), np.array([float(TOKENS)]))
@@ -57,7 +57,7 @@ def test_narrow_adapters_keep_the_dropped_copy_too() -> None:
 
 
 def test_embedding_and_head_learn_as_copies_of_frozen_ones() -> None:
-    """peft's ModulesToSaveWrapper: 2 bytes of weight, 2 of gradient and 2 x 2 of moments each, beside the frozen ones."""
+    """peft's ModulesToSaveWrapper: 2 bytes of weight, 2 of gradient and 2 x 2 of moments, beside the frozen ones."""
     plain, saved = (components(job_of(**more)) for more in ({}, {"lora.modules_to_save": ["embed_tokens", "lm_head"]}))
     assert plain["adapters"] == 4 * ADAPTERS
     assert saved["weights"] == plain["weights"]
