@@ -136,7 +136,7 @@ FILES = {
     "fp8 on Ampere": Bad("model: llama-2-7b\ngpu: a100-sxm-80gb\nprecision: fp8\n", "3:12", "has no fp8", "bf16"),
     "tp with FSDP": Bad(BASE + "stack: hf-trainer\nlayout: {tp: 2}\n", "5:14", "does not support tp", "megatron-lm"),
     "pp with ZeRO": Bad(BASE + "stack: deepspeed\nlayout: {pp: 2}\n", "5:14", "deepspeed does not support pp", "nemo"),
-    "ZeRO 3 of Megatron": Bad(BASE + "stack: nemo\nlayout: {zero: 3}\n", "5:16", "support ZeRO stage 3", "0, 1"),
+    "ZeRO 3 of Megatron": Bad(BASE + "stack: nemo-2023\nlayout: {zero: 3}\n", "5:16", "support ZeRO stage 3", "0, 1"),
     "ZeRO 3 and a pipeline": Bad(BASE + "layout: {zero: 3, pp: 2}\n", "4:16", "pipeline stages", "pp 1"),
     "offload of Megatron": Bad(
         BASE + "stack: nemo\nlayout: {offload: params}\n", "5:19", "cannot offload params", "none, optimizer"

@@ -61,7 +61,7 @@ def test_what_is_proposed_is_an_option_and_what_is_foreign_is_said_once() -> Non
 @pytest.mark.parametrize(
     ("stack", "hint"),
     [
-        ("fsdp", "that is ZeRO 3 here: write --zero 3 and name what trains as the stack; known stacks: "),
+        ("fsdp", "that is ZeRO 3 here: write --zero 3 and name what trains as the stack; did you mean 'pytorch-fsdp'?"),
         ("DDP", "that is ZeRO 0 here: write --zero 0 and name what trains as the stack; known stacks: "),
         ("zero-2", "that is ZeRO 2 here: write --zero 2 "),
         ("deepspeed zero3", "write --stack deepspeed --zero 3"),

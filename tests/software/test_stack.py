@@ -92,7 +92,11 @@ def test_mistakes_in_a_stack_are_named(tmp_path: Path, text: str, said: str) -> 
 
 @pytest.mark.parametrize(
     ("written", "stack", "release"),
-    [("NeMo 24.07", "nemo", "24.07"), ("transformers==4.36", "hf-trainer", "4.36"), ("FSDP2", "pytorch-fsdp", None)],
+    [
+        ("NeMo 24.07", "nemo", "24.07"),
+        ("transformers==4.36", "hf-trainer", "4.36"),
+        ("PyTorch FSDP", "pytorch-fsdp", None),
+    ],
 )
 def test_stacks_and_releases_as_people_write_them(written: str, stack: str, release: str | None) -> None:
     found = load_stack(written)
