@@ -101,6 +101,7 @@ GROUPS = (
             "training.unique_rows",
             "training.flops",
             "training.stage_time",
+            "training.stages",
             "training.schedules",
             "training.pipeline",
             "training.data_parallel",

@@ -20,7 +20,7 @@ def bubble(
     passes = Passes(*(np.full((3, 1), seconds) for seconds in (forward, backward, weight)))
     code = np.array([SCHEDULES.index(name)])
     sizes = (np.array([float(size)]) for size in (pp, vpp, micro_batches))
-    return float(bubble_time_s(code, *sizes, passes)[0])
+    return float(bubble_time_s(code, *sizes, passes, np.array([max(pp - 2.0, 0.0)]))[0])
 
 
 def held(name: str, pp: int, micro_batches: int, vpp: int = 1) -> list[float]:

@@ -10,12 +10,13 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
 from xe_sizer.training.sharding import Census, census
+from xe_sizer.training.stages import Split
 
 FULL = METHODS["sft"].applied_to(REGISTRY.model("llama-2-7b"), MethodOptions())
 
 
 def elements(model: ModelShape, method: Method = FULL, **sizes: object) -> Census:
-    return census(model, method, layouts(**sizes))
+    return census(model, method, layouts(**sizes), Split())
 
 
 @pytest.mark.parametrize("name", REGISTRY.names("model"))

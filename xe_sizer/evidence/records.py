@@ -68,6 +68,8 @@ class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
     sequence_parallel: bool | None = None
     megatron_fsdp: Degree | None = None
     attention_dp: Degree | None = None
+    first_stage_layers: Degree | None = None
+    last_stage_layers: Degree | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"}):

@@ -240,6 +240,9 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero"):
         size = getattr(layout, name)
         flags.put(f"layout.{name}", size if size or name == "zero" else None)
+    if (layout.pp or 1) > 1:
+        flags.put("layout.first_stage_layers", layout.first_stage_layers or None)
+        flags.put("layout.last_stage_layers", layout.last_stage_layers or None)
     if layout.pp is not None and layout.vpp is None and not known.interleaves:
         flags.put("layout.vpp", 1)
     if layout.megatron_fsdp:

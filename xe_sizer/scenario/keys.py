@@ -54,6 +54,8 @@ class LayoutKeys(TypedDict, total=False):
     zero_group: int | None
     schedule: str | None
     uneven_stages: bool | None
+    first_stage_layers: int | None
+    last_stage_layers: int | None
     sequence_parallel: bool | None
     recompute: str | None
     recompute_layers: int | None

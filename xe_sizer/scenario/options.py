@@ -37,6 +37,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "sequence-parallel": "layout.sequence_parallel",
     "schedule": "layout.schedule",
     "uneven-stages": "layout.uneven_stages",
+    "first-stage-layers": "layout.first_stage_layers",
+    "last-stage-layers": "layout.last_stage_layers",
     "micro-batch": "train.micro_batch",
     "global-batch": "train.global_batch",
     "seq-len": "train.seq_len",

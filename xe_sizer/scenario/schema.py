@@ -163,6 +163,12 @@ class LayoutSection(Section, frozen=True):
         Meta(description="Order of a pipeline's passes; default: 1f1b, interleaved where vpp is above 1"),
     ] = None
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
+    first_stage_layers: Annotated[
+        Degree | None, Meta(description="Layers of the first pipeline stage; the others share the rest")
+    ] = None
+    last_stage_layers: Annotated[
+        Degree | None, Meta(description="Layers of the last pipeline stage; the others share the rest")
+    ] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
     recompute_layers: Annotated[

@@ -160,6 +160,7 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
+    counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
     usual_offload : what waits in host memory; None: as memory needs
@@ -177,6 +178,7 @@ class Defaults(_Part, frozen=True):
     zero: ZeroStages
     reduces_every_micro_batch: bool
     pad_to_multiple: AtLeastOne
+    counts_ends: bool
     lora_rank: AtLeastOne
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     quantiser: str

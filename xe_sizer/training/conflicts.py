@@ -39,7 +39,8 @@ def conflicts(
         yield from _nodes(given, server, problem)
     if model is not None:
         yield from indivisible(given, model)
-        yield from _whole_stages(given, model, problem)
+        yield from _whole_stages(given, model, stack, problem)
+        yield from _end_stages(given, model, problem)
     if stack is not None:
         yield from _support(given, stack, finder, problem)
         yield from _offload(given, stack, problem)
@@ -143,11 +144,13 @@ def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
         yield problem("layout.cp", message, f"each GPU gets two chunks: give a multiple of {2 * layout.cp} tokens")
 
 
-def _whole_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
+def _whole_stages(given: Given, model: ModelShape, stack: Stack | None, problem: Any) -> Iterator[Problem]:
     """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
     layout = given.values.layout
     uneven = given.caller.setting("layout.uneven_stages", True)
-    hint = None if layout.uneven_stages else f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
+    may_differ = layout.uneven_stages or layout.first_stage_layers or layout.last_stage_layers
+    may_differ = may_differ or (stack is not None and stack.defaults.counts_ends)
+    hint = None if may_differ else f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
     for key, stages, words in (
         ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
         ("layout.vpp", (layout.pp or 1) * (layout.vpp or 1), f"pp x vpp = {(layout.pp or 1) * (layout.vpp or 1)}"),
@@ -155,8 +158,22 @@ def _whole_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Pro
         if key == "layout.vpp" and not (layout.vpp and layout.pp):
             continue
         yield from too_many_stages(given, model, key, stages, words)
-        if stages <= model.layers and model.layers % stages and not layout.uneven_stages:
+        if stages <= model.layers and model.layers % stages and not may_differ:
             yield problem(key, f"{words} does not divide the {model.layers} layers of {model.name}", hint)
+
+
+def _end_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:
+    """The first and the last stage leave each of the others a layer, and all of them where there are no others."""
+    layout = given.values.layout
+    keys = [key for key in ("first_stage_layers", "last_stage_layers") if getattr(layout, key) is not None]
+    if not keys:
+        return
+    others, rest = (layout.pp or 2) - len(keys), model.layers - sum(getattr(layout, key) for key in keys)
+    if layout.pp == 1:
+        yield problem(f"layout.{keys[0]}", f"{keys[0]} needs pp of at least 2", "one stage holds all layers")
+    elif rest < others or (others == 0 and rest and layout.pp):
+        words = f"{' and '.join(keys)} leave {rest} of {model.layers} layers to {others} stages"
+        yield problem(f"layout.{keys[0]}", words, "each of the others needs at least one")
 
 
 def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:

@@ -8,10 +8,10 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.sharding import adapter_factors
+from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def exchange_every_micro_batch(
 
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
-    layers = layers_per_stage(job.model.layers, layouts.pp)
+    layers = stages_of(job.model.layers, job.split, layouts).fullest
     first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s)
 
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:

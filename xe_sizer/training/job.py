@@ -12,6 +12,7 @@ from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs, Learning
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.training.padding import PACKED, sequences
+from xe_sizer.training.stages import Split
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.units import FLOAT32
 
@@ -45,6 +46,7 @@ class RankShapes:
 class Job:
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
 
+    first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
     """
 
@@ -64,6 +66,13 @@ class Job:
     global_batch: int
     steps: int
     recompute_layers: int | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+
+    @property
+    def split(self) -> Split:
+        """How layers are spread over the stages of a pipeline."""
+        return Split(self.stack.defaults.counts_ends, self.first_stage_layers, self.last_stage_layers)
 
     @property
     def samples_read(self) -> float:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
@@ -35,6 +34,7 @@ from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import micro_batches_in_flight
 from xe_sizer.training.sharding import Shards, census, sharded_elements
+from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.units import FLOAT32, GIB
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.sharding import Census
+    from xe_sizer.training.stages import Stages
 
 
 ON_THE_WAY = 2.0  # layers whose offloaded activations are on the card: the one that runs, and the one that is copied
@@ -60,7 +61,7 @@ class Tensors:
 
     @cached_property
     def held(self) -> Census:
-        return census(self.job.model, self.job.method, self.layouts)
+        return census(self.job.model, self.job.method, self.layouts, self.job.split)
 
     @cached_property
     def shards(self) -> Shards:
@@ -136,13 +137,17 @@ class Tensors:
 
     @cached_property
     def layers(self) -> Array:
-        return layers_per_stage(self.job.model.layers, self.layouts.pp)
+        return self.stages.at_ends
 
     @cached_property
     def has_head(self) -> Array:
         """1 on stages with the output head, shape (stage, layout)."""
-        single = self.layouts.pp == 1
-        return np.stack([single, np.ones_like(single)]).astype(float)
+        first = self.stages.head_first
+        return np.stack([np.where(self.layouts.pp == 1, 1.0, first), 1.0 - first])
+
+    @cached_property
+    def stages(self) -> Stages:
+        return stages_of(self.job.model.layers, self.job.split, self.layouts)
 
     @cached_property
     def buffer_bytes(self) -> float:

@@ -11,9 +11,9 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import adapters_on
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import layer_weights
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import matmul_time_s
+from xe_sizer.training.stages import stages_of
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def orthogonalisation_time_s(job: Job, layouts: Layouts) -> Array:
     if not iterations:
         return total
     sharded = layouts.zero >= 1
-    stage_share = layers_per_stage(job.model.layers, layouts.pp) / job.model.layers
+    stage_share = stages_of(job.model.layers, job.split, layouts).fullest / job.model.layers
     for matrices in _learning_matrices(job):
         group = as_array(layouts.expert_zero_ranks if matrices.experts else layouts.zero_ranks)
         share = np.where(sharded, group, 1.0)

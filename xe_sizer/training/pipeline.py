@@ -10,6 +10,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.training.schedules import bubble_time_s
+from xe_sizer.training.stages import stages_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -49,7 +50,14 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
     Source: `training.schedules`.
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
-    bubble_s = bubble_time_s(layouts.schedule, pp, vpp, as_array(layouts.grad_accum), passes)
+    bubble_s = bubble_time_s(
+        layouts.schedule,
+        pp,
+        vpp,
+        as_array(layouts.grad_accum),
+        passes,
+        stages_of(job.model.layers, job.split, layouts).middles,
+    )
     inputs = shapes.inputs
     message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.training.layout import FULL
+from xe_sizer.training.stages import stages_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -36,4 +36,6 @@ def recomputed_layers_share(job: Job, layouts: Layouts) -> Array:
     full: Array = as_array(layouts.recompute == FULL)
     if job.recompute_layers is None:
         return full
-    return np.asarray(full * np.minimum(job.recompute_layers / layers_per_stage(job.model.layers, layouts.pp), 1.0))
+    return np.asarray(
+        full * np.minimum(job.recompute_layers / stages_of(job.model.layers, job.split, layouts).fullest, 1.0)
+    )

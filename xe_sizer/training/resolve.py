@@ -233,6 +233,8 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
         recompute_layers=values.layout.recompute_layers,
+        first_stage_layers=values.layout.first_stage_layers,
+        last_stage_layers=values.layout.last_stage_layers,
     )
     provenance.keep(("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():

@@ -10,6 +10,7 @@ from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules, gpu_counts
+from xe_sizer.training.stages import Split
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ResolvedTraining:
             seq_len=self.job.seq_len,
             splits_sequences=self.job.padding in ("packed", "to-seq-len"),
             fixed=self.fixed,
-            uneven_stages=bool(self.given.values.layout.uneven_stages),
+            uneven_stages=bool(self.given.values.layout.uneven_stages) or self.job.split != Split(),
             host_known=self.job.server.host_memory_bytes is not None,
         )
 

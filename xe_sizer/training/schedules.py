@@ -101,6 +101,8 @@ SCHEDULES = tuple(row.name for row in ROWS)
 # Chunks of stages by SCHEDULES, as ROWS have them; open ones share the bubble, the two of a V are what makes it one.
 OPEN_CHUNKS = np.array([row.most_chunks == 0 for row in ROWS])
 LEAST_CHUNKS = np.array([row.least_chunks for row in ROWS])
+# Whether chunks run down the stages and back up, so that the first stage has the head too.
+V_SHAPED = np.array([row.v_shaped for row in ROWS])
 # Any number where they are open.
 MOST_CHUNKS = np.array([row.most_chunks or np.iinfo(np.int64).max for row in ROWS])
 _WAITS, _SPARED, _REPEATS = (
@@ -121,7 +123,9 @@ class Passes:
         return self.forward_s + self.backward_s + self.weight_s
 
 
-def bubble_time_s(schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, passes: Passes) -> Array:
+def bubble_time_s(
+    schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, passes: Passes, middles: Array
+) -> Array:
     """What the slowest stage of a pipeline waits in one optimizer step.
 
         bubble = sum over the other stages of max(f F + b B + w W, 0) / vpp - spared + repeats
@@ -134,7 +138,8 @@ def bubble_time_s(schedule: IntArray, pp: Array, vpp: Array, micro_batches: Arra
     ----------
     schedule : index into SCHEDULES, shape (layout,) [-]
     pp, vpp, micro_batches : stages, chunks of each, m of a step, shape (layout,) [-]
-    passes : on the first, the last and a middle stage, shape (3, layout) [s]
+    passes : on the first, the last and the fullest middle stage, shape (3, layout) [s]
+    middles : middle stages, counted in full ones, shape (layout,) [-]
 
     Returns
     -------
@@ -145,7 +150,7 @@ def bubble_time_s(schedule: IntArray, pp: Array, vpp: Array, micro_batches: Arra
     times = np.stack([passes.forward_s, passes.backward_s, passes.weight_s])
     slowest, columns = np.argmax(passes.total_s, axis=0), np.arange(len(schedule))
     waits = np.maximum(np.einsum("lk,ksl->sl", _WAITS[schedule], times), 0.0)
-    whole = waits[0] + waits[1] + np.maximum(pp - 2.0, 0.0) * waits[2] - waits[slowest, columns]
+    whole = waits[0] + waits[1] + middles * waits[2] - waits[slowest, columns]
     whole = whole / np.where(OPEN_CHUNKS[schedule], vpp, 1.0)
     on_slowest = times[:, slowest, columns]
     spared = np.einsum("lk,kl->l", _SPARED[schedule], on_slowest)

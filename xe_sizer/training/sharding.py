@@ -16,8 +16,8 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.training.methods.method import EMBEDDING, HEAD, saved_head
+from xe_sizer.training.stages import stages_of
 from xe_sizer.training.unique_rows import unique_rows
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.parameters import Weight
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
+    from xe_sizer.training.stages import Split
 
 Adapters = tuple[tuple[str, int], ...]
 """Adapted weights with the rank of their adapters."""
@@ -71,11 +72,17 @@ class Census:
 
 @frozen
 class _Groups:
-    """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group."""
+    """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group.
+
+    first_layers, last_layers : of these stages; folded : 1 where the first has the head too
+    """
 
     tp: Array
     pp: Array
     experts: Array
+    first_layers: Array
+    last_layers: Array
+    folded: Array
 
     @classmethod
     def of(cls, sizes: tuple[bytes, ...]) -> _Groups:
@@ -100,17 +107,18 @@ def adapter_factors(model: ModelShape, method: Method) -> float:
     return 2.0 * sum(layers for layers, _ in model_adapters(model, method.learning.adapters))
 
 
-def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
+def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) -> Census:
     """Elements on a rank of the first and the last stage, before ZeRO shards them.
 
-        elements = ceil(L / pp) x average layer of the rank + embedding (first stage) or head (last stage)
+        elements = layers of the stage x average layer + embedding (first stage) or head (last stage, in a V the first)
 
     A search asks for the same groups many times, so they are counted once.
 
     Parameters
     ----------
     model, method : the model, and what learns of it
-    layouts : tp, pp, ep of shape (layout,) [-]
+    layouts : tp, pp, ep and how stages are made, shape (layout,) [-]
+    split : how layers are spread over stages
 
     Returns
     -------
@@ -120,8 +128,11 @@ def census(model: ModelShape, method: Method, layouts: Layouts) -> Census:
     (arXiv:1909.08053).
     """
     expert_ranks = layouts.ep * layouts.expert_tp
-    rows = unique_rows([layouts.tp, layouts.pp, expert_ranks])
-    sizes = tuple(size[rows.first].tobytes() for size in (layouts.tp, layouts.pp, expert_ranks))
+    stages = stages_of(model.layers, split, layouts)
+    first_layers, last_layers = stages.at_ends.astype(np.int64)
+    columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))
+    rows = unique_rows(columns)
+    sizes = tuple(size[rows.first].tobytes() for size in columns)
     saved = (method.learning.saved, method.saved_element_share)
     counted = _census(model, tuple(method.learning.adapters.items()), method.added_parameters, saved, sizes)
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
@@ -144,14 +155,16 @@ def _census(
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
         vectors = vectors + share * groups.vectors(weights)
         layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
-    stage_layers, several = layers_per_stage(model.layers, groups.pp), groups.pp > 1
+    stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
     tied_share = float(model.tied_embeddings)
     tied = embedding * tied_share
 
     def at_ends(first: Array, last: Array) -> Array:
-        """On the first and the last stage; the last has a copy of a tied table."""
-        return np.stack([first + np.where(several, 0.0, last), last + np.where(several, first * tied_share, first)])
+        """On the first and the last stage; the last has a copy of a tied table. In a V the first has all."""
+        apart = several & (groups.folded == 0)
+        alone = np.where(several, first * tied_share, first)
+        return np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + alone)])
 
     ends = at_ends(embedding, head)
     ends_vectors = at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)))
@@ -159,12 +172,13 @@ def _census(
     in_layers = adapted * stage_layers / model.layers
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in saved[0]) * saved[1] for end in (EMBEDDING, HEAD))
-    copies = np.stack([first + np.where(several, 0.0, last), last + np.where(several, 0.0, first)])
+    apart = several & (groups.folded == 0)
+    copies = np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + first * ~several)])
     return Census(
-        linear=np.stack([linear * stage_layers] * 2),
+        linear=linear * stage_layers,
         other=other * stage_layers + ends,
-        experts=np.stack([experts * stage_layers] * 2),
-        adapters=np.stack([in_layers + added_parameters] * 2) + copies,
+        experts=experts * stage_layers,
+        adapters=in_layers + added_parameters + copies,
         layer=np.stack([layer] * 2),
         layer_experts=np.stack([layer_experts] * 2),
         mean_layer=np.stack([linear + other] * 2),
@@ -173,7 +187,7 @@ def _census(
         vectors=vectors * stage_layers + ends_vectors,
         tables=ends - ends_vectors,
         embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
-        head=np.stack([np.where(several, 0.0, head + tied), head + tied]),
+        head=(head + tied) * np.stack([np.where(several, groups.folded, 1.0), 1.0 - groups.folded]),
     )
 
 

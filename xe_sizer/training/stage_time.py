@@ -11,13 +11,13 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array, recomputed_share
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
+from xe_sizer.training.stages import stages_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
@@ -60,8 +60,12 @@ class _Stages:
     def of(cls, job: Job, layouts: Layouts) -> _Stages:
         one = np.ones(len(layouts))
         single = (layouts.pp == 1).astype(float)
-        share = layers_per_stage(job.model.layers, layouts.pp) / job.model.layers
-        return cls(np.stack([share] * 3), np.stack([one, single, 0 * one]), np.stack([single, one, 0 * one]))
+        stages = stages_of(job.model.layers, job.split, layouts)
+        return cls(
+            stages.layers / job.model.layers,
+            np.stack([one, single, 0 * one]),
+            np.stack([np.maximum(single, stages.head_first), 1.0 - stages.head_first, 0 * one]),
+        )
 
     def total(self, layers: Array, embedding: Array, head: Array) -> Array:
         return self.layers * layers + self.embedding * embedding + self.head * head

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Array, IntArray, as_array
-from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
@@ -26,6 +25,7 @@ from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import Passes
 from xe_sizer.training.sharding import Shards, census
 from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, module_time, stage_time
+from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Step:
 
     @cached_property
     def held(self) -> Census:
-        return census(self.job.model, self.job.method, self.layouts)
+        return census(self.job.model, self.job.method, self.layouts, self.job.split)
 
     @cached_property
     def groups(self) -> Groups:
@@ -253,7 +253,7 @@ def _offloaded_activations_s(step: Step) -> Array:
     kept = activations(
         step.shapes, layouts, step.sizes.fresh_gradient, fresh, recomputed_layers_share(job, layouts)
     ).kept
-    copy_s = copy_time_s(kept * layers_per_stage(job.model.layers, layouts.pp), job.server.pcie_bytes_per_s)
+    copy_s = copy_time_s(kept * stages_of(job.model.layers, job.split, layouts).fullest, job.server.pcie_bytes_per_s)
     share = job.stack.overlap.sharding
     exposed_s = sum(np.maximum(copy_s - share * busy_s, 0.0) for busy_s in (stage.forward_s, stage.backward_s))
     worst_s = as_array(layouts.grad_accum) * np.max(exposed_s, axis=0)

@@ -1,0 +1,89 @@
+"""Layers by pipeline stage against sums by hand and the way that frameworks spread them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import ask, job, layouts
+
+from xe_sizer.errors import InputError
+from xe_sizer.training.schedules import SCHEDULES
+from xe_sizer.training.sharding import census
+from xe_sizer.training.stage_time import stage_time
+from xe_sizer.training.stages import Split, Stages, stages_of
+
+V_HALF = SCHEDULES.index("v-half")
+
+
+LIKE_ANY = Split()
+
+
+def stages(layers: int, split: Split = LIKE_ANY, **sizes: object) -> Stages:
+    return stages_of(layers, split, layouts(**sizes))
+
+
+def spread_by_hand(layers: int, chunks: int) -> list[int]:
+    """Embedding, layers and head dealt out to the chunks in order, the first ones taking what is left over."""
+    whole, more = divmod(layers + 2, chunks)
+    sizes = [whole + (chunk < more) for chunk in range(chunks)]
+    return [sizes[0] - 1, *sizes[1:-1], sizes[-1] - 1]
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp"), [(70, 12, 1), (22, 8, 1), (126, 8, 8), (126, 16, 1), (61, 16, 1), (31, 4, 2), (30, 4, 4)]
+)
+def test_stages_that_do_not_divide_the_layers(layers: int, pp: int, vpp: int) -> None:
+    """BLOOM's 70 layers on 12 stages are 5, 6, ..., 6, 5 (arXiv:2211.05100); nothing is lost."""
+    by_chunk = spread_by_hand(layers, pp * vpp)
+    by_stage = [sum(by_chunk[stage::pp]) for stage in range(pp)]
+    made = stages(layers, pp=pp, vpp=vpp)
+    assert made.layers[:, 0].tolist() == [by_stage[0], by_stage[-1], max(by_stage[1:-1])]
+    assert sum(made.layers[:2, 0]) + made.middles[0] * made.layers[2, 0] == pytest.approx(layers)
+
+
+def test_stages_that_divide_the_layers_are_even() -> None:
+    assert stages(32, pp=4, vpp=2).layers[:, 0].tolist() == [8, 8, 8]
+    assert stages(32, pp=2).layers[:, 0].tolist() == [16, 16, 0]
+    assert stages(32, pp=1).fullest.tolist() == [32]
+
+
+def test_a_stack_that_always_counts_the_ends() -> None:
+    """generate_llm_fqn_per_model_part of torchtitan: 34 on 4 stages are 9, 9, 8, 8, less the ends."""
+    made = stages(32, Split(counts_ends=True), pp=4)
+    assert made.layers[:, 0].tolist() == [8, 7, 9]
+    assert made.middles[0] == pytest.approx(17 / 9)
+
+
+def test_given_ends_leave_the_rest_to_the_others() -> None:
+    assert stages(32, Split(first=6, last=4), pp=4).layers[:, 0].tolist() == [6, 4, 11]
+    assert stages(61, Split(last=1), pp=16).layers[:, 0].tolist() == [4, 1, 4]
+
+
+def test_both_ends_of_a_v_are_on_the_first_stage() -> None:
+    """14 layers on 2 x 4 chunks are 1, 2, 2, 2, 2, 2, 2, 1: both ends are on the first stage."""
+    made = stages(14, pp=4, vpp=2, schedule=V_HALF)
+    assert made.layers[:, 0].tolist() == [2, 4, 4]
+    assert made.head_first.tolist() == [1]
+    of = job(model="llama-2-7b")
+    shape = layouts(pp=[4, 4], vpp=2, grad_accum=8, schedule=[0, V_HALF])
+    held = census(of.model, of.method, shape, of.split)
+    table = of.model.vocab * of.model.hidden
+    assert held.tables.tolist() == [[table, 2 * table], [table, 0]]
+    assert held.head[0].tolist()[0] == 0
+    assert held.head[0, 1] == held.head[1, 0] > 0 == held.head[1, 1]
+
+
+def test_the_head_is_timed_where_it_is() -> None:
+    """What the last stage of 1F1B takes more than a middle one is what the first stage of a V takes more."""
+    of = job(model="llama-2-7b")
+    shape = layouts(pp=4, vpp=[1, 2], grad_accum=8, schedule=[0, V_HALF])
+    times = stage_time(of, shape, of.rank_shapes(shape, np.full(2, 2048.0))).parts["forward"]
+    head_s, embedding_s = times[1, 0] - times[2, 0], times[0, 0] - times[2, 0]
+    assert head_s > 0
+    assert times[:, 1] - times[2, 1] == pytest.approx([head_s + embedding_s, 0, 0], rel=1e-9)
+
+
+def test_ends_that_leave_nothing_are_refused() -> None:
+    given = {"layout.pp": 4, "layout.first_stage_layers": 20, "layout.last_stage_layers": 11}
+    with pytest.raises(InputError, match="leave 1 of 32 layers to 2 stages"):
+        ask({"model": "llama-2-7b", "job": "pretrain", "data.tokens": 1e9, **given})

@@ -1,0 +1,110 @@
+"""How many layers each stage of a pipeline holds, and on which stages the embedding and the head are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
+from xe_sizer.training.schedules import V_SHAPED
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.training.layout import Layouts
+
+ENDS = 2.0  # embedding and head, which count as a layer each where layers are spread with them
+
+
+@frozen
+class Stages:
+    """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
+
+    middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0
+    """
+
+    layers: Array
+    middles: Array
+    head_first: Array
+
+    @property
+    def fullest(self) -> Array:
+        return np.asarray(self.layers.max(axis=0))
+
+    @property
+    def at_ends(self) -> Array:
+        """Layers for which the first and the last stage need memory, shape (2, layout) [-].
+
+        The stage after the first holds one micro-batch less than it: where that has more layers, they count.
+        """
+        return np.stack([np.maximum(self.layers[0], self.layers[2]), self.layers[1]])
+
+
+@frozen
+class Split:
+    """How layers are spread over stages: with the ends, or so many on the first and the last."""
+
+    counts_ends: bool = False
+    first: int | None = None
+    last: int | None = None
+
+
+def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
+    """Layers by stage.
+
+        layers = L / pp                                                  where it divides, also among vpp chunks
+        layers = sum over its chunks of floor((L + 2) / S) + (c < (L + 2) mod S), less 1 for the embedding and the head
+        first, last = as given; the others share the rest
+
+    S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. Embedding and head count
+    as a layer each where L does not divide, and always where the stack spreads them so. The fullest decides the time.
+
+    Parameters
+    ----------
+    model_layers : L [-]
+    split : what the stack does, and what is given
+    layouts : pp, vpp and schedule, shape (layout,) [-]
+
+    Returns
+    -------
+    Stages, shape (stage, layout) [-]
+
+    Source: torchtitan distributed/pipeline_parallel.py (generate_llm_fqn_per_model_part); Megatron-LM
+    transformer_block.py (account_for_embedding_in_pipeline_split, num_layers_in_first_pipeline_stage); DeepSpeed's
+    pipelines of BLOOM (arXiv:2211.05100), whose embedding and head take a layer's place each.
+    """
+    pp, vpp, whole = as_array(layouts.pp), as_array(layouts.vpp), float(model_layers)
+    folded = as_array(V_SHAPED[layouts.schedule] & (pp > 1))
+    layers = _spread(whole, pp, vpp, folded, with_ends=split.counts_ends)
+    if split.first is not None or split.last is not None:
+        layers = _given(whole, pp, split.first, split.last)
+    layers = np.where(pp > 1, layers, whole)
+    between = np.maximum(whole - layers[0] - layers[1], 0.0)
+    middles = np.where(pp > 2, between / np.maximum(layers[2], 1.0), 0.0)
+    return Stages(layers, middles, folded)
+
+
+def _spread(whole: float, pp: Array, vpp: Array, folded: Array, *, with_ends: bool) -> Array:
+    """Layers of the first, the last and the second stage, spread evenly with the ends where that is so."""
+    chunks = pp * vpp
+    ends = ENDS * ((whole % chunks > 0) | with_ends)
+    each, more = np.divmod(whole + ends, chunks)
+
+    def on(stage: Array) -> Array:
+        """Chunks of a stage and what they hold; those before `more` have one layer more."""
+        looped = np.clip(np.ceil((more - stage) / pp), 0.0, vpp)
+        there_and_back = (stage < more).astype(float) + (2.0 * pp - 1.0 - stage < more)
+        return np.asarray(vpp * each + np.where(folded > 0, there_and_back, looped))
+
+    first, last, second = on(0.0 * pp), on(pp - 1.0), on(np.minimum(1.0, pp - 1.0))
+    first, last = first - np.where(folded > 0, ends, ends / ENDS), last - np.where(folded > 0, 0.0, ends / ENDS)
+    return np.stack([first, last, np.where(pp > 2, second, 0.0)])
+
+
+def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:
+    """The same where the first or the last stage is given: the others share the rest."""
+    known = float(first is not None) + float(last is not None)
+    rest = np.ceil((whole - (first or 0) - (last or 0)) / np.maximum(pp - known, 1.0))
+    ends = [rest if size is None else np.full_like(rest, float(size)) for size in (first, last)]
+    return np.stack([*ends, np.where(pp > 2, rest, 0.0)])
