@@ -163,7 +163,7 @@ def test_a_lighter_variant_of_the_stack_comes_before_another_card(cli: Cli) -> N
 
 def test_weights_trained_in_16_bit_come_after_a_smaller_optimizer(cli: Cli) -> None:
     """They are coarser than those that were asked for, so that what keeps them is advised first."""
-    asked = f"--model qwen2.5-1.5b --gpu rtx-4090 --gpus 1 --job sft --stack hf-trainer --seq-len 2048 {DATA}"
+    asked = f"--model qwen2.5-1.5b --gpu rtx-4090 --gpus 1 --job sft --stack hf-trainer@4.57 --seq-len 2048 {DATA}"
     _, result = ask(cli, asked)
     assert changes(result)[0] == "8-bit AdamW"
     assert not any("hf-bf16" in text for text in changes(result)[:2])
