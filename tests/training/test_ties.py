@@ -9,8 +9,7 @@ from xe_sizer.training.ties import LAYOUT_ERROR, TIE, complexity, drawbacks, pre
 
 
 def test_each_thing_to_set_up_counts() -> None:
-    """By hand: one a kind of parallelism, one a doubling of the chunks, one for full recompute, two for
-    host memory or context parallelism."""
+    """By hand: one a kind of parallelism, a doubling of the chunks and full recompute, two for host memory and cp."""
     rows = layouts(
         tp=[1, 8, 4, 4, 1, 1, 1], cp=[1, 1, 2, 1, 1, 1, 1], pp=[1, 1, 2, 2, 1, 1, 1], vpp=[1, 1, 20, 1, 1, 1, 1],
         zero=[1, 1, 1, 1, 3, 0, 3], recompute=[0, 1, 0, 2, 0, 0, 0], offload=[0, 0, 0, 0, 0, 1, 0],
