@@ -160,8 +160,15 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
         with collecting(problems):
             found[name.strip()] = parse_scalar(value.strip())
         if not name.strip() or not isinstance(found.get(name.strip()), int | float):
-            hint = _price_hint(name.strip(), found.get(name.strip()))
-            problems.append(Problem(f"'{text}' is no name with a price", Location("--price"), hint))
+            value = found.get(name.strip())
+            if name.strip() or not isinstance(value, int | float):
+                message, hint = f"'{text}' is no name with a price", _price_hint(name.strip(), value)
+            else:
+                message, hint = (
+                    f"{text} is a price without a name",
+                    f"write NAME=PRICE, or use --price-per-gpu-hour {text}",
+                )
+            problems.append(Problem(message, Location("--price"), hint))
     if flags.get(PRICES) is not None:
         twice = "--price and --price-per-gpu-hour say the same"
         problems.append(Problem(twice, Location("--price"), "give one of them"))
@@ -173,7 +180,7 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
 def _price_hint(name: str, value: object) -> str:
     """How to write a price of a GPU or server: the number that was meant, where it shows."""
     meant = number_hint(value) if name and isinstance(value, str) else None
-    return f"{name}: {meant}" if meant else "write the name of a GPU or server, = and a number"
+    return f"{name}: {meant}" if meant else "write NAME=PRICE, for example h100-sxm-80gb=2.5"
 
 
 def declared(option: ScenarioOption) -> inspect.Parameter:
