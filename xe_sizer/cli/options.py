@@ -160,21 +160,21 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
         with collecting(problems):
             found[name.strip()] = parse_scalar(value.strip())
         if not name.strip() or not isinstance(found.get(name.strip()), int | float):
-            value = found.get(name.strip())
-            if name.strip() or not isinstance(value, int | float):
-                message, hint = f"'{text}' is no name with a price", _price_hint(name.strip(), value)
-            else:
-                message, hint = (
-                    f"{text} is a price without a name",
-                    f"write NAME=PRICE, or use --price-per-gpu-hour {text}",
-                )
-            problems.append(Problem(message, Location("--price"), hint))
+            problems.append(_no_price(text, name.strip(), found.get(name.strip())))
     if flags.get(PRICES) is not None:
         twice = "--price and --price-per-gpu-hour say the same"
         problems.append(Problem(twice, Location("--price"), "give one of them"))
     if problems:
         raise InputError(problems)
     return {**flags, PRICES: found}
+
+
+def _no_price(text: str, name: str, price: object) -> Problem:
+    """What is wrong with a --price: it names nothing, or gives no number."""
+    if not name and isinstance(price, int | float):
+        hint = f"write NAME=PRICE, or use --price-per-gpu-hour {text.strip('= ')}"
+        return Problem(f"'{text}' is a price without a name", Location("--price"), hint)
+    return Problem(f"'{text}' is no name with a price", Location("--price"), _price_hint(name, price))
 
 
 def _price_hint(name: str, value: object) -> str:
