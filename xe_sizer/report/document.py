@@ -180,6 +180,7 @@ class Foot:
     """What a reader needs who was not there: what was assumed, at which prices, and how to repeat the answer.
 
     command : empty where nobody typed one; date : of the answer, as YYYY-MM-DD, empty where it is not known
+    job : what was asked, in words, which pages say at their top; empty where an answer is about no job
     """
 
     assumptions: tuple[Fact, ...]
@@ -187,6 +188,7 @@ class Foot:
     command: str
     version: str
     date: str
+    job: str = ""
 
 
 @frozen

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.options import Options
 
 _UNLIMITED = 100_000
+_USUAL_WIDTH = 120
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
 _NARROW = 76  # columns below which bars are short
 _LEAST_TEXT = 18  # a server's name, or two or three words
@@ -37,11 +38,19 @@ _WORDS = re.compile(r"""(?:--?[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 def render(content: Document, options: Options) -> str:
     """Lay out `content` for the terminal that `options` describes."""
-    text = encodable(_laid_out(content, options), options.encoding)
-    while options.brief and text.count("\n") > BRIEF_LINES and (shorter := _without_one_point(content)):
+    shown = shortened(content, options) if options.brief else content
+    return encodable(_laid_out(shown, options), options.encoding)
+
+
+def shortened(content: Document, options: Options) -> Document:
+    """A brief report without the points that it can best spare, as far as it has too many lines for a terminal.
+
+    A page, which has no width, is as long as that of a usual terminal.
+    """
+    laid_out = replace(options, width=options.width or _USUAL_WIDTH, color=False)
+    while _laid_out(content, laid_out).count("\n") > BRIEF_LINES and (shorter := _without_one_point(content)):
         content = shorter
-        text = encodable(_laid_out(content, options), options.encoding)
-    return text
+    return content
 
 
 def _laid_out(content: Document, options: Options) -> str:
