@@ -135,3 +135,14 @@ def test_memory_and_limits_that_are_both_unsure_have_a_joint_probability(cli: Cl
     assert verdict["fit_certainty"] == "sure"
     assert verdict["limits"][0]["certainty"] != "sure"
     assert f"both {100 * memory * hours:.0f} %" in cli(*shlex.split(command), "--brief").out.splitlines()[1]
+
+
+def test_two_terabytes_of_modules_are_the_same_in_a_profile_and_on_the_command_line(cli: Cli) -> None:
+    for given in ("", " --host-memory-gib 2TB"):
+        assert "of 2,048 GiB " in screen(cli, f"{H100}{given}")["Host memory"]
+
+
+def test_a_price_without_a_name_is_told_how_prices_are_written(cli: Cli) -> None:
+    ran = cli(*shlex.split(H100.replace("--price-per-gpu-hour 2.5", "--price 2.50")))
+    assert ran.code == 2
+    assert "write NAME=PRICE, or use --price-per-gpu-hour 2.50" in ran.err
