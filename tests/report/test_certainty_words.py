@@ -44,9 +44,9 @@ def test_what_became_of_a_limit(found: Limit, words: str) -> None:
 def test_a_limit_that_is_missed_for_more_confidence_says_how_far_it_reaches() -> None:
     found = limit("max_hours", 24, 16, 12, 25, 0.85)
     refused = Limit(**{name: getattr(found, name) for name in found.__struct_fields__} | {"ok": False})
-    assert outcome_words(refused) == "MISSED, likely (85 %, range to 25 h)"
+    assert outcome_words(refused) == "NOT SURE ENOUGH, likely (85 %, range to 25 h)"
     verdict = Verdict(fits=True, meets_limits=False)
-    assert limit_words(verdict, refused).endswith("estimate 16 h: MISSED, likely (85 %, range to 25 h)")
+    assert limit_words(verdict, refused).endswith("estimate 16 h: NOT SURE ENOUGH, likely (85 %, range to 25 h)")
 
 
 def test_only_limits_that_are_met_are_doubted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
-from xe_sizer.result.common import SURE, WEAK, strength_of
+from xe_sizer.result.common import DEFAULT_CONFIDENCE, SURE, WEAK, strength_of
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
@@ -52,11 +52,15 @@ def middle_word(basis: Basis | None) -> str:
 def outcome_words(limit: Limit, chance: bool = True) -> str:
     """What became of a limit: met, `met, unsure (68 %, range to 70 h)` where the range's end misses it, or MISSED.
 
+    A limit that the estimate keeps, and not as surely as is required, is `NOT SURE ENOUGH`.
+
     chance : whether to say the probability here
     """
     if limit.ok and limit.certainty == "bound":
         return "met at best"
     word = "met" if limit.ok else "MISSED"
+    if not limit.ok and limit.probability is not None and limit.probability >= DEFAULT_CONFIDENCE:
+        word = "NOT SURE ENOUGH"
     doubtful = limit.low is not None and limit.certainty != SURE and (limit.ok or limit.certainty != "unlikely")
     if not doubtful:
         return word
