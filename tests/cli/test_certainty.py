@@ -57,16 +57,17 @@ def test_a_deadline_inside_the_range_is_met_and_unsure(cli: Cli, job: Path) -> N
     checked = cli("check", str(job))
     assert checked.code == 0
     assert re.search(
-        rf"max_hours met, unsure \(range to {high:.2f}\d? h\)|max_hours met, unsure \(range to ", checked.out
+        rf"max_hours met, unsure \(\d+ %, range to {high:.2f}\d? h\)|max_hours met, unsure \(\d+ %(25)?, range to ",
+        checked.out,
     )
     annotations = cli("check", str(job), "--format", "github").out.splitlines()
     assert [line.split()[0] for line in annotations] == ["::warning"]
-    assert "max_hours met, unsure (range to " in annotations[0]
+    assert re.search(r"max_hours met, unsure \(\d+ %(25)?, range to ", annotations[0])
     (row,) = csv.DictReader(io.StringIO(cli("check", str(job), "--format", "csv").out))
     assert 0.5 < float(row["limits_probability"]) < 0.6
-    assert "max_hours met, unsure (range to " in row["note"]
+    assert re.search(r"max_hours met, unsure \(\d+ %(25)?, range to ", row["note"])
     junit = cli("check", str(job), "--format", "junit").out
-    assert re.search(r"estimate [\d.]+ h: met, unsure \(range to [\d.]+ h\), probability 5\d %", junit)
+    assert re.search(r"estimate [\d.]+ h: met, unsure \(5\d %, range to [\d.]+ h\)", junit)
 
 
 def test_a_deadline_beyond_the_range_is_sure_and_gets_no_annotation(cli: Cli, job: Path) -> None:
@@ -84,7 +85,8 @@ def test_a_deadline_beyond_the_range_is_sure_and_gets_no_annotation(cli: Cli, jo
 @pytest.mark.parametrize("limits", ["", "limits: {max_hours: 9000}\n"])
 def test_memory_that_is_not_sure_is_said_as_limits_are(cli: Cli, job: Path, limits: str) -> None:
     """A gate that passes a job of which one in four runs out of memory says so, whatever its limits."""
-    job.write_text(JOB + limits, encoding="utf-8")
+    narrow = f"{JOB.replace('epochs', 'micro_batch: 4, epochs')}layout: {{tp: 4, pp: 1, recompute: selective}}\n"
+    job.write_text(narrow + limits, encoding="utf-8")
     verdict = estimated(cli, job)["verdict"]
     assert (verdict["fits"], verdict["margin"]) == (True, "headroom")
     assert 0.5 < verdict["fit_probability"] < 0.75
@@ -97,7 +99,7 @@ def test_memory_that_is_not_sure_is_said_as_limits_are(cli: Cli, job: Path, limi
     (annotation,) = cli("check", str(job), "--format", "github").out.splitlines()
     assert annotation.startswith("::warning ")
     assert annotation.endswith(f"%0A{said.replace('%', '%25')}")
-    assert f"\n{said}\n" in cli("check", str(job), "--format", "junit").out
+    assert f"\n{said}" in cli("check", str(job), "--format", "junit").out
     assert f"\n  - {said}\n" in cli("estimate", str(job)).out
 
 
@@ -185,10 +187,10 @@ def test_a_confidence_is_at_least_that_of_the_expected_value(cli: Cli, job: Path
 
 
 def test_the_layout_is_chosen_for_the_memory_that_is_asked_for(cli: Cli, job: Path) -> None:
-    """The fastest layout fits with a probability of its own; with more confidence another one is taken."""
-    fastest = estimated(cli, job)["verdict"]["fit_probability"]
-    surer = estimated(cli, job, "--confidence", "0.9")["verdict"]
-    assert fastest < 0.9 <= surer["fit_probability"]
+    """A layout fits with a probability of its own; with more confidence another one is taken."""
+    usual = estimated(cli, job)["verdict"]["fit_probability"]
+    surer = estimated(cli, job, "--confidence", "0.99")["verdict"]
+    assert usual < 0.99 <= surer["fit_probability"]
     assert surer["meets_limits"]
 
 
@@ -215,7 +217,9 @@ def test_a_report_says_what_its_ranges_rest_on_and_which_way_such_runs_were_off(
     assert re.search(
         r"80 % range: \d+ of \d+ comparable runs with deepspeed lie inside it \(\d+ publications: fair", out
     )
-    assert re.search(r"Runs with deepspeed took 1\.\d times as long as predicted in the median, and one in ten ", out)
+    assert re.search(
+        r"Published runs with the deepspeed stack took 1\.\d times as long as predicted in the median, ", out
+    )
 
 
 # The recipe of stanford_alpaca: Llama 7B, 52,002 rows with their prompt template, three epochs of length 512, batches
@@ -248,7 +252,9 @@ def test_on_faster_links_the_report_says_how_far_such_runs_were_off(
 ) -> None:
     text = alpaca(cli, model, "a100-sxm-80gb", gpus).out
     found = re.search(
-        r"Runs with hf-trainer took (\S+) times as long as predicted in the median, and one in ten (\S+) ", text
+        r"Published runs with the hf-trainer stack took (\S+) times as long as predicted in the median, "
+        r"and one in ten (\S+) ",
+        text,
     )
     assert found
     assert float(found[2]) >= 5.0
@@ -314,7 +320,7 @@ def test_the_expected_value_decides_although_most_such_runs_took_longer(cli: Cli
     predicted = json.loads(cli(*LORA, "--format", "json").out)["time"]["total_s"]["expected"] / 3600
     met, missed = (cli(*LORA, "--max-hours", f"{factor * predicted:.5f}") for factor in (1.1, 0.9))
     assert (met.code, missed.code) == (0, 1)
-    assert re.search(r"max_hours .*: met, unsure \(range to ", met.out)
+    assert re.search(r"max_hours .*: met, unsure \(\d+ %(25)?, range to ", met.out)
     assert cli(*LORA, "--max-hours", f"{1.1 * predicted:.5f}", "--confidence", "0.75").code == 1
 
 

@@ -234,3 +234,12 @@ def test_a_comparison_that_was_saved_before_keys_were_named_is_still_read(
         del change["scenario"]
     Path("old.json").write_text(json.dumps(saved))
     assert cli("render", "old.json").out.startswith("FAIL  6 scenarios: ")
+
+
+def test_a_scenario_with_a_list_is_unchanged_where_nobody_changed_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    same = f"{JOB}lora: {{targets: [qkv, o]}}\n"
+    assert json.loads(compared(cli, same, same))["changes"][0].get("scenario", []) == []
+    assert "1 scenario unchanged" in compared(cli, same, same, "table")

@@ -79,3 +79,28 @@ def test_compare_takes_no_saved_service(cli: Cli, tmp_path: Path) -> None:
     cli("serve", *shlex.split(SERVED), "--batch", "1", "-o", file)
     ran = cli("compare", file, file)
     assert (ran.code, "this is a result of serve" in ran.err) == (2, True)
+
+
+def test_the_job_of_the_options_is_kept_as_that_of_a_file_is(cli: Cli, tmp_path: Path) -> None:
+    """Where an alternative changes an option that was given, and none comes to the same job."""
+    job = "--model llama-2-7b --server dell-xe9680-h100 --gpus 8 --dataset alpaca --steps 10"
+
+    def jobs(words: str) -> list[str]:
+        return [one["result"]["scenario"]["job"] for one in ask(cli, f"compare {words}")["alternatives"]]
+
+    file = tmp_path / "job.yaml"
+    file.write_text("model: llama-2-7b\nserver: dell-xe9680-h100\ngpus: 8\njob: sft\n"
+                    "data: {profile: alpaca}\ntrain: {steps: 10}\n")  # fmt: skip
+    assert jobs(f"{job} --job sft job=lora job=qlora") == jobs(f"{file} job=lora job=qlora") == ["sft", "lora", "qlora"]
+    assert jobs(f"{job} --job sft job=sft job=lora") == ["sft", "lora"]
+    assert jobs(f"{job} job=lora job=qlora") == ["lora", "qlora"]
+
+
+def test_alternatives_that_offload_to_an_unknown_host_are_named(cli: Cli) -> None:
+    """With the memory of the host that the estimate says to order; the host of one of them is known."""
+    job = "--model llama-3.1-70b --job sft --gpus 8 --dataset alpaca --steps 10 --offload optimizer"
+    answer = cli(*shlex.split(f"compare {job} server=dell-xe9680-h100 server=nvidia-dgx-h100")).out
+    words = " ".join(answer[answer.index("Warnings") :].split())
+    told = "server=nvidia-dgx-h100: host memory of nvidia-dgx-h100 unknown: offloading needs 1,056 GiB per node"
+    assert told in words
+    assert "host memory of dell-xe9680-h100 unknown" not in words

@@ -127,3 +127,16 @@ def test_a_date_that_is_none_is_bad_input(cli: Cli, monkeypatch: pytest.MonkeyPa
     ran = cli("profiles", "list", "gpu", "h100")
     assert ran.code == 2
     assert ran.err.startswith(f"SOURCE_DATE_EPOCH: '{value}' is not a time in whole seconds since 1970")
+
+
+def test_a_page_says_what_was_asked_and_a_brief_one_has_the_lines_of_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    asked = "--model llama-3.1-70b --job sft --samples 50000 --mean-tokens 600 --max-tokens 4096 --epochs 3"
+    job = shlex.split(f"plan {asked} --server dell-xe9680-h100 --max-hours 24 --price-per-gpu-hour 2.5 --brief")
+    page = tmp_path / "brief.html"
+    cli(*job, "-o", page)
+    text = page.read_text(encoding="utf-8")
+    assert "<b>Job</b> SFT of llama-3.1-70b, 50,000 samples of 600 tokens on average, 3 epochs</p>" in text
+    lines = [line for line in cli(*job).out.splitlines()[1:] if line[:1].isalpha()]
+    labels = re.findall(r"<tr><th>(.+?)</th>", text[: text.index("<figure>")])
+    assert labels == [line.split("  ")[0] for line in lines]
+    assert "Next" not in labels

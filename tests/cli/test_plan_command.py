@@ -74,7 +74,8 @@ def test_limits_choose_the_cheapest_that_meets_them_or_the_nearest(cli: Cli) -> 
     met = ask(cli, f"plan {SMALL} --max-hours {hours[1] * 1.001}")
     chosen = met["candidates"][met["answers"]["chosen"]]
     assert met["verdict"]["meets_limits"]
-    assert chosen["gpu_hours"] == min(c["gpu_hours"] for c in met["candidates"] if c["meets_limits"])
+    fewest = min(c["gpu_hours"] for c in met["candidates"] if c["meets_limits"])
+    assert fewest <= chosen["gpu_hours"] <= fewest * (1 + GPUS_ERROR)
     missed = ask(cli, f"plan {SMALL} --max-hours {hours[0] * 0.5}", code=1)
     nearest = missed["candidates"][missed["answers"]["nearest"]]
     assert nearest["total_s"]["expected"] == pytest.approx(hours[0] * 3600)

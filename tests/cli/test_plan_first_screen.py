@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ JOB = (
     "--price-per-gpu-hour 2.5 --max-gpus 64"
 )
 H100, H200 = f"plan {JOB} --server dell-xe9680-h100", f"plan {JOB} --server dell-xe9680-h200"
+DGX = f"plan {JOB} --server nvidia-dgx-h100"  # of which no source gives the memory of the host
 
 
 def ask(cli: Cli, command: str) -> Any:
@@ -55,14 +57,14 @@ def test_the_word_of_a_plan_is_that_of_the_estimate_of_it(cli: Cli, micro_batch:
 
 
 def test_host_memory_of_a_plan_that_offloads(cli: Cli, tmp_path: Path) -> None:
-    """Sixteen bytes a parameter in one server of 2,048 GB, and 4 GiB for the system; other sizes are sold."""
+    """Sixteen bytes a parameter in one server of 2,048 GiB, and 4 GiB for the system; other sizes are sold."""
     needed = "1,051 + 4 for the system (assumed) of"
-    assert screen(cli, H100)["Host memory"] == f"{needed} 1,907 GiB in the server's profile; order 1,056 GiB or more"
+    assert screen(cli, H100)["Host memory"] == f"{needed} 2,048 GiB in the server's profile; order 1,056 GiB or more"
     given = f"{H100} --host-memory-gib 1500"
     assert screen(cli, given)["Host memory"] == f"{needed} 1,500 GiB per node, 445 GiB free"
     answer = ask(cli, H100)
     chosen = answer["candidates"][answer["answers"]["chosen"]]
-    assert (chosen["host_available_bytes"], chosen["host_most_bytes"]) == (2048e9, 4096e9)
+    assert (chosen["host_available_bytes"], chosen["host_most_bytes"]) == (2199e9, 4398e9)
     assert chosen["host_bytes"] == pytest.approx(70.6e9 * 16, rel=0.01)
     page = tmp_path / "plan.html"
     cli(*shlex.split(H100), "-o", page)
@@ -71,31 +73,35 @@ def test_host_memory_of_a_plan_that_offloads(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_host_of_which_nobody_knows_the_memory_is_said_first(cli: Cli) -> None:
     """Offloading is not tried there, so that more servers may be named; not so where the scenario says how much."""
-    told = "host memory of dell-xe9680-h200 unknown: plans that offload are left out; give --host-memory-gib"
-    assert screen(cli, H200)["Notes"].startswith(told)
-    assert screen(cli, f"{H100} --among dell-xe9680-h200")["Notes"].startswith(told)
-    known = f"{H200} --host-memory-gib 1907"
-    assert "host memory" not in screen(cli, known)["Notes"]
-    assert ask(cli, known)["candidates"][0]["nodes"] == 1 < ask(cli, H200)["candidates"][0]["nodes"]
+    told = "host memory of nvidia-dgx-h100 unknown: plans that offload are left out; give --host-memory-gib"
+    assert screen(cli, DGX)["Notes"].startswith(told)
+    assert screen(cli, f"{H100} --among nvidia-dgx-h100")["Notes"].startswith(told)
+    known = f"{DGX} --host-memory-gib 1907"
+    assert "host memory" not in screen(cli, known).get("Notes", "")
+    assert ask(cli, known)["candidates"][0]["nodes"] == 1 < ask(cli, DGX)["candidates"][0]["nodes"]
 
 
 def test_what_was_assumed_and_noted_stays_in_a_brief_report(cli: Cli, tmp_path: Path) -> None:
     assert screen(cli, H100)["Assumed"] == "stack generic, global batch 128, 4,096 tokens"
     assert "Assumed" not in screen(cli, f"{H100} --stack nemo --global-batch 64 --seq-len 4k")
     page = tmp_path / "brief.html"
-    cli(*shlex.split(H200), "--brief", "-o", page)
+    cli(*shlex.split(DGX), "--brief", "-o", page)
     text = page.read_text(encoding="utf-8")
     assert text.count("<figure>") == 1
-    assert "host memory of dell-xe9680-h200 unknown" in text
+    assert "host memory of nvidia-dgx-h100 unknown" in text
     assert "stack generic, global batch 128" in text
     assert "The command that repeats this report" in text
     assert "<footer>" in text
 
 
 def test_the_headline_counts_servers(cli: Cli) -> None:
-    one, two = (cli(*shlex.split(command)).out.splitlines()[0] for command in (H100, H200))
-    assert one == "FITS  SFT of llama-3.1-70b: 1 server (dell-xe9680-h100, 8 GPUs) meets the limits"
-    assert two.endswith(": 2 servers (dell-xe9680-h200, 16 GPUs) are the fewest that meet the limits")
+    """The same chassis has the same host memory, whatever its GPUs, and offloading takes one server."""
+    for command, server in ((H100, "dell-xe9680-h100"), (H200, "dell-xe9680-h200")):
+        title = cli(*shlex.split(command)).out.splitlines()[0]
+        assert title == f"FITS  SFT of llama-3.1-70b: 1 server ({server}, 8 GPUs) meets the limits"
+    assert re.search(
+        r": \d servers \(nvidia-dgx-h100, \d+ GPUs\) are the fewest that meet the limits", cli(*shlex.split(DGX)).out
+    )
 
 
 def test_which_way_runs_of_the_stack_were_off_is_said_of_a_plan_too(cli: Cli) -> None:
@@ -104,7 +110,7 @@ def test_which_way_runs_of_the_stack_were_off_is_said_of_a_plan_too(cli: Cli) ->
     ran = cli(*shlex.split(f"plan {job}")).out
     estimate = ask(cli, f"estimate {job}")
     bias = estimate["time"]["basis"]["bias"]
-    assert f"Runs with hf-trainer took {bias['median']:.1f} times" in ran
+    assert f"Published runs with the hf-trainer stack took {bias['median']:.1f} times" in ran
 
 
 def test_numbers_of_gpus_that_only_the_global_batch_rules_out_are_named(cli: Cli) -> None:
@@ -118,3 +124,25 @@ def test_numbers_of_gpus_that_only_the_global_batch_rules_out_are_named(cli: Cli
     assert named("") == [f"{told.format('assumed ')}; --global-batch N sets one"]
     assert named("--global-batch 128") == [told.format("")]
     assert named("--global-batch 168") == []  # 2^3 x 3 x 7
+
+
+def test_memory_and_limits_that_are_both_unsure_have_a_joint_probability(cli: Cli) -> None:
+    """The product, also where memory alone would be sure."""
+    job = JOB.replace("--samples 50000", "--samples 500000").replace("--job sft", "--job lora")
+    command = f"plan {job} --server dell-xe9680-h100 --max-gpus 8"
+    verdict = ask(cli, command)["verdict"]
+    memory, hours = verdict["fit_probability"], verdict["limits"][0]["probability"]
+    assert verdict["fit_certainty"] == "sure"
+    assert verdict["limits"][0]["certainty"] != "sure"
+    assert f"both {100 * memory * hours:.0f} %" in cli(*shlex.split(command), "--brief").out.splitlines()[1]
+
+
+def test_two_terabytes_of_modules_are_the_same_in_a_profile_and_on_the_command_line(cli: Cli) -> None:
+    for given in ("", " --host-memory-gib 2TB"):
+        assert "of 2,048 GiB " in screen(cli, f"{H100}{given}")["Host memory"]
+
+
+def test_a_price_without_a_name_is_told_how_prices_are_written(cli: Cli) -> None:
+    ran = cli(*shlex.split(H100.replace("--price-per-gpu-hour 2.5", "--price 2.50")))
+    assert ran.code == 2
+    assert "write NAME=PRICE, or use --price-per-gpu-hour 2.50" in ran.err

@@ -40,7 +40,7 @@ def test_one_epoch_that_nobody_asked_for_is_said(cli: Cli) -> None:
 
 def test_alternatives_of_different_length_say_which_is_assumed(cli: Cli) -> None:
     lines = out(cli, f"compare {OPEN} --gpus 8 steps=10 job=sft --brief").splitlines()
-    assert [line.split()[0] for line in lines if SAID in line] == ["job=sft"]
+    assert [line.split("  ")[0] for line in lines if SAID in line] == ["as asked", "job=sft"]
 
 
 def test_a_sweep_says_how_sure_each_plan_is(cli: Cli) -> None:

@@ -63,3 +63,52 @@ def test_sensitivity_of_what_does_not_fit_says_so(cli: Cli) -> None:
         text = cli(*job, "--format", format_).out
         assert re.search(r"[0-9] GiB used \(does not fit\)", text)
         assert ") GiB used" not in text
+
+
+ARCHITECT = (
+    "--model llama-3.1-70b --server dell-xe9680-h100 --samples 50000 --mean-tokens 600 --max-tokens 4096 --epochs 3 "
+    "--max-hours 24 --price-per-gpu-hour 2.5 --gpus 8"
+)
+
+
+def test_a_job_that_does_not_fit_has_a_change_and_no_time(cli: Cli) -> None:
+    """It will never run: no time, no cost, no factors of either; the change is that of the estimate."""
+    job = f"{ARCHITECT} --job sft"
+    out = cli(*shlex.split(f"sensitivity {job}")).out
+    screen = out[: out.index("All variations")]
+    assert "takes" not in screen
+    assert "Cost" not in screen
+    assert "x1.00" not in out
+    estimated, moved = (
+        json.loads(cli(*shlex.split(f"{command} {job}"), "--format", "json").out)
+        for command in ("estimate", "sensitivity")
+    )
+    advised = estimated["advice"][0]
+    assert advised["change"] in screen
+    assert moved["advice"][0]["command"] == advised["command"]
+    assert cli(*shlex.split(advised["command"].removeprefix("xe-sizer "))).code == 0
+
+
+def test_a_step_says_how_sure_the_limits_are_met(cli: Cli) -> None:
+    """The probability is that of the estimate of twice the data; the fewest GPUs are those of the job."""
+    job = f"{ARCHITECT} --job sft --offload optimizer"
+    answer = ask(cli, f"sensitivity {job}")
+    factors = {
+        factor["name"]: {one["step"]: one["outcome"] for one in factor["effects"]} for factor in answer["factors"]
+    }
+    limit = ask(cli, f"estimate {job.replace('50000', '100000')}")["verdict"]["limits"][0]
+    assert factors["data size"]["twice the data"]["limits_probability"] == pytest.approx(limit["probability"], abs=0.01)
+    assert re.search(r"twice the data .* met, 5\d %", cli(*shlex.split(f"sensitivity {job}")).out)
+    assert factors["GPUs and links"]["half the GPUs"]["minimum"] == answer["base"]["minimum"]
+
+
+def test_a_price_for_all_gpus_is_charged_to_the_others_too(cli: Cli) -> None:
+    answer = ask(cli, f"sensitivity {ARCHITECT} --job lora")
+    steps = {one["step"]: one["outcome"] for factor in answer["factors"] for one in factor["effects"]}
+    other = steps["b200"]
+    assert other["price"] == pytest.approx(2.5 * other["gpu_hours"])
+    assert "every kind of hardware is charged the same 2.5 per GPU-hour" in answer["warnings"][0]
+    named = ask(cli, f"sensitivity {ARCHITECT.replace('--price-per-gpu-hour 2.5', '--price b200=5')} --job lora")
+    steps = {one["step"]: one["outcome"] for factor in named["factors"] for one in factor["effects"]}
+    assert steps["b200"]["price"] == pytest.approx(5 * steps["b200"]["gpu_hours"])
+    assert steps["h200-sxm-141gb"]["price"] is None

@@ -21,6 +21,7 @@ USAGE = "estimate --nope"
 def code_of(arguments: str, redirect: str) -> int:
     command = f"'{sys.executable}' -m xe_sizer {arguments} {redirect}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONUNBUFFERED", None)  # users have a buffer, which Python writes once more at its end
     return subprocess.run(
         ["bash", "-c", command], capture_output=True, env=environment, timeout=60, check=False
     ).returncode

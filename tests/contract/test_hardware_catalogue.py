@@ -141,7 +141,7 @@ def test_conversion_to_si_by_hand():
     assert part.link.one_way_bytes_per_s == 450e9
     node = server("dell-xe9680-h100")
     assert node.scale_out_bytes_per_s == 400e9  # 8 x 400 Gbit/s
-    assert node.host_memory_bytes == 2.048e12
+    assert node.host_memory_bytes == 2.199e12  # 2,048 GiB of memory modules
     assert server("aws-p5en.48xlarge").price_per_hour == 63.296
 
 

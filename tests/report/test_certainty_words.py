@@ -23,13 +23,13 @@ def limit(name: str, allowed: float, value: float, low: float, high: float, prob
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (limit("max_hours", 24, 23.7, 18.1, 70.3, 0.51), "met, unsure (range to 70.3 h)"),
-        (limit("max_hours", 24, 16, 12, 25, 0.85), "met, likely (range to 25 h)"),
+        (limit("max_hours", 24, 23.7, 18.1, 70.3, 0.51), "met, unsure (51 %, range to 70.3 h)"),
+        (limit("max_hours", 24, 16, 12, 25, 0.85), "met, likely (85 %, range to 25 h)"),
         (limit("max_hours", 24, 11, 9, 20, 0.97), "met"),
         (limit("max_hours", 24, 40, 30, 60, 0.02), "MISSED"),
-        (limit("max_ttft_s", 0.5, 0.4, 0.3, 0.6, 0.8), "met, likely (range to 600 ms)"),
-        (limit("min_headroom_gib", 2, 3, -8.5, 12, 0.6), "met, unsure (range down to -8.50 GiB)"),
-        (limit("max_cost", 900, 800, 700, 1200, 0.7), "met, unsure (range to 1,200)"),
+        (limit("max_ttft_s", 0.5, 0.4, 0.3, 0.6, 0.8), "met, likely (80 %, range to 600 ms)"),
+        (limit("min_headroom_gib", 2, 3, -8.5, 12, 0.6), "met, unsure (60 %, range down to -8.50 GiB)"),
+        (limit("max_cost", 900, 800, 700, 1200, 0.7), "met, unsure (70 %, range to 1,200)"),
         (Limit(name="max_gpus", limit=8, value=8, ok=True, probability=1.0, certainty="sure"), "met"),
         (Limit(name="max_hours", limit=8, value=8, ok=True, certainty="bound"), "met at best"),
         (Limit(name="max_hours", limit=8, value=9, ok=False, certainty="bound"), "MISSED"),
@@ -44,15 +44,15 @@ def test_what_became_of_a_limit(found: Limit, words: str) -> None:
 def test_a_limit_that_is_missed_for_more_confidence_says_how_far_it_reaches() -> None:
     found = limit("max_hours", 24, 16, 12, 25, 0.85)
     refused = Limit(**{name: getattr(found, name) for name in found.__struct_fields__} | {"ok": False})
-    assert outcome_words(refused) == "MISSED, likely (range to 25 h)"
+    assert outcome_words(refused) == "NOT SURE ENOUGH, likely (85 %, range to 25 h)"
     verdict = Verdict(fits=True, meets_limits=False)
-    assert limit_words(verdict, refused).endswith("estimate 16 h: MISSED, likely (range to 25 h), probability 85 %")
+    assert limit_words(verdict, refused).endswith("estimate 16 h: NOT SURE ENOUGH, likely (85 %, range to 25 h)")
 
 
 def test_only_limits_that_are_met_are_doubted() -> None:
     limits = (limit("max_hours", 24, 23.7, 18.1, 70.3, 0.51), limit("max_cost", 9, 11, 8, 12, 0.2))
     found = doubts(Verdict(fits=True, meets_limits=False, limits=limits))
-    assert found == ("max_hours met, unsure (range to 70.3 h)",)
+    assert found == ("max_hours met, unsure (51 %, range to 70.3 h)",)
 
 
 @pytest.mark.parametrize(("probability", "words"), [(0.784, "78 %"), (0.9999, ">99 %"), (0.0, "<1 %"), (1.0, ">99 %")])
@@ -69,8 +69,8 @@ def test_a_bias_is_said_with_the_runs_that_show_it() -> None:
     bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96)
     basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", comparable=True, strength="weak", bias=bias)
     assert bias_words(basis) == (
-        "Runs with hf-trainer took 1.4 times as long as predicted in the median, and one in ten 3.0 times or more "
-        "(31 runs, 5 publications)."
+        "Published runs with the hf-trainer stack took 1.4 times as long as predicted in the median, and one in ten "
+        "3.0 times or more (31 runs, 5 publications)."
     )
     few = Bias(runs=31, publications=2, median=1.42, slowest=2.96)
     assert bias_words(msgspec.structs.replace(basis, bias=few)).endswith("2 publications: too few to set the range).")

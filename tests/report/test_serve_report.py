@@ -80,7 +80,7 @@ def test_a_missed_limit_is_said_first(chat: ServeResult) -> None:
 
 
 def test_a_range_beyond_the_limit_is_a_caution(chat: ServeResult) -> None:
-    for certainty, said in (("unsure", "max_tpot_s met, unsure (range to 57.0 ms)"), ("sure", "")):
+    for certainty, said in (("unsure", "max_tpot_s met, unsure (70 %, range to 57.0 ms)"), ("sure", "")):
         limit = Limit(
             name="max_tpot_s",
             limit=0.05,
@@ -184,7 +184,7 @@ def test_a_batch_of_both_kinds(lora: Result, chat: ServeResult, unservable: Serv
         assert all(file in render(batch, name, Options()) for file in files)
     lines = render(batch, "table", Options()).splitlines()
     row = next(line for line in lines if line.startswith("chat.yaml "))
-    assert re.search(r" 40\.7 ms per token .* max_tpot_s met, unsure \(range to 57\.0 ms\)$", row)
+    assert re.search(r" 40\.7 ms per token .* max_tpot_s met, unsure \(70 %, range to 57\.0 ms\)$", row)
     answer = json.loads(render(batch, "json", Options()))
     assert ["latency" in entry["result"] for entry in answer["scenarios"]] == [False, True, True]
 

@@ -81,7 +81,7 @@ def test_an_unknown_price_says_what_would_tell_it() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.04567, "0.0457"), (3.014, "3.01"), (1234.56, "1,234.6")])
 def test_a_missed_figure_can_be_read(value: float, text: str) -> None:
     (reason,) = missed(judged(limits={"max_hours": 0.01}, hours=value), COMMAND_LINE, "the nearest plan takes")
-    assert reason.message == f"max_hours is 0.01, the nearest plan takes {text}"
+    assert reason.message == f"max_hours is 0.01 h, the nearest plan takes {text} h"
 
 
 def test_what_lacks_counts_as_a_share_of_the_limit() -> None:
@@ -140,7 +140,9 @@ def test_a_limit_holds_with_the_confidence_that_is_asked_for(confidence: float, 
     assert limit.ok is ok
     assert many.tolist() == [ok]
     reasons = [reason.message for reason in missed([limit], COMMAND_LINE, confidence=confidence)]
-    assert reasons == ([] if ok else ["max_hours is 24, estimate 16.0: met with a probability of 77 %, 78 % required"])
+    assert reasons == (
+        [] if ok else ["max_hours is 24 h, estimate 16.0 h: met with a probability of 77 %, 78 % required"]
+    )
 
 
 def test_the_expected_value_takes_back_no_caution_with_memory() -> None:

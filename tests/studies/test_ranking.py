@@ -44,6 +44,12 @@ def test_on_as_many_servers_what_surely_keeps_the_limits_goes_first() -> None:
     assert best("servers", fast, sure, candidate(16, 1.0)) == 1  # more servers do not buy certainty
 
 
+def test_on_as_many_servers_what_likely_fits_goes_before_what_is_faster() -> None:
+    tight, roomy = candidate(8, 1.0, fit=0.6), candidate(8, 3.0, fit=0.9)
+    assert best("servers", tight, roomy) == 1
+    assert best("servers", tight, candidate(16, 1.0)) == 0  # more servers do not buy certainty
+
+
 @pytest.mark.parametrize(("beyond", "chosen"), [(0.9, 1), (1.1, 0)])
 def test_times_within_the_error_of_the_model_are_equal_and_fewer_gpus_win(beyond: float, chosen: int) -> None:
     large, small = candidate(16, 1.0), candidate(8, 1.0 + beyond * GPUS_ERROR)

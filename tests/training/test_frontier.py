@@ -16,6 +16,7 @@ from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.space import layout_chunks, legal_layouts
 from xe_sizer.training.step import timeline
 from xe_sizer.training.ties import preferred
+from xe_sizer.training.uncertainty import memory_doubtful
 
 MODELS = ("llama-3.2-1b", "llama-2-7b", "llama-2-70b", "mixtral-8x7b", "nemotron-h-8b")
 STACKS = ("generic", "megatron-lm", "nemo", "hf-trainer", "deepspeed")
@@ -63,7 +64,7 @@ def _brute_force(job: object, layouts: Layouts) -> tuple[float, float] | None:
     for spare in (spare_bytes(job, 0.0), 0.0):
         ok = fits(ledger, job, spare)
         if ok.any():
-            index = np.flatnonzero(ok)[preferred(layouts[ok], steps[ok], peaks[ok])]
+            index = np.flatnonzero(ok)[preferred(layouts[ok], steps[ok], peaks[ok], memory_doubtful(job, peaks[ok]))]
             return float(steps[index]), float(peaks[index])
     return None
 

@@ -21,11 +21,13 @@ from xe_sizer.scenario.options import OPTIONS
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
 
+AS_ASKED = "as asked"
 app = typer.Typer(add_completion=False)
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
 and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
+So is the job of the options, where an alternative changes one of them: compare --job sft ... job=lora
 Alternatives that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
 
 \b
@@ -63,12 +65,29 @@ def _asked(
     found: list[tuple[str, Given | Result]] = []
     problems: list[Problem] = []
     base = next((text for text in alternatives if _is_scenario(text)), None)
+    if _moves_what_was_asked(alternatives, flags):
+        with collecting(problems):
+            found.append((AS_ASKED, how.given(TRAINING, None, flags)))
     for text in alternatives:
         with collecting(problems):
             found.append(_alternative(text, base, flags, how))
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    return found
+    first, *others = found
+    same = first[0] == AS_ASKED and any(_values(one) == _values(first[1]) for _, one in others)
+    return others if same else found
+
+
+def _values(one: Given | Result) -> object:
+    return one if isinstance(one, Result) else one.values
+
+
+def _moves_what_was_asked(alternatives: Sequence[str], flags: Mapping[str, object]) -> bool:
+    """Whether all alternatives are changes, and one of them changes an option that was given: that job is one too."""
+    if any(_is_saved(text) or _is_scenario(text) for text in alternatives):
+        return False
+    moved = {OPTIONS.get(option_and_value(part)[0]) for text in alternatives for part in text.split(",")}
+    return any(flags.get(key) is not None for key in moved if key)
 
 
 def _alternative(

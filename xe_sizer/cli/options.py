@@ -160,8 +160,7 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
         with collecting(problems):
             found[name.strip()] = parse_scalar(value.strip())
         if not name.strip() or not isinstance(found.get(name.strip()), int | float):
-            hint = _price_hint(name.strip(), found.get(name.strip()))
-            problems.append(Problem(f"'{text}' is no name with a price", Location("--price"), hint))
+            problems.append(_no_price(text, name.strip(), found.get(name.strip())))
     if flags.get(PRICES) is not None:
         twice = "--price and --price-per-gpu-hour say the same"
         problems.append(Problem(twice, Location("--price"), "give one of them"))
@@ -170,10 +169,18 @@ def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> di
     return {**flags, PRICES: found}
 
 
+def _no_price(text: str, name: str, price: object) -> Problem:
+    """What is wrong with a --price: it names nothing, or gives no number."""
+    if not name and isinstance(price, int | float):
+        hint = f"write NAME=PRICE, or use --price-per-gpu-hour {text.strip('= ')}"
+        return Problem(f"'{text}' is a price without a name", Location("--price"), hint)
+    return Problem(f"'{text}' is no name with a price", Location("--price"), _price_hint(name, price))
+
+
 def _price_hint(name: str, value: object) -> str:
     """How to write a price of a GPU or server: the number that was meant, where it shows."""
     meant = number_hint(value) if name and isinstance(value, str) else None
-    return f"{name}: {meant}" if meant else "write the name of a GPU or server, = and a number"
+    return f"{name}: {meant}" if meant else "write NAME=PRICE, for example h100-sxm-80gb=2.5"
 
 
 def declared(option: ScenarioOption) -> inspect.Parameter:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TextIO
 
 from xe_sizer.errors import InputError, Location, Problem
 
@@ -48,14 +49,24 @@ def unwritten(error: Exception) -> InputError:
 
 def silence_stdout() -> None:
     """Send what is still to come to nowhere: the reader of the pipe has left, or the disk is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
+
+
+def _silence(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def write_stderr(line: str) -> None:
-    """One line for people. Where stderr takes nothing, the exit code still tells."""
+    """One line for people. Where stderr takes nothing, the exit code still tells.
+
+    What stays in its buffer would fail once more when Python ends, and make the exit code 120.
+    """
     encoding = sys.stderr.encoding or "utf-8"
-    with suppress(OSError):
-        print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
+    try:
+        print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+    except OSError:
+        with suppress(OSError):
+            _silence(sys.stderr)
 
 
 def print_problems(problems: Iterable[Problem]) -> None:

@@ -220,7 +220,7 @@ def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: b
     if says_nothing(verdict, limit):
         return allowed, NOT_A_NUMBER, NOT_JUDGED, *((NOT_A_NUMBER,) if probable else ())
     value = estimate_words(limit, currency)
-    return allowed, value, outcome_words(limit), *((_probability(limit),) if probable else ())
+    return allowed, value, outcome_words(limit, chance=not probable), *((_probability(limit),) if probable else ())
 
 
 def _limit_name(limit: Limit, origin: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
-from xe_sizer.result.common import SURE, WEAK, strength_of
+from xe_sizer.result.common import DEFAULT_CONFIDENCE, SURE, WEAK, strength_of
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
@@ -41,7 +41,7 @@ def bias_words(basis: Basis | None) -> str:
     few = ": too few to set the range" if strength_of(bias.publications) == WEAK else ""
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
     longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
-    return f"Runs with {clean(basis.software)} took {longer} ({seen})."
+    return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen})."
 
 
 def middle_word(basis: Basis | None) -> str:
@@ -49,13 +49,23 @@ def middle_word(basis: Basis | None) -> str:
     return "expected" if basis is None or basis.bias is None else "predicted"
 
 
-def outcome_words(limit: Limit) -> str:
-    """What became of a limit: met, `met, unsure (range to 70 h)` where the end of the range misses it, or MISSED."""
+def outcome_words(limit: Limit, chance: bool = True) -> str:
+    """What became of a limit: met, `met, unsure (68 %, range to 70 h)` where the range's end misses it, or MISSED.
+
+    A limit that the estimate keeps, and not as surely as is required, is `NOT SURE ENOUGH`.
+
+    chance : whether to say the probability here
+    """
     if limit.ok and limit.certainty == "bound":
         return "met at best"
     word = "met" if limit.ok else "MISSED"
+    if not limit.ok and limit.probability is not None and limit.probability >= DEFAULT_CONFIDENCE:
+        word = "NOT SURE ENOUGH"
     doubtful = limit.low is not None and limit.certainty != SURE and (limit.ok or limit.certainty != "unlikely")
-    return f"{word}, {clean(limit.certainty)} ({_far_end(limit)})" if doubtful else word
+    if not doubtful:
+        return word
+    share = f"{probability_words(limit.probability)}, " if chance and limit.probability is not None else ""
+    return f"{word}, {clean(limit.certainty)} ({share}{_far_end(limit)})"
 
 
 def probability_words(probability: float) -> str:
@@ -86,7 +96,7 @@ def limit_words(verdict: Verdict, limit: Limit, currency: str | None = None) -> 
     if says_nothing(verdict, limit):
         return f"{clean(limit.name)} {allowed}: {NOT_JUDGED}"
     text = f"{clean(limit.name)} {allowed}, estimate {estimate_words(limit, currency)}: {outcome_words(limit)}"
-    exact = limit.probability is None or limit.low is None
+    exact = limit.probability is None or limit.low is None or probability_words(limit.probability) in text
     return text if exact else f"{text}, probability {probability_words(limit.probability or 0.0)}"
 
 

@@ -14,7 +14,7 @@ from xe_sizer.frozen import frozen
 if TYPE_CHECKING:
     from xe_sizer.report.picture import Drawing
 
-Tone = Literal["yes", "caution", "no"]
+Tone = Literal["yes", "caution", "no", "neutral"]
 
 
 @frozen
@@ -180,6 +180,7 @@ class Foot:
     """What a reader needs who was not there: what was assumed, at which prices, and how to repeat the answer.
 
     command : empty where nobody typed one; date : of the answer, as YYYY-MM-DD, empty where it is not known
+    job : what was asked, in words, which pages say at their top; empty where an answer is about no job
     """
 
     assumptions: tuple[Fact, ...]
@@ -187,6 +188,7 @@ class Foot:
     command: str
     version: str
     date: str
+    job: str = ""
 
 
 @frozen
@@ -194,6 +196,7 @@ class Document:
     """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no.
 
     `caution` is what a reader must know although the answer may be yes. `foot` gives what stands below a page.
+    neutral : whether a no of a part is no verdict on the whole
     """
 
     verdict: str
@@ -203,6 +206,7 @@ class Document:
     blocks: tuple[Block, ...]
     caution: str = ""
     foot: Callable[[], Foot] | None = None
+    neutral: bool = False
 
     @property
     def brief(self) -> Document:
@@ -217,9 +221,9 @@ class Document:
 
     @property
     def tone(self) -> Tone:
-        """How the verdict looks: yes, a yes with a caution, or no."""
+        """How the verdict looks: yes, a yes with a caution, no, or neither."""
         if not self.ok:
-            return "no"
+            return "neutral" if self.neutral else "no"
         return "caution" if self.caution else "yes"
 
     @property

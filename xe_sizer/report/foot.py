@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.blocks import scenario_values
 from xe_sizer.report.document import Fact, Foot
-from xe_sizer.report.format import amount, clean
-from xe_sizer.report.verdict import profile_name
+from xe_sizer.report.format import amount, clean, count, number
+from xe_sizer.report.verdict import job_words, profile_name
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.studies import Comparison, PlanResult
 from xe_sizer.result.training import Result
@@ -29,7 +29,40 @@ def foot_of(answer: Answer) -> Foot:
         command=clean(written.command) if written else "",
         version=clean(f"xe-sizer {version}") if version else "xe-sizer",
         date=clean(written.date) if written else "",
+        job="; ".join(dict.fromkeys(map(_asked, _scenarios(answer)))),
     )
+
+
+def _asked(scenario: Mapping[str, Any]) -> str:
+    """What was asked: `SFT of llama-3.1-70b, 50,000 samples of 600 tokens on average, 3 epochs`."""
+    if "serve" in scenario:
+        return ", ".join([f"{_model(scenario)} served", *_load(scenario["serve"])])
+    return ", ".join([job_words(scenario), *_data(scenario)])
+
+
+def _model(scenario: Mapping[str, Any]) -> str:
+    return clean((scenario.get("names") or {}).get("model") or scenario.get("model") or "the model")
+
+
+def _load(serve: Mapping[str, Any]) -> Iterator[str]:
+    """The requests, as far as they were given."""
+    if serve.get("request_rate") is not None:
+        yield f"{amount(serve['request_rate'])} requests per second"
+    if serve.get("input_tokens") is not None and serve.get("output_tokens") is not None:
+        yield f"{number(serve['input_tokens'])} tokens in and {number(serve['output_tokens'])} out"
+
+
+def _data(scenario: Mapping[str, Any]) -> Iterator[str]:
+    """The data and how often they are read."""
+    data, train = scenario.get("data") or {}, scenario.get("train") or {}
+    mean = f" of {number(data['mean_tokens'])} tokens on average" if data.get("mean_tokens") is not None else ""
+    if data.get("profile"):
+        yield f"data set {clean(str(data['profile']))}"
+    elif data.get("samples") is not None:
+        yield f"{count(data['samples'])} samples{mean}"
+    for name in ("epoch", "step"):
+        if (times := train.get(f"{name}s")) is not None:
+            yield f"{number(times)} {name}{'' if times == 1 else 's'}"
 
 
 def _scenarios(answer: Answer) -> Sequence[Mapping[str, Any]]:

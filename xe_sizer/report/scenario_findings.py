@@ -14,7 +14,7 @@ from xe_sizer.report.verdict import (
     caution,
     currency_of,
     headline,
-    limit_text,
+    missed_limit,
     missed_text,
     outcome,
     reason_text,
@@ -67,7 +67,7 @@ def limit_case(verdict: Verdict, limit: Limit, currency: str | None = None) -> C
         return Case(name, "skipped", "not-judged", NOT_JUDGED)
     if limit.ok:
         return Case(name, output=said)
-    return Case(name, "failed", "limit", f"misses {limit_text(limit, currency)}", output=said)
+    return Case(name, "failed", "limit", f"misses {missed_limit(limit, verdict, currency)}", output=said)
 
 
 def verdict_remark(answer: Sized, file: str | None) -> Remark:

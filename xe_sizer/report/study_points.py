@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import spanned
+from xe_sizer.report.certainty import probability_words, spanned
 from xe_sizer.report.document import Point, Summary
 from xe_sizer.report.estimate_words import hardware
-from xe_sizer.report.first_screen import memory_of
+from xe_sizer.report.first_screen import change_point, memory_of
 from xe_sizer.report.format import clean, duration, gib, money, number, plural, ratio
 from xe_sizer.report.premises import assumed_run
 from xe_sizer.report.verdict import verdict_word
@@ -18,6 +18,7 @@ from xe_sizer.result.studies import DEADLINE
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome, Sensitivity
 
+SURE_FROM = 0.9  # probability of a limit from which nothing need be said
 MOST_SHOWN = 8  # alternatives, factors or files on the first screen
 
 
@@ -63,15 +64,25 @@ def _alternative(one: Alternative, says_length: bool) -> Iterator[str]:
 def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
     """The job as asked, then its factors with their widest steps."""
     base = result.base
+    free = base.usable_bytes - base.peak_bytes
+    memory = memory_of(base.peak_bytes, base.usable_bytes, free)
+    if not base.fits:
+        yield memory
+        yield from change_point(result.advice)
+        yield from _factor_points(result)
+        return
     cost = "" if base.price is None else f", {money(base.price, base.currency)}"
     supposed = assumed_run(result.scenario)
     yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}{f', {supposed}' if supposed else ''}")
     yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{cost}")
-    free = base.usable_bytes - base.peak_bytes
-    yield memory_of(base.peak_bytes, base.usable_bytes, free)
+    yield memory
+    yield from _factor_points(result)
+
+
+def _factor_points(result: Sensitivity) -> Iterator[Point]:
     for place, factor in enumerate(result.factors[:MOST_SHOWN]):
         name = clean(factor.name)
-        yield Point(name[:1].upper() + name[1:], "; ".join(_ends(factor)), spare=place)
+        yield Point(name[:1].upper() + name[1:], "; ".join(_ends(factor, result.base)), spare=place)
 
 
 def _time(base: Outcome) -> str:
@@ -80,14 +91,37 @@ def _time(base: Outcome) -> str:
     return spanned(Range(low=base.low_s, expected=base.total_s, high=base.high_s))
 
 
-def _ends(factor: Factor) -> Iterator[str]:
+def _ends(factor: Factor, base: Outcome) -> Iterator[str]:
     """The steps that make the job fastest and slowest: `b200: 60.2 min (x0.44)`."""
     possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=lambda each: each.time_ratio)
     ends: Sequence[Effect] = possible if len(possible) < 2 else (possible[0], possible[-1])
     for effect in ends:
-        if factor.name == DEADLINE:
-            yield f"{clean(effect.step)}: {plural(effect.outcome.gpus, 'GPU')} ({ratio(effect.gpus_ratio)})"
+        if not base.fits:
+            on = f" on {plural(effect.outcome.gpus, 'GPU')}" if effect.outcome.gpus != base.gpus else ""
+            yield f"{clean(effect.step)}: fits{on}, {duration(effect.outcome.total_s)}"
+        elif factor.name == DEADLINE:
+            yield f"to finish in {clean(effect.step)}: {plural(effect.outcome.gpus, 'GPU')}{_so_many(effect)}"
         else:
-            yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)})"
+            doubt = limit_doubt(effect.outcome)
+            further = f", limits {doubt}" if doubt else ""
+            yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)}{further})"
     if not possible:
         yield "no step fits"
+
+
+def _so_many(effect: Effect) -> str:
+    """How many times the GPUs: ` (4 times as many)`."""
+    if effect.gpus_ratio == 1.0:
+        return " (as many)"
+    return f" ({effect.gpus_ratio:g} times as many)" if effect.gpus_ratio > 1.0 else f" (x{effect.gpus_ratio:.2g})"
+
+
+def limit_doubt(outcome: Outcome) -> str:
+    """What is to be said of the limits of a step: MISSED, or met and how likely; empty where all is well."""
+    if outcome.meets_limits is None:
+        return ""
+    chance = outcome.limits_probability
+    if outcome.meets_limits and (chance is None or chance >= SURE_FROM):
+        return ""
+    word = "met" if outcome.meets_limits else "MISSED"
+    return word if chance is None else f"{word}, {probability_words(chance)}"

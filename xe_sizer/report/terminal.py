@@ -23,23 +23,34 @@ if TYPE_CHECKING:
     from xe_sizer.report.options import Options
 
 _UNLIMITED = 100_000
+_USUAL_WIDTH = 120
 _SIDE_BY_SIDE = 100  # columns from which two lists of facts stand side by side
 _NARROW = 76  # columns below which bars are short
 _LEAST_TEXT = 18  # a server's name, or two or three words
 _LEAST_TEXT_NARROW = 12  # the same where there is little room
 _GAP = 3  # between the columns of a table
-_STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red"}
+_STYLES: dict[Tone, str] = {"yes": "bold green", "caution": "bold yellow", "no": "bold red", "neutral": "bold"}
+_TIE = "\ue000"  # for a blank that is not broken: to the library that wraps, a non-breaking space is a blank
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|min|h|days?|GiB|TiB|kWh|kW|USD|EUR|GPUs?|GPU-hours|ms)(?![\w-]))")
 # Words of a shell's command line: what stands in quotes is not broken, nor an option from its value.
 _WORDS = re.compile(r"""(?:--?[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 
 def render(content: Document, options: Options) -> str:
     """Lay out `content` for the terminal that `options` describes."""
-    text = encodable(_laid_out(content, options), options.encoding)
-    while options.brief and text.count("\n") > BRIEF_LINES and (shorter := _without_one_point(content)):
+    shown = shortened(content, options) if options.brief else content
+    return encodable(_laid_out(shown, options), options.encoding)
+
+
+def shortened(content: Document, options: Options) -> Document:
+    """A brief report without the points that it can best spare, as far as it has too many lines for a terminal.
+
+    A page, which has no width, is as long as that of a usual terminal.
+    """
+    laid_out = replace(options, width=options.width or _USUAL_WIDTH, color=False)
+    while _laid_out(content, laid_out).count("\n") > BRIEF_LINES and (shorter := _without_one_point(content)):
         content = shorter
-        text = encodable(_laid_out(content, options), options.encoding)
-    return text
+    return content
 
 
 def _laid_out(content: Document, options: Options) -> str:
@@ -81,14 +92,20 @@ def _output(console: Console, options: Options) -> str:
     stream = console.file
     assert isinstance(stream, io.StringIO)
     text = stream.getvalue()
+    text = text.replace(_TIE, " ")
     return text if options.color else "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def _tied(text: str) -> str:
+    """Prose in which a number stays on the line of its unit."""
+    return _UNIT.sub(_TIE, text)
 
 
 def _verdict(console: Console, content: Document) -> None:
     style = _STYLES[content.tone]
-    console.print(Text.assemble((content.verdict, style), "  ", content.headline))
+    console.print(Text.assemble((content.verdict, style), "  ", _tied(content.headline)))
     for reason in content.remarks:
-        console.print(Padding(Text.assemble(("- ", style), reason), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text.assemble(("- ", style), _tied(reason)), (0, 0, 0, 2), expand=False))
 
 
 def _block(console: Console, block: InCharacters, options: Options) -> None:
@@ -104,20 +121,20 @@ def _block(console: Console, block: InCharacters, options: Options) -> None:
         case Notes():
             console.print(Text(block.title, style="bold"))
             for note in block.items:
-                console.print(_hanging("-", Text(note, style="yellow")))
+                console.print(_hanging("-", Text(_tied(note), style="yellow")))
         case Steps():
             _steps(console, block, options)
         case Figure():
             console.print(Text(block.title, style="bold"))
             console.print(Text("\n".join(block.lines)), soft_wrap=True)
-            console.print(Text(block.note, style="dim"))
+            console.print(Text(_tied(block.note), style="dim"))
 
 
 def _summary(console: Console, block: Summary, options: Options) -> None:
     """Labels to the left, and what they say beside them; commands below."""
     width = max((len(point.label) for point in block.shown), default=0)
     for point in block.shown:
-        text = Text(point.text)
+        text = Text(_tied(point.text))
         if point.share is not None:
             bar = Text(gauge(point.share, _gauge_cells(options.width)), style="red" if point.share > 1 else "cyan")
             text = Text.assemble(bar, " ", text)
@@ -169,7 +186,7 @@ def _steps(console: Console, block: Steps, options: Options) -> None:
     console.print(Text(block.title, style="bold"))
     for place, step in enumerate(block.steps, start=1):
         body = f"{step.change}: {step.effect}" if step.effect else step.change
-        console.print(_hanging(f"{place}.", Text(body)))
+        console.print(_hanging(f"{place}.", Text(_tied(body))))
         if step.command:
             _command(console, step.command, "   ", options)
 
@@ -201,7 +218,7 @@ def _table(console: Console, table: Table, options: Options) -> None:
     too_wide = options.width is not None and not shown.shares and _least_width(shown, options.width) > options.width
     console.print(_stacked(table) if too_wide else _grid(shown, options))
     if table.note:
-        console.print(Text(table.note, style="dim"))
+        console.print(Text(_tied(table.note), style="dim"))
 
 
 def _narrowed(table: Table, width: int) -> Table:
@@ -262,7 +279,7 @@ def _grid(table: Table, options: Options) -> Grid:
         grid.add_column(Text(table.bars), no_wrap=True)
     first_total = len(table.rows) - table.totals
     for place, row in enumerate(table.rows):
-        cells = [Text(cell) for cell in row]
+        cells = [Text(_tied(cell)) for cell in row]
         if table.shares:
             cells.append(_bar(table, place, options))
         last = place == first_total - 1 and table.totals > 0

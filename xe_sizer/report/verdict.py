@@ -191,14 +191,19 @@ def limit_text(limit: Limit, currency: str | None = None) -> str:
     return f"{clean(limit.name)} (limit {allowed}, estimate {estimate_words(limit, currency)})"
 
 
+def missed_limit(limit: Limit, verdict: Verdict, currency: str | None = None) -> str:
+    """A limit that does not hold, and how sure it had to be."""
+    return f"{limit_text(limit, currency)}{required_words(limit, verdict)}"
+
+
 def missed_text(verdict: Verdict, currency: str | None = None) -> str:
     """The limits that do not hold, in a few words; empty where all do."""
-    missed = [f"{limit_text(limit, currency)}{_asked(limit, verdict)}" for limit in verdict.limits if not limit.ok]
+    missed = [missed_limit(limit, verdict, currency) for limit in verdict.limits if not limit.ok]
     unsure = [clean(reason.message) for reason in verdict.reasons if reason.code == UNSURE_MEMORY]
     return "; ".join([*unsure, *([f"misses {'; '.join(missed)}"] if missed else [])])
 
 
-def _asked(limit: Limit, verdict: Verdict) -> str:
+def required_words(limit: Limit, verdict: Verdict) -> str:
     """Why a limit is missed that the expected value keeps: more confidence is required."""
     if limit.probability is None or limit.probability < DEFAULT_CONFIDENCE:
         return ""

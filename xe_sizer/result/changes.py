@@ -107,7 +107,7 @@ def _asked(scenario: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             value: Any = scenario
             for part in key.split("."):
                 value = value.get(part) if isinstance(value, dict) else None
-            yield key, value
+            yield key, list(value) if isinstance(value, tuple) else value  # as a saved answer has it
 
 
 def _relaxed(key: str, before: Any, after: Any) -> bool | None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Answer, Basis, LeftOut, Range, Verdict
+from xe_sizer.result.common import Advice, Answer, Basis, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
@@ -148,6 +148,9 @@ class Outcome(Struct, frozen=True):
     """What a job comes to; `minimum` is the fewest GPUs on which some layout fits.
 
     low_s, high_s : 80 % range of the time; None in answers of older versions
+    minimum_offloads : whether only layouts that keep something in host memory fit on so few
+    meets_limits : None where there are no limits, or in answers of older versions
+    limits_probability : of the limit that is least sure; None where nobody can say
     """
 
     fits: bool
@@ -161,6 +164,9 @@ class Outcome(Struct, frozen=True):
     currency: str | None
     low_s: float | None = None
     high_s: float | None = None
+    minimum_offloads: bool = False
+    meets_limits: bool | None = None
+    limits_probability: float | None = None
 
 
 class Effect(Struct, frozen=True):
@@ -189,6 +195,8 @@ class Sensitivity(Answer, frozen=True, kw_only=True):
     scenario: dict[str, Any]
     base: Outcome
     factors: tuple[Factor, ...]
+    advice: tuple[Advice, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -200,11 +200,12 @@ def missed(
         if limit.ok:
             continue
         unpriced = limit.value is None and _RULE_OF[limit.name].priced
-        value = _figure(limit.value) if limit.value is not None else "unbounded"
+        unit = " h" if limit.name.endswith("_hours") else ""
+        value = f"{_figure(limit.value)}{unit}" if limit.value is not None else "unbounded"
         value = "unknown: no price given" if unpriced else value
         yield Reason(
             code=limit.name,
-            message=f"{limit.name} is {limit.limit:,.6g}, {what} {value}{_doubt(limit, confidence)}",
+            message=f"{limit.name} is {limit.limit:,.6g}{unit}, {what} {value}{_doubt(limit, confidence)}",
             fix=f"give a price with {price}" if unpriced else None,
         )
 

@@ -120,9 +120,12 @@ def published(path: Path) -> Table:
 
 @cache
 def memory_spread(path: Path) -> Spread:
-    """The distribution of peaks of memory over those that were predicted, as a table that ships holds it."""
+    """The distribution of peaks of memory over those that were predicted, from a table that ships.
+
+    Its middle is the prediction, so that what fits does so with at least 50 %, and nothing else does.
+    """
     table = msgspec.json.decode(path.read_bytes())
-    return Spread(low=table["low"], high=table["high"], middle=table["middle"])
+    return Spread(low=table["low"], high=table["high"])
 
 
 @cache

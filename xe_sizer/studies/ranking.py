@@ -95,13 +95,15 @@ class Ranking:
     def best(self, places: Sequence[int], objective: str) -> int:
         """The lowest value; of values nearer to it than the model's error what likely fits, the surest, the smaller.
 
-        A count is exact: of equal ones what surely keeps the limits, then the fastest, the smaller of those as fast.
+        A count is exact: of equal ones what likely fits, of that what surely keeps the limits, then the fastest, the
+        smaller of those as fast.
         """
         if objective in ("servers", "gpus"):
             lowest = min(self.value(place, objective) for place in places)
             places = [place for place in places if self.value(place, objective) == lowest]
-            sure = [place for place in places if surely(self.sized[place])]
-            return self.best(sure or places, "time")
+            likely = [place for place in places if likely_fits(self.sized[place])] or places
+            sure = [place for place in likely if surely(self.sized[place])]
+            return self.best(sure or likely, "time")
         lowest = min(self.value(place, objective) for place in places)
         near = [place for place in places if self.value(place, objective) <= lowest * (1.0 + GPUS_ERROR)]
         return min(near, key=self._doubt_and_size)

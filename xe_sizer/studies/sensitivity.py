@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import count_parameters
@@ -22,7 +24,10 @@ from xe_sizer.result.studies import (
     Sensitivity,
 )
 from xe_sizer.scenario.change import changed
+from xe_sizer.scenario.provenance import tariff_of
+from xe_sizer.studies.hardware import one_price
 from xe_sizer.studies.plan import searched
+from xe_sizer.training.advice import advise
 from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.resolved import ResolvedTraining
 
 HALF, DOUBLE = 0.5, 2.0
+_SAME_JOB = frozenset({"gpus"})  # keys that leave the job what it is
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
@@ -65,19 +71,27 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     """
     base = size(resolve(given, registry))
     moved = (
-        ("data size", _data(base)),
-        ("model size", _sizes(base, registry)),
-        ("training method", _methods(base)),
-        ("batch size", _batches(base)),
+        ("data size", [*_data(base)]),
+        ("model size", [*_sizes(base, registry)]),
+        ("training method", [*_methods(base)]),
+        ("batch size", [*_batches(base)]),
         ("GPUs and links", [*_gpus(base, registry), *_links(base)]),
-        ("parallelism", _layouts(base)),
+        ("parallelism", [*_layouts(base)]),
     )
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
     ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
-    deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base)))
+    deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
     scenario = scenario_of(base.resolved)
-    return Sensitivity(schema_version=SCHEMA_VERSION, scenario=scenario, base=_outcome(base), factors=tuple(ranked))
+    other = any(step.server for _, steps in moved for step in steps)
+    return Sensitivity(
+        schema_version=SCHEMA_VERSION,
+        scenario=scenario,
+        base=_outcome(base, base),
+        factors=tuple(ranked),
+        advice=() if base.fits else advise(base, registry, 1),
+        warnings=tuple(one_price(given)) if other else (),
+    )
 
 
 def _width(factor: Factor) -> float:
@@ -89,16 +103,17 @@ def _width(factor: Factor) -> float:
 def _factor(name: str, steps: Iterable[_Step], base: TrainingEstimate, registry: Registry) -> Factor:
     """The steps that are possible; those that come to one layout and one outcome are one, with the words of both."""
     words: dict[object, str] = {}
-    found: dict[object, TrainingEstimate] = {}
+    found: dict[object, Effect] = {}
     for step in steps:
         try:
             after = size(_moved(base, step, registry))
+            outcome = _outcome(after, base if step.server is None and step.values.keys() == _SAME_JOB else after)
         except InputError:
             continue
-        same = (layout_of(after.layouts), _outcome(after))
+        same = (layout_of(after.layouts), outcome)
         words[same] = f"{words[same]}, {step.words}" if same in words else step.words
-        found.setdefault(same, after)
-    effects = (_effect(words[same], base, after) for same, after in found.items())
+        found.setdefault(same, _effect(step.words, base, after, outcome))
+    effects = (msgspec.structs.replace(effect, step=words[same]) for same, effect in found.items())
     return Factor(name=name, effects=tuple(effects))
 
 
@@ -115,16 +130,22 @@ def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedT
     device = device_of(gpu, job.stack, job.precision, resolved.efficiency)
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
-    # The price that is known is of the own accelerator.
-    return replace(resolved, job=job, tariff=replace(resolved.tariff, per_gpu_hour=None))
+    # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.
+    tariff = tariff_of(resolved.given, replace(step.server, price_per_hour=None), registry)
+    return replace(resolved, job=job, tariff=tariff)
 
 
-def _outcome(sized: TrainingEstimate) -> Outcome:
+def _outcome(sized: TrainingEstimate, least: TrainingEstimate) -> Outcome:
+    """What a job comes to.
+
+    least : the estimate whose fewest GPUs are meant: those of the same job do not depend on how many it is tried on
+    """
     span = uncertainty(sized.resolved.job, sized.resolved.efficiency).around(sized.total_s)
+    chances = [limit.probability for limit in sized.limits if limit.probability is not None]
     return Outcome(
         fits=sized.fits,
         gpus=sized.gpus,
-        minimum=sized.minimum,
+        minimum=least.minimum,
         total_s=sized.total_s,
         gpu_hours=sized.gpu_hours,
         peak_bytes=sized.peak_bytes,
@@ -133,13 +154,16 @@ def _outcome(sized: TrainingEstimate) -> Outcome:
         currency=None if sized.cost is None else sized.resolved.tariff.currency,
         low_s=span.low,
         high_s=span.high,
+        minimum_offloads=least.minimum is not None and least.minimum_offloads,
+        meets_limits=all(limit.ok for limit in sized.limits) if sized.limits else None,
+        limits_probability=min(chances, default=None),
     )
 
 
-def _effect(words: str, base: TrainingEstimate, after: TrainingEstimate) -> Effect:
+def _effect(words: str, base: TrainingEstimate, after: TrainingEstimate, outcome: Outcome) -> Effect:
     return Effect(
         step=words,
-        outcome=_outcome(after),
+        outcome=outcome,
         time_ratio=after.total_s / base.total_s,
         gpus_ratio=after.gpus / base.gpus,
         memory_ratio=after.peak_bytes / base.peak_bytes,
@@ -243,4 +267,5 @@ def _deadline(base: TrainingEstimate) -> Iterator[Effect]:
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:
-            yield _effect(f"{words} the time", base, min(in_time, key=lambda one: (one.gpus, one.total_s)))
+            first = min(in_time, key=lambda one: (one.gpus, one.total_s))
+            yield _effect(f"{words} the time", base, first, _outcome(first, base))

@@ -13,6 +13,7 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, fitting, memory_ledger, spare_bytes
 from xe_sizer.training.step import timeline
 from xe_sizer.training.ties import preferred
+from xe_sizer.training.uncertainty import memory_doubtful
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -70,8 +71,9 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
     tried = [_tried(job, chunk, min_headroom_bytes) for chunk in _chunks(layouts)]
     ranks, peaks, seconds = (np.concatenate(columns) for columns in zip(*tried, strict=True))
     best = np.flatnonzero(ranks == ranks.min())
-    fitting_ones = ranks.min() < DOES_NOT_FIT
-    place = preferred(layouts[best], seconds[best], peaks[best]) if fitting_ones else int(np.argmin(peaks[best]))
+    place = int(np.argmin(peaks[best]))
+    if ranks.min() < DOES_NOT_FIT:
+        place = preferred(layouts[best], seconds[best], peaks[best], memory_doubtful(job, peaks[best]))
     index = int(best[place])
     row = layouts[index : index + 1]
     return Choice(
@@ -120,7 +122,8 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
         index, at = int(indices[np.argmin(ledger.peak_bytes[indices])]), None
         if times is not None and ranks[index] < DOES_NOT_FIT:
             seconds = times.step_s[timed : timed + indices.size]
-            place = preferred(every[indices], seconds, ledger.peak_bytes[indices])
+            peaks = ledger.peak_bytes[indices]
+            place = preferred(every[indices], seconds, peaks, memory_doubtful(job, peaks))
             index, at = int(indices[place]), times.at(timed + place)
             timed += indices.size
         feasible = int((ranks[end - len(one) : end] < DOES_NOT_FIT).sum())

@@ -12,7 +12,8 @@ from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, ledger_of_possible, spare_bytes
 from xe_sizer.training.step import timeline
-from xe_sizer.training.ties import LAYOUT_ERROR, TIE, complexity, preferred
+from xe_sizer.training.ties import LAYOUT_ERROR, TIE, drawbacks, preferred
+from xe_sizer.training.uncertainty import memory_doubtful
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -41,15 +42,21 @@ class Frontier:
 
 @frozen
 class _Kept:
-    """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for."""
+    """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for.
+
+    doubtful : where memory is not likely to suffice
+    """
 
     layouts: Layouts
     step_s: Array
     peak_bytes: Array
     tight: NDArray[np.bool_]
+    doubtful: NDArray[np.bool_]
 
     def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
-        return _Kept(self.layouts[index], self.step_s[index], self.peak_bytes[index], self.tight[index])
+        return _Kept(
+            self.layouts[index], self.step_s[index], self.peak_bytes[index], self.tight[index], self.doubtful[index]
+        )
 
     def __add__(self, other: _Kept) -> _Kept:
         return _Kept(
@@ -57,6 +64,7 @@ class _Kept:
             np.concatenate([self.step_s, other.step_s]),
             np.concatenate([self.peak_bytes, other.peak_bytes]),
             np.concatenate([self.tight, other.tight]),
+            np.concatenate([self.doubtful, other.doubtful]),
         )
 
 
@@ -108,19 +116,20 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
         return None, 0
     roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
     layouts = chunk[possible[ok]]
-    kept = _Kept(layouts, timeline(job, layouts).step_s, ledger.peak_bytes[ok], ~roomy)
+    peaks = ledger.peak_bytes[ok]
+    kept = _Kept(layouts, timeline(job, layouts).step_s, peaks, ~roomy, memory_doubtful(job, peaks))
     return _best(kept), int(ok.size)
 
 
 def _best(found: _Kept) -> _Kept:
     """What may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
 
-    Of layouts equally plain, those within TIE of the fastest whose peak no faster one undercuts.
+    Of layouts with as few drawbacks, those within TIE of the fastest whose peak no faster one undercuts.
     """
     group = found.layouts.gpus * 2 + found.tight
     found = found[found.step_s <= _lowest_of(group, found.step_s) * (1.0 + LAYOUT_ERROR)]
-    _, plain = np.unique(complexity(found.layouts), return_inverse=True)
-    group = (found.layouts.gpus * 2 + found.tight) * (plain.max() + 1) + plain
+    _, place = np.unique(drawbacks(found.layouts, found.doubtful), return_inverse=True)
+    group = (found.layouts.gpus * 2 + found.tight) * (place.max() + 1) + place
     near = found.step_s <= _lowest_of(group, found.step_s) * (1.0 + TIE)
     found, group = found[near], group[near]
     order = np.lexsort((found.peak_bytes, found.step_s, group))
@@ -150,5 +159,6 @@ def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
     for gpus in np.unique(kept.layouts.gpus):
         here = np.flatnonzero(kept.layouts.gpus == gpus)
         here = here[worse[here] == worse[here].min()]
-        found.append(here[preferred(kept.layouts[here], kept.step_s[here], kept.peak_bytes[here])])
+        one = kept[here]
+        found.append(here[preferred(one.layouts, one.step_s, one.peak_bytes, one.doubtful)])
     return np.array(found)

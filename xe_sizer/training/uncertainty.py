@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from xe_sizer.result.common import CERTAINTIES
 from xe_sizer.software.uncertainty import (
     ANY,
     TABLES,
@@ -19,6 +22,9 @@ from xe_sizer.software.uncertainty import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from xe_sizer.graph.operators import Array
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.software.certainty import Spread
     from xe_sizer.software.uncertainty import Uncertainty
@@ -57,3 +63,16 @@ def with_expert_loop(span: Uncertainty, job: Job) -> Uncertainty:
 def peak_spread() -> Spread:
     """How far the peak of memory of a run lies from the cautious one that a verdict uses."""
     return memory_spread(PEAKS)
+
+
+def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
+    """Whether memory is not even likely to suffice, in the words of a verdict.
+
+    peak_bytes : of shape (layout,) [bytes]
+
+    Returns
+    -------
+    ndarray of bool, shape (layout,) [-]
+    """
+    likely = peak_spread().quantile(CERTAINTIES["likely"])
+    return np.asarray(peak_bytes * likely > job.server.accelerator.memory_bytes)

@@ -27,6 +27,7 @@ from xe_sizer.report.verdict import (
     caution,
     currency_of,
     is_tight,
+    required_words,
     unjudged,
     unsure_of_host,
     verdict_word,
@@ -143,7 +144,10 @@ def _outcome(result: Sized) -> str:
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
         return "load exceeds capacity"
     failed = (limit for limit in result.verdict.limits if not limit.ok)
-    missed = [f"{clean(limit.name)} ({estimate_words(limit, currency_of(result))})" for limit in failed]
+    missed = [
+        f"{clean(limit.name)} ({estimate_words(limit, currency_of(result))}{required_words(limit, result.verdict)})"
+        for limit in failed
+    ]
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
     if missed:
         return f"misses {', '.join(missed)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,16 @@ from xe_sizer.report.format import (
     number,
     percent,
     plural,
+    whole,
 )
 from xe_sizer.report.pictures.compare import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
 from xe_sizer.report.study_points import compare_points, shown_names
-from xe_sizer.report.verdict import PROFILES, job_words, profile_name, verdict_word
+from xe_sizer.report.verdict import PROFILES, job_words, profile_name, unsure_of_host, verdict_word
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
@@ -55,16 +58,29 @@ def document(result: Comparison, options: Options) -> Document:
     ]
     called = zip(shown_names(result), result.alternatives, strict=True)
     fitting = [replaced(one, name=name) for name, one in called if one.result.verdict.ok]
-    return Document("COMPARED", len(fitting) == len(results), _headline(result, fitting), (), tuple(blocks))
+    every = len(fitting) == len(results)
+    return Document("COMPARED", every, _headline(result, fitting), (), tuple(blocks), neutral=bool(fitting))
 
 
 def _warnings(result: Comparison) -> Iterator[str]:
     """What a reader must know to read the figures right, once; with the alternatives where it is not of all."""
     yield from map(clean, result.warnings)
+    yield from _hosts(result)
     called = tuple(zip(shown_names(result), result.alternatives, strict=True))
     for text in dict.fromkeys(text for _, one in called for text in one.result.warnings):
         of = [name for name, one in called if text in one.result.warnings]
         yield clean(text) if len(of) == len(called) else f"{', '.join(of)}: {clean(text)}"
+
+
+def _hosts(result: Comparison) -> Iterator[str]:
+    """What must be known of the hosts of alternatives that offload, where nobody said how much memory they have."""
+    for name, one in zip(shown_names(result), result.alternatives, strict=True):
+        memory = one.result.memory
+        if unsure_of_host(one.result):
+            least = whole(math.ceil((memory.host_bytes + memory.host_reserve_bytes) / GIB))
+            server = profile_name(one.result, "server") or profile_name(one.result, "gpu")
+            needs = f"offloading needs {least} GiB per node"
+            yield f"{name}: host memory of {server} unknown: {needs}; --host-memory-gib sets it"
 
 
 def _headline(result: Comparison, fitting: Sequence[Alternative]) -> str:

@@ -16,6 +16,7 @@ from xe_sizer.report.plan_points import plan_points
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words, named_answers, premises
 from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words, yes_word
+from xe_sizer.result.common import SURE
 from xe_sizer.result.studies import Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER
@@ -34,7 +35,8 @@ WORDS = {
     "time": "the fastest",
     "energy": "the lowest energy",
 }
-FITS = "fits with"  # a column: how likely memory suffices
+FITS = "probability of fit"  # a column: how likely memory suffices
+NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
 FEWEST_GPU_HOURS = "the fewest GPU-hours"
 EQUAL = "plans as good as each other within the model's error (8 %) count as equal, and the smaller is named"
 # Limits that no candidate can miss: the search keeps within them.
@@ -82,12 +84,15 @@ def _caution(result: PlanResult) -> str:
 
 
 def _joint(verdict: Verdict) -> str:
-    """How sure memory and limits are, alone and together, where memory is not sure; empty where it is."""
+    """How sure memory and limits are, alone and together, where memory is not sure, or neither is beyond doubt."""
     memory = verdict.fit_probability
-    if memory is None or verdict.fit_certainty == "sure":
+    if memory is None:
+        return ""
+    doubtful = [limit for limit in verdict.limits if limit.low is not None and limit.probability is not None]
+    both_open = memory < NO_DOUBT and any(limit.certainty != SURE for limit in doubtful)
+    if verdict.fit_certainty == SURE and not both_open:
         return ""
     words = f"memory suffices with {probability_words(memory)} probability"
-    doubtful = [limit for limit in verdict.limits if limit.low is not None and limit.probability is not None]
     if not doubtful:
         return words
     least = min(doubtful, key=lambda limit: limit.probability or 0.0)
@@ -195,7 +200,7 @@ def _candidates(result: PlanResult) -> Table:
     slowest = max(candidate.total_s.expected for candidate in shown)
     shares = tuple(candidate.total_s.expected / slowest for candidate in shown)
     more = f"{len(shown)} of {len(best)}; " if len(best) > len(shown) else ""
-    note = f"{more}no other plan is at least as good in GPUs, time, price and energy"
+    note = f"{more}no other plan is better in GPUs, time, price or energy without being worse in another of them"
     last = (Column("limits"),) if limited else ()
     return Table("Pareto-optimal plans", (*columns, *last), rows, shares, note=note, bars="time")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from xe_sizer.report.bars import cells_within
+from xe_sizer.report.blocks import listed
 from xe_sizer.report.certainty import RANGE
 from xe_sizer.report.document import Column, Document, Figure, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark
@@ -25,7 +26,7 @@ from xe_sizer.report.format import (
     ratio,
 )
 from xe_sizer.report.pictures.sensitivity import TITLE, marked, pictures, timed, unfit
-from xe_sizer.report.study_points import sensitivity_points
+from xe_sizer.report.study_points import limit_doubt, sensitivity_points
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.common import Range
 from xe_sizer.result.studies import Outcome, Sensitivity
@@ -45,39 +46,52 @@ BAR, MIDDLE = 16, "│"  # cells of a bar on each side of the middle
 def document(result: Sensitivity, options: Options) -> Document:
     """The factors as a tornado, widest first, then every step with its figures."""
     base = result.base
+    limited = base.meets_limits is not None
     columns = (
         Column("factor"), Column("step"), Column("time", True), Column(RANGE), Column("GPUs", True),
         Column("fewest", True, spare=3), Column("GiB used", True, spare=2), Column("GPU-hours", True, spare=1),
         Column("price", True, spare=4),
+        *((Column("limits"),) if limited else ()),
     )  # fmt: skip
     rows = [(AS_ASKED, "", *_figures(result, None))]
     for factor in result.factors:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
-    words = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')} takes {duration(base.total_s)}; "
+    job = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')}"
+    words = f"{job} takes {duration(base.total_s)}; "
     words += f"largest effects: {', '.join(clean(factor.name) for factor in timed(result)[:3])}"
     blocks: tuple[Block, ...] = (
         Summary(tuple(sensitivity_points(result))),
-        *pictures(result, _tornado(result, options.width)),
+        *(pictures(result, _tornado(result, options.width)) if base.fits else ()),
         Table("All variations", columns, tuple(rows)),
+        *listed("Warnings", map(clean, result.warnings)),
     )
     if not base.fits:
         short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
-        return Document("DOES NOT FIT", False, words, (short,), blocks)
+        return Document("DOES NOT FIT", False, job, (short,), blocks)
     return Document("SENSITIVITY", True, words, (), blocks)
 
 
 def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
     outcome = effect.outcome if effect else result.base
-    price = money(outcome.price, outcome.currency)
+    runs, against = outcome.fits, effect if result.base.fits else None  # nothing compares with what will never run
+    least = NOT_A_NUMBER if outcome.minimum is None else count(outcome.minimum)
+    time = duration(outcome.total_s) + (f" ({ratio(against.time_ratio)})" if against else "")
+    hours = number(outcome.gpu_hours) + (f" ({ratio(against.gpu_hours_ratio)})" if against else "")
     return (
-        duration(outcome.total_s) + (f" ({ratio(effect.time_ratio)})" if effect else ""),
+        time if runs else NOT_A_NUMBER,
         _span(outcome) if outcome.fits else "does not fit",
         count(outcome.gpus),
-        NOT_A_NUMBER if outcome.minimum is None else count(outcome.minimum),
+        f"{least}, offloading" if outcome.minimum_offloads else least,
         gib(outcome.peak_bytes),
-        number(outcome.gpu_hours) + (f" ({ratio(effect.gpu_hours_ratio)})" if effect else ""),
-        price,
+        hours if runs else NOT_A_NUMBER,
+        money(outcome.price, outcome.currency) if runs else NOT_A_NUMBER,
+        *((_limits(outcome),) if result.base.meets_limits is not None else ()),
     )
+
+
+def _limits(outcome: Outcome) -> str:
+    """What became of the limits, and how likely they hold where that is not sure."""
+    return (limit_doubt(outcome) or "met") if outcome.fits else NOT_A_NUMBER
 
 
 def _span(outcome: Outcome) -> str:
@@ -145,4 +159,5 @@ def _words(result: Sensitivity, effect: Effect | None) -> str:
     time, *_ = _figures(result, effect)
     outcome = effect.outcome if effect else result.base
     short = "" if outcome.fits else " (does not fit)"
-    return f"{time} on {plural(outcome.gpus, 'GPU')}, {gib(outcome.peak_bytes)} GiB used{short}"
+    ran = f"{time} on {plural(outcome.gpus, 'GPU')}" if outcome.fits else plural(outcome.gpus, "GPU")
+    return f"{ran}, {gib(outcome.peak_bytes)} GiB used{short}"

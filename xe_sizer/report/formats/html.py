@@ -32,6 +32,12 @@ _BREAKS = re.compile(r"(?<=[/_=:])(?=[^\s/_=:])")  # where a long name may be br
 
 
 def render(content: Document, options: Options) -> str:
+    if options.brief:
+        from xe_sizer.report.terminal import shortened
+
+        content = shortened(content, options)
+    foot = content.foot() if content.foot else None
+    job = f'\n<p class="job"><b>Job</b> {escape(foot.job)}</p>' if foot and foot.job else ""
     remarks = _list(content.remarks) if content.remarks else ""
     body = "\n".join(_beside(content.beside_pictures))
     return f"""<!DOCTYPE html>
@@ -44,12 +50,12 @@ def render(content: Document, options: Options) -> str:
 </head>
 <body>
 <h1 class="{content.tone}">{escape(content.verdict)}</h1>
-<p class="lead">{escape(content.headline)}</p>
+<p class="lead">{escape(content.headline)}</p>{job}
 {remarks}
 {"".join(map(_block, content.first_screen))}
 {_pictures(content.pictures)}
 {body}
-{_foot(content.foot()) if content.foot else ""}
+{_foot(foot) if foot else ""}
 </body>
 </html>
 """

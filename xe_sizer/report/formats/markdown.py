@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 SHOWS = "document"
 ENDINGS = (".md", ".markdown")
 MAX_CHARACTERS = 60_000  # GitHub refuses comments above 65,536
-_CUT_NOTE = "\n_Cut here: the comment would be too long. `--format json` has everything._\n"
+_CUT_NOTE = "\n_Cut here, as GitHub refuses longer comments. `--format json` has everything._\n"
 _LONG_TABLE = 12
 _BAR_CELLS, _GAUGE_CELLS = 24, 16
-_SIGNS: dict[Tone, str] = {"yes": "✅", "caution": "⚠️", "no": "❌"}
+_SIGNS: dict[Tone, str] = {"yes": "✅", "caution": "⚠️", "no": "❌", "neutral": "ℹ️"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
 
