@@ -33,7 +33,7 @@ NO_HOST = {
 }  # fmt: skip
 
 
-def _stack(section: str, **values: float) -> Change:
+def _stack(section: str, **values: float | str) -> Change:
     """A job whose stack has other values in one section."""
 
     def change(job: Job) -> Job:
@@ -77,6 +77,7 @@ TERMS: dict[str, Change] = {
     "casts to fp8": _matmul(lambda law: replace(law, cast_bytes_per_element=0.0)),
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
     "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
+    "tokens cross the network once per node": _stack("kernels", dispatch="per-expert"),
     "grouped products of experts": _device(lambda device: replace(device, expert_matmul=device.matmul)),
     "scans of state-space layers": _device(
         lambda device: replace(device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf))

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from cases import GPT, REGISTRY, graph
 
+from xe_sizer.graph.exchanges import visited_places
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul
+from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, Picks
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 
@@ -210,6 +211,38 @@ def test_experts_exchange_every_routed_token_twice() -> None:
     operators = messages(graph(model, ALL, batch=B, sequence=S, ep=8), "ep")
     routed = B * S * 2 * 4096 * 2
     assert [sent(operators, "all_to_all", side) for side in ("forward", "backward")] == [2 * routed, 2 * routed]
+
+
+def test_tokens_that_go_once_to_each_rank_of_experts_that_they_picked() -> None:
+    """Two evenly picked experts on 8 ranks lie on 8 (1 - (7/8)^2) = 1.875 of them."""
+    model = REGISTRY.model("mixtral-8x7b")
+    operators = messages(graph(model, ALL, Kernels(dispatch="per-place"), batch=B, sequence=S, ep=8), "ep")
+    assert sent(operators, "all_to_all", "forward") == pytest.approx(2 * B * S * 1.875 * 4096 * 2)
+
+
+@pytest.mark.parametrize(
+    ("picks", "places", "visited"),
+    [
+        (Picks(8), 8, 8 * (1 - (7 / 8) ** 8)),  # 5.25 of 8 nodes
+        (Picks(8), 1, 1.0),
+        (Picks(8, 8, 4), 8, 4 * (1 - (3 / 4) ** 8)),  # DeepSeek-V3 on 8 nodes: 4 at most
+        (Picks(8, 8, 4), 16, 8 * (1 - (7 / 8) ** 8)),  # each of the 4 groups on two places
+        (Picks(8, 8, 4), 2, 1.875 * (1 - (1 - 1 / 1.875) ** 8)),  # 2 (1 - (1/2)^4) of them are reached
+    ],
+)
+def test_places_that_hold_experts_of_a_token(picks: Picks, places: int, visited: float) -> None:
+    assert visited_places(picks, np.array([float(places)]))[0] == pytest.approx(visited, rel=1e-12)
+
+
+def test_visited_places_against_a_draw() -> None:
+    """256 experts in 8 groups, 8 picked out of 4 drawn groups, on 8 nodes: the formula is within 3 % of the draw."""
+    draw = np.random.default_rng(0)
+    seen = []
+    for _ in range(2000):
+        groups = draw.choice(8, 4, replace=False)
+        experts = draw.choice(np.concatenate([np.arange(32) + 32 * group for group in groups]), 8, replace=False)
+        seen.append(len(set(experts // 32)))
+    assert visited_places(Picks(8, 8, 4), np.array([8.0]))[0] == pytest.approx(np.mean(seen), rel=0.03)
 
 
 def test_only_learning_embeddings_have_a_backward() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import REGISTRY
 
+from xe_sizer.graph.operators import Collective, Picks, RankShape
 from xe_sizer.laws.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -20,6 +21,7 @@ from xe_sizer.laws.collectives import (
     wire_factor,
 )
 from xe_sizer.laws.network import network
+from xe_sizer.laws.operator_time import exchange_times
 
 FLAT = CollectiveLaw((2, 4, 8), (1e-5, 2e-5, 4e-5), (1e11, 2e11, 4e11), (0.0, 0.0, 1e-9))
 NETWORK = Network(8, {ALL_GATHER: FLAT, ALL_REDUCE: FLAT}, scale_out_bytes_per_s=1e10, scale_out_alpha_s=1e-4)
@@ -58,6 +60,16 @@ def test_an_all_to_all_sends_its_own_message_out() -> None:
     """Nobody shares the way out: 7/8 of 1 GB leaves each of 8 single-GPU nodes."""
     expected = 7 / 8 * 1e9 / 1e10 + 1e-4 * 4
     assert collective_time_s(ALL_TO_ALL, 1e9, 8, 1, NETWORK) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_token_crosses_the_network_once_per_node() -> None:
+    """2 of 8 experts on 4 nodes of 2 ranks: copies to 2 x 3/4 ranks elsewhere become one to each of 21/16 nodes met."""
+    rank = RankShape(*(np.array([float(size)]) for size in (1, 1, 1, 1, 8, 1, 0)))
+    op = Collective("dispatch", "experts", 3.0, np.zeros(1), "ep", ((ALL_TO_ALL, np.array([1.875e9])),), (), Picks(2))
+    pairs = replace(NETWORK, node_ranks=2)
+    crossing = 1e9 * (3 / 4) * 4 * (1 - (3 / 4) ** 2)
+    seconds = exchange_times([op], rank, pairs, 1.0)["ep"][0]
+    assert seconds == pytest.approx(3 * (crossing / 1e10 + 1e-4 * 3), rel=1e-12)
 
 
 def test_one_rank_or_nothing_to_send_costs_nothing() -> None:

@@ -56,6 +56,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     weights_dtypes: dict[str, str]
     fused_kernels: dict[str, tuple[str, ...]]
     fused_in_words: dict[str, str]
+    dispatch_in_words: dict[str, str]
     padding: dict[str, str]
     without_padding: tuple[str, ...]
     grouped_by_length: tuple[str, ...]

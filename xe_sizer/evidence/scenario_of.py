@@ -151,8 +151,9 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     words = [plain(word) for word in _words(record.fused_kernels)]
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)
-    if load_stack(stack.name).kernels.norm == "eager":
-        kernels += [name for word, name in table.fused_in_words.items() if word in (record.framework or "").lower()]
+    in_words = table.fused_in_words if load_stack(stack.name).kernels.norm == "eager" else {}
+    framework = (record.framework or "").lower()
+    kernels += [name for word, name in (in_words | table.dispatch_in_words).items() if word in framework]
     flags.put("train.fused_kernels", tuple(dict.fromkeys(kernels)) or None)
     for word in words:
         if word not in table.fused_kernels:

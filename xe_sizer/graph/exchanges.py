@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from xe_sizer.graph.operators import Collective
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, Picks
 
 
 def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1) -> Collective:
@@ -72,6 +74,7 @@ def exchange(
     group: str,
     forward: tuple[tuple[str, Array], ...],
     backward: tuple[tuple[str, Array], ...],
+    picks: Picks | None = None,
 ) -> Collective:
     """A collective of the layer; it keeps nothing.
 
@@ -82,6 +85,7 @@ def exchange(
     block : a kind of layer
     name, module, group : of the exchange; the group is tp, cp or ep
     forward, backward : operations with their messages, shape (rank shape,) [bytes]
+    picks : of tokens that go once to each place that holds experts which they picked; None: to every expert
 
     Returns
     -------
@@ -89,4 +93,32 @@ def exchange(
 
     Source: nccl-tests for the convention.
     """
-    return Collective(name, module, block.layers, block.inputs.zeros, group, forward, backward)
+    return Collective(name, module, block.layers, block.inputs.zeros, group, forward, backward, picks)
+
+
+def visited_places(picks: Picks, places: Array) -> Array:
+    """Places (nodes, or ranks) of an expert group that hold at least one of the experts that a token picked.
+
+        reached = n (1 - (1 - g / G)^(G / n))   n <= G;   n g / G   n > G
+        visited = reached (1 - (1 - 1 / reached)^k)
+
+    The experts' groups lie side by side over the places; a token picks g of G groups, then k experts inside them,
+    evenly. Without groups every place can be reached: of 8 nodes 8 experts meet 5.2.
+
+    Parameters
+    ----------
+    picks : k, G and g [-]
+    places : n, among which the experts are divided, shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: own derivation, the expectation for independent picks; who sends a token once: DeepEP
+    (csrc/kernels/internode.cu, is_token_in_rank and one RDMA message a node); node-limited routing:
+    DeepSeek-V3 (arXiv:2412.19437), section 2.1.2.
+    """
+    n, groups, chosen = np.maximum(places, 1.0), float(picks.groups), float(picks.chosen_groups)
+    shared = n * (1.0 - (1.0 - chosen / groups) ** (groups / n))
+    reached = np.maximum(np.where(n > groups, n * chosen / groups, shared), 1.0)
+    return np.asarray(reached * (1.0 - (1.0 - 1.0 / reached) ** picks.per_token))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
-from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
+from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
+from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array
 from xe_sizer.graph.parameters import OWN_NORMS
 
 if TYPE_CHECKING:
@@ -146,12 +146,16 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     routing = inputs.kernels.routing
     yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES[routing], kept)
-    there = (("all_to_all", permuted),)
-    yield exchange(block, "expert dispatch", "experts", "ep", there, there)
+    picks, sent = None, permuted
+    if inputs.kernels.dispatch == "per-place":
+        picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
+        sent = permuted * visited_places(picks, rank.ep) / experts.per_token
+    there = (("all_to_all", sent),)
+    yield exchange(block, "expert dispatch", "experts", "ep", there, there, picks)
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
     imbalance = np.where(rank.ep > 1, inputs.kernels.expert_imbalance, 1.0)
     yield from _grouped(block, experts, routed * imbalance, touched_experts(block, experts))
-    yield exchange(block, "expert combine", "experts", "ep", there, there)
+    yield exchange(block, "expert combine", "experts", "ep", there, there, picks)
     yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 

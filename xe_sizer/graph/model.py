@@ -49,7 +49,8 @@ class Experts:
     """Mixture of experts: `per_token` of `count` experts of size `ffn`; all shared ones: `shared_ffn`.
 
     `own_norms`: routed and shared experts stand between norms of their own, and the router scales what it reads and
-    gives (Gemma 4, whose dense MLP beside the experts is a shared one).
+    gives (Gemma 4, whose dense MLP beside the experts is a shared one). A token's experts lie in `groups_per_token` of
+    `groups` (the node-limited routing of DeepSeek-V3).
     """
 
     count: int
@@ -63,6 +64,8 @@ class Experts:
     expert_bias: bool = False
     latent: int | None = None
     own_norms: bool = False
+    groups: int = 1
+    groups_per_token: int = 1
 
 
 @frozen(eq=True)

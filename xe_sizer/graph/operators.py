@@ -111,6 +111,8 @@ class Kernels:
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
     dropout : masks are drawn where the model has dropout
     routing : eager, or fused: choosing, sorting and summing up in three kernels
+    dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
+        holds some of them, and on from there
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
@@ -134,6 +136,7 @@ class Kernels:
     residual: Literal["apart", "in-norm"] = "apart"
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     routing: Literal["eager", "fused"] = "eager"
+    dispatch: Literal["per-expert", "per-place"] = "per-expert"
     expert_tile: float = 0.0
     windows: bool = True
 
@@ -265,13 +268,26 @@ class MemoryBound(Operator):
     temporary_bytes: Array
 
 
+@frozen(eq=True)
+class Picks:
+    """How the tokens of a mixture of experts choose: `per_token` experts out of `chosen_groups` of `groups`."""
+
+    per_token: int
+    groups: int = 1
+    chosen_groups: int = 1
+
+
 @frozen
 class Collective(Operator):
-    """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `laws.collectives`."""
+    """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `laws.collectives`.
+
+    `picks` where a token goes once to each node and rank that holds experts which it picked; None: to every expert.
+    """
 
     group: str
     forward: tuple[tuple[str, Array], ...]
     backward: tuple[tuple[str, Array], ...]
+    picks: Picks | None = None
 
 
 def recomputed_share(operator: Operator, selective: str) -> float:

@@ -92,6 +92,7 @@ def collective_time_s(
     ranks: ArrayLike,
     ranks_per_node: ArrayLike,
     network: Network,
+    crossing_share: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Time of one collective over `ranks` ranks of which `ranks_per_node` share each node.
 
@@ -107,6 +108,7 @@ def collective_time_s(
     message_bytes : whole message, nccl-tests convention [bytes]
     ranks, ranks_per_node : n, size of the group, and g, how many of it share a node [-]
     network : alpha, c and B by operation and group size; B_out and alpha_out between nodes
+    crossing_share : of an all-to-all's message, what leaves the node [-]; None: f(k)
 
     Returns
     -------
@@ -122,7 +124,8 @@ def collective_time_s(
     law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
     inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)
     rings = operation not in (POINT_TO_POINT, ALL_TO_ALL)  # in these every rank sends its own message to its place
-    crossing = message * (wire_factor(operation, n) / local if rings else wire_factor(operation, nodes))
+    leaving = wire_factor(operation, nodes) if crossing_share is None else np.asarray(crossing_share)
+    crossing = message * (wire_factor(operation, n) / local if rings else leaving)
     latency_s = network.scale_out_alpha_s * np.log2(2.0 * nodes)
     across_s = np.maximum(inside_s, crossing / network.scale_out_bytes_per_s) + latency_s
     total = np.where(nodes > 1, across_s, inside_s)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.exchanges import visited_places
 from xe_sizer.graph.operators import (
     Array,
     Attention,
@@ -33,6 +34,7 @@ from xe_sizer.laws.memory_bound import memory_bound_time_s
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import (
         Operator,
+        Picks,
         RankShape,
     )
     from xe_sizer.laws.attention import (
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.matmul import MatmulLaw
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
+_Exchange = tuple[str, "Picks | None"]  # operation, and who picks experts in it
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
 ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
@@ -294,27 +297,41 @@ def exchange_times(
     return total
 
 
+def _leaving_share(picks: Picks, ranks: Array, per_node: Array) -> Array:
+    """Messages to other nodes over messages to ranks, where a token crosses once per node and goes on from there."""
+    nodes = ranks / per_node
+    return (1.0 - 1.0 / nodes) * visited_places(picks, nodes) / visited_places(picks, ranks)
+
+
 def _group_times(
     members: Sequence[Collective], ranks: Array, per_node: Array, network: Network, backward: bool
 ) -> tuple[Array, Array]:
     """Seconds of one group's collectives, forward and backward; messages of one operation are timed in one array."""
-    messages: dict[str, list[Array]] = {}
-    places: list[tuple[int, float, list[tuple[str, int]]]] = []
+    messages: dict[_Exchange, list[Array]] = {}
+    places: list[tuple[int, float, list[tuple[_Exchange, int]]]] = []
     for op in members:
         for side, exchanges in enumerate((op.forward, op.backward if backward else ())):
             rows = []
             for operation, message in exchanges:
                 if np.any(message):  # not such as those of sequence parallelism where it is off
-                    rows.append((operation, len(messages.setdefault(operation, []))))
-                    messages[operation].append(message)
+                    alike = messages.setdefault((operation, op.picks), [])
+                    rows.append(((operation, op.picks), len(alike)))
+                    alike.append(message)
             places.append((side, op.layers, rows))
     seconds = {
-        operation: collective_time_s(operation, _stacked(alike, ranks.shape), ranks, per_node, network)
-        for operation, alike in messages.items()
+        (operation, picks): collective_time_s(
+            operation,
+            _stacked(alike, ranks.shape),
+            ranks,
+            per_node,
+            network,
+            picks and _leaving_share(picks, ranks, per_node),
+        )
+        for (operation, picks), alike in messages.items()
     }
     sides = [np.zeros(ranks.shape), np.zeros(ranks.shape)]
     for side, layers, rows in places:
-        sides[side] = sides[side] + layers * sum((seconds[operation][row] for operation, row in rows), np.zeros(1))
+        sides[side] = sides[side] + layers * sum((seconds[alike][row] for alike, row in rows), np.zeros(1))
     return sides[0], sides[1]
 
 

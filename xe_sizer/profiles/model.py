@@ -151,7 +151,7 @@ def _heads(profile: ModelProfile) -> int:
 
 def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
     """Figures of a profile that cannot be true together, each with the key to point at."""
-    heads, experts, window = _heads(profile), profile.experts, profile.sliding_window
+    heads, window = _heads(profile), profile.sliding_window
     if profile.kv_heads and heads % profile.kv_heads:
         yield ("kv_heads",), f"'heads' ({heads}) must be a multiple of 'kv_heads' ({profile.kv_heads})"
     if not profile.head_dim and not profile.latent_attention and profile.heads and profile.hidden % heads:
@@ -163,16 +163,27 @@ def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
     if profile.indexer and not profile.latent_attention:
         yield ("indexer",), "an 'indexer' needs 'latent_attention'"
-    if experts and experts.per_token > experts.count:
-        text = f"'per_token' ({experts.per_token}) is more than the 'count' of experts ({experts.count})"
-        yield ("experts", "per_token"), text
-    if experts and experts.first_dense_layers > profile.layers:
-        text = f"'first_dense_layers' ({experts.first_dense_layers}) is more than 'layers' ({profile.layers})"
-        yield ("experts", "first_dense_layers"), text
     if window and not _is_window_pattern(window.layers):
         text = f"'layers' must be all, alternate or a share such as 5-of-6, not '{window.layers}'"
         yield ("sliding_window", "layers"), text
+    yield from _expert_contradictions(profile)
     yield from _pattern_contradictions(profile)
+
+
+def _expert_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+    """A token picks no more experts and groups than there are, in layers that there are."""
+    experts = profile.experts
+    if experts is None:
+        return
+    if experts.per_token > experts.count:
+        text = f"'per_token' ({experts.per_token}) is more than the 'count' of experts ({experts.count})"
+        yield ("experts", "per_token"), text
+    if experts.groups_per_token > experts.groups:
+        text = f"'groups_per_token' ({experts.groups_per_token}) is more than the 'groups' ({experts.groups})"
+        yield ("experts", "groups_per_token"), text
+    if experts.first_dense_layers > profile.layers:
+        text = f"'first_dense_layers' ({experts.first_dense_layers}) is more than 'layers' ({profile.layers})"
+        yield ("experts", "first_dense_layers"), text
 
 
 def _pattern_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:

@@ -48,6 +48,8 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     router_bias: bool = False
     expert_bias: bool = False
     own_norms: Annotated[bool, Meta(description="norms around routed and around shared experts")] = False
+    groups: Annotated[Count, Meta(description="groups that routed experts are divided into, side by side")] = 1
+    groups_per_token: Annotated[Count, Meta(description="groups that a token's experts may lie in")] = 1
     latent: Annotated[Count | None, Meta(description="narrower width that routed experts work in; default: hidden")] = (
         None
     )

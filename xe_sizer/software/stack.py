@@ -63,6 +63,7 @@ class KernelChoice(_Part, frozen=True):
     dropout: bool
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
+    dispatch: Literal["per-expert", "per-place"] = "per-expert"
 
 
 class States(_Part, frozen=True):
