@@ -325,7 +325,7 @@ def _group_times(
             ranks,
             per_node,
             network,
-            picks and _leaving_share(picks, ranks, per_node),
+            None if picks is None else _leaving_share(picks, ranks, per_node),
         )
         for (operation, picks), alike in messages.items()
     }
