@@ -86,10 +86,13 @@ GROUPS = (
         "What one GPU holds in training, on its pipeline stage and at its worst moment.",
         (
             "training.sharding",
+            "training.recomputation",
             "training.activations",
             "training.moments",
             "training.gradients",
+            "training.memory_around",
             "training.memory_parts",
+            "training.cached_blocks",
             "training.memory",
         ),
         ("training.memory_parts.MEMORY_PARTS",),

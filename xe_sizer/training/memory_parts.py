@@ -17,6 +17,12 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
+from xe_sizer.training.memory_around import (
+    allocator_slack,
+    cuda_context,
+    library_workspaces,
+    nccl_buffers,
+)
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
     BACKWARD_END,
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.activations import Activations
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.memory_around import Around
     from xe_sizer.training.sharding import Census
     from xe_sizer.training.stages import Stages
 
@@ -355,44 +362,6 @@ def buckets(tensors: Tensors) -> Array:
     learning = tensors.held.base * tensors.base + tensors.held.adapters
     bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
     return over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * (tensors.layouts.data_ranks > 1)))
-
-
-@frozen
-class Around:
-    """What sits on the card beside the tensors is computed from these; `level` is one of the stack's."""
-
-    job: Job
-    layouts: Layouts
-    tensors: Array
-    level: str
-
-
-@part("CUDA context", "per process", "measured 0.47 to 0.92 GiB on A100; typical and cautious values of the stack")
-def cuda_context(around: Around) -> Array:
-    return as_array(getattr(around.job.stack.memory.context_gib, around.level) * GIB).reshape(1, 1, 1)
-
-
-@part("NCCL buffers", "per communicator that the layout needs", "measured 0.5 to 1.5 GiB a group")
-def nccl_buffers(around: Around) -> Array:
-    layouts = around.layouts
-    groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
-    communicators = sum(np.asarray(group, dtype=float) for group in groups)
-    each = getattr(around.job.stack.memory.communicator_gib, around.level)
-    return np.asarray(communicators * each * GIB * np.ones((1, 1, 1)))
-
-
-@part("library workspaces", "cuBLAS and cuBLASLt", "PyTorch defaults, 32 MiB on Hopper")
-def library_workspaces(around: Around) -> Array:
-    return as_array(getattr(around.job.stack.memory.workspace_gib, around.level) * GIB).reshape(1, 1, 1)
-
-
-@part(
-    "allocator slack",
-    "share of the tensors that is reserved but not live",
-    "out-of-memory reports, 3.7 to 5 %",
-)
-def allocator_slack(around: Around) -> Array:
-    return np.asarray(around.tensors * getattr(around.job.stack.memory.slack_share, around.level))
 
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)

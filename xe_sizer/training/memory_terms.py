@@ -14,6 +14,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import Factor, product_of
+from xe_sizer.training import memory_around as beside
 from xe_sizer.training import memory_parts as parts
 from xe_sizer.units import GIB
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
-    from xe_sizer.training.memory_parts import Around, Tensors
+    from xe_sizer.training.memory_around import Around
+    from xe_sizer.training.memory_parts import Tensors
 
 NEAR = 1e-9  # share by which a sum in another order may differ [-]
 BYTES, ZERO_RANKS = "B", "ZeRO ranks"
@@ -58,7 +60,7 @@ def peak_of(job: Job, layouts: Layouts, ledger: Ledger) -> Peak:
     longest_tokens = as_array(job.sequences(layouts).longest_tokens)
     shape = ledger.total_bytes.shape
     live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in parts.TENSOR_PARTS))
-    around = parts.Around(job, layouts, live, "cautious")
+    around = beside.Around(job, layouts, live, "cautious")
     return Peak(parts.Tensors(job, layouts, longest_tokens), around, stage, moment)
 
 
@@ -223,9 +225,9 @@ _WAYS: dict[str, Callable[[Peak], Iterator[Terms]]] = {
     parts.dequantised_layer.name: _dequantised,
     parts.logits_and_loss.name: _logits,
     parts.optimizer_workspace.name: _workspace,
-    parts.cuda_context.name: _context,
-    parts.library_workspaces.name: _libraries,
+    beside.cuda_context.name: _context,
+    beside.library_workspaces.name: _libraries,
     parts.buckets.name: _buckets,
-    parts.nccl_buffers.name: _nccl,
-    parts.allocator_slack.name: _slack,
+    beside.nccl_buffers.name: _nccl,
+    beside.allocator_slack.name: _slack,
 }
