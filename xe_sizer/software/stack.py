@@ -201,6 +201,7 @@ class Supports(_Part, frozen=True):
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
     recompute : those that it has a switch for, which is what advice names
+    sharded_stages : ZeRO-2 and 3 (FSDP) go with pipelines: a stage is gathered once a step
     offload_from_zero : the least ZeRO stage with which it offloads
     """
 
@@ -214,6 +215,7 @@ class Supports(_Part, frozen=True):
     schedules: Annotated[tuple[PipelineSchedule, ...], msgspec.Meta(min_length=1)]
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
+    sharded_stages: bool = False
     packing: bool = True
     recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (
         "none",

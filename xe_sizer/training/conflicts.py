@@ -45,7 +45,7 @@ def conflicts(
         yield from _support(given, stack, finder, problem)
         yield from _offload(given, stack, problem)
         yield from _one_gpu(given, stack, gpus, finder, problem)
-    yield from _pipeline(given, problem)
+    yield from _pipeline(given, stack, problem)
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
     yield from _batch(given, gpus, problem)
@@ -114,15 +114,17 @@ def _one_gpu(given: Given, stack: Stack, gpus: int | None, finder: Finder, probl
     yield problem(key, f"{stack.name} trains on one GPU", f"{other}{plain}")
 
 
-def _pipeline(given: Given, problem: Any) -> Iterator[Problem]:
+def _pipeline(given: Given, stack: Stack | None, problem: Any) -> Iterator[Problem]:
     layout = given.values.layout
     if layout.recompute_layers is not None and layout.recompute != "full":
         hint = (
             f"it counts layers that are recomputed as a whole: add {given.caller.setting('layout.recompute', 'full')}"
         )
         yield problem("layout.recompute_layers", "recompute_layers needs recompute full", hint)
-    if layout.zero is not None and layout.zero > 1 and (layout.pp or 1) > 1:
-        message = f"ZeRO stage {layout.zero} cannot be combined with pipeline stages"
+    if stack is None or stack.supports.sharded_stages or (layout.pp or 1) == 1:
+        return
+    if layout.zero is not None and layout.zero > 1:
+        message = f"ZeRO stage {layout.zero} cannot be combined with pipeline stages by {stack.name}"
         yield problem("layout.zero", message, "use zero 1, or pp 1")
 
 

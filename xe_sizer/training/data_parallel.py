@@ -87,7 +87,9 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
 
         t = repeats x (reduce - min(share x reduce, backward)) + gather - min(share x gather, forward)
 
-    ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated weights. All of it happens once a
+    ZeRO-3 in the stages of a pipeline gathers a stage once and keeps it for all micro-batches, as ZeRO-1 does (PyTorch
+    FSDP2 without reshard_after_forward). ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the
+    updated weights. All of it happens once a
     step, or the reduction in every micro-batch where the stack does so with ZeRO 2; one micro-batch can hide a share.
 
     Parameters
@@ -112,7 +114,9 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
 
     sharded = layouts.zero >= 1
     operation_s = np.where(sharded, exchange_s(REDUCE_SCATTER, sizes.reduce), exchange_s(ALL_REDUCE, sizes.reduce))
-    repeats = np.where((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1)
+    repeats = np.where(
+        (layouts.zero == 2) & (layouts.pp == 1) & job.stack.defaults.reduces_every_micro_batch, layouts.grad_accum, 1
+    )
     gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
     share = job.stack.overlap.data_parallel
     hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))

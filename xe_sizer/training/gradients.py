@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
     """Whether a rank keeps whole gradients between micro-batches, because it reduces them after the last one only.
 
-        keeps = reduces once a step and ZeRO >= 2 and grad_accum > 1 and data-parallel ranks > 1
+        keeps = (reduces once a step or pp > 1) and ZeRO >= 2 and grad_accum > 1 and data-parallel ranks > 1
 
     Parameters
     ----------
@@ -32,9 +32,10 @@ def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]
     -------
     ndarray of bool, shape (layout,) [-]
 
-    Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate.
+    Source: `no_sync` of PyTorch FSDP, which accelerate and Lightning enter while they accumulate; PyTorch's pipelines
+    (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
     """
-    once_a_step = not job.stack.defaults.reduces_every_micro_batch
+    once_a_step = (layouts.pp > 1) | (not job.stack.defaults.reduces_every_micro_batch)
     return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.data_ranks > 1))
 
 

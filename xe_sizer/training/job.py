@@ -104,7 +104,9 @@ class Job:
 
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
-        return as_array((layouts.zero == 3) | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch))
+        return as_array(
+            layouts.gathers_by_layer | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch)
+        )
 
     def sequences(self, layouts: Layouts) -> Sequences:
         """What padding makes of the data under each layout; prompt tokens of the method come on top."""

@@ -110,6 +110,16 @@ class Layouts:
         return np.asarray(self.offload >= OFFLOAD.index("activations"))
 
     @cached_property
+    def gathers_by_layer(self) -> NDArray[np.bool_]:
+        """Whether every micro-batch gathers the layers that it runs (ZeRO-3, FSDP), and frees them again."""
+        return np.asarray((self.zero == 3) & (self.pp == 1))
+
+    @cached_property
+    def gathers_stages(self) -> NDArray[np.bool_]:
+        """Whether a sharded pipeline stage is gathered once a step, and stays so until its last backward."""
+        return np.asarray((self.zero == 3) & (self.pp > 1))
+
+    @cached_property
     def zero_ranks(self) -> IntArray:
         """Ranks that share one copy of the sharded states; all that hold the same weights unless a group is chosen."""
         return np.where((self.zero_group > 0) & (self.zero > 0), self.zero_group, self.data_ranks)

@@ -220,8 +220,8 @@ def cast_weights(tensors: Tensors) -> Array:
 
 @part(
     "gathered layers",
-    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too",
-    "PyTorch FSDP, DeepSpeed ZeRO-3",
+    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too; a pipeline stage whole",
+    "PyTorch FSDP, DeepSpeed ZeRO-3; torchtitan distributed/fsdp.py (not resharded with pipelines)",
     lambda tensors: bool(np.any(tensors.gathers)),
 )
 def gathered_layers(tensors: Tensors) -> Array:
@@ -229,8 +229,12 @@ def gathered_layers(tensors: Tensors) -> Array:
     size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
     quantised = float(method.quantised)
     per_weight = (method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
-    units = held.root * size + 2.0 * np.minimum(held.whole_layer, held.base) * per_weight
-    return over_time((PASSES, units * gathers), (LAYERS_BACKWARD, held.root * size * tensors.base * gathers))
+    layers = np.where(
+        tensors.layouts.gathers_stages, held.base - held.root, 2.0 * np.minimum(held.whole_layer, held.base)
+    )
+    units = held.root * size + layers * per_weight
+    root = held.root * size * tensors.base * np.where(tensors.layouts.gathers_stages, 0.0, gathers)
+    return over_time((PASSES, units * gathers), (LAYERS_BACKWARD, root))
 
 
 @part(
@@ -277,7 +281,9 @@ def gradients(tensors: Tensors) -> Array:
     on_card = np.where(tensors.offloaded & (layouts.zero >= 2), 0.0, 1.0)
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
     sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
-    whole = (dense + experts) * sizes.gather + held.adapters * sizes.adapter_gradient
+    # FSDP2 adds up what it has not reduced yet in the type in which it will.
+    each = np.where(layouts.gathers_stages, sizes.reduce, sizes.gather)
+    whole = (dense + experts) * each + held.adapters * sizes.adapter_gradient
     flat = tensors.flat_elements * sizes.gather
     sharded, whole = sharded + flat / shards.gradients, whole + flat
     return gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)

@@ -124,7 +124,7 @@ def _learning(peak: Peak, each_bytes: ArrayLike, adapter_bytes: ArrayLike, group
 
 def _gradients(peak: Peak) -> Iterator[Terms]:
     sizes, shards = peak.tensors.sizes, peak.tensors.shards
-    for each, group in ((sizes.gradient, shards.gradients), (sizes.gather, 1.0)):
+    for each, group in ((sizes.gradient, shards.gradients), (sizes.gather, 1.0), (sizes.reduce, 1.0)):
         flat = peak.product((peak.tensors.flat_elements, "frozen elements beside adapters"), (sizes.gather, BYTES))
         yield (*_learning(peak, each, sizes.adapter_gradient, group), flat + peak.over(group))
 
@@ -152,6 +152,10 @@ def _gathered(peak: Peak) -> Iterator[Terms]:
     size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
     each = (method.frozen_linear_bytes or 0.0) if method.quantised else size
     layer = np.minimum(held.whole_layer, held.base)
+    yield (
+        peak.product((held.root, "elements of the root"), (size, BYTES)),
+        peak.product((held.base - held.root, "elements of the layers"), (each, BYTES)),
+    )
     units = (
         peak.product((held.root, "elements of the root"), (size, BYTES)),
         peak.product((2.0, "layers"), (layer, "elements"), (each, BYTES)),

@@ -88,7 +88,7 @@ def expert_options(rules: Rules, ranks: int) -> tuple[int, ...]:
 
 
 def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
-    """ZeRO stages of the stack; 2 and 3 re-shard in every micro-batch and do not go with pipelines.
+    """ZeRO stages of the stack; 2 and 3 go with pipelines where the stack shards stages.
 
     With offloading all that it has, on one GPU too: they say which gradients and weights leave the card.
     """
@@ -98,7 +98,7 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
     if shards == 1 and not offloads:
         return rules.options("zero", (0,))
     known = rules.stack.supports.zero if rules.every_way or offloads else rules.stack.defaults.zero
-    allowed = [stage for stage in known if pp == 1 or stage < 2]
+    allowed = [stage for stage in known if pp == 1 or stage < 2 or rules.stack.supports.sharded_stages]
     return rules.options("zero", allowed or (0,))
 
 
@@ -266,8 +266,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     """Rules between fields, which a field that the user fixed may break on some of the others' values.
 
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
-    expert groups divide the ranks of a stage; ZeRO 2 and 3 do not go with pipelines; a schedule but the usual one needs
-    a pipeline, and stages of as many chunks as it has; copies of sharded states hold whole groups of experts.
+    expert groups divide the ranks of a stage; ZeRO 2 and 3 go with pipelines of some stacks; a schedule but the usual
+    one needs a pipeline, and stages of as many chunks as it has; copies of sharded states hold whole groups of experts.
     """
     whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
     chunks = layouts.pp * layouts.vpp
@@ -277,11 +277,11 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     rounds = (layouts.grad_accum % layouts.pp == 0) | ~OPEN_CHUNKS[layouts.schedule]
     interleaved = (layouts.vpp == 1) | (chunks_fit & rounds)
     grouped = (layouts.tp * layouts.cp * layouts.dp) % layouts.ep == 0
-    staged = (layouts.pp == 1) | (layouts.zero < 2)
+    staged = (layouts.pp == 1) | (layouts.zero < 2) | rules.stack.supports.sharded_stages
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
     on_card = ~layouts.hosts_optimizer
-    offloads = ~layouts.hosts_params | (layouts.zero == 3)
+    offloads = ~layouts.hosts_params | layouts.gathers_by_layer
     offloads &= on_card | (layouts.zero >= rules.stack.supports.offload_from_zero)
     # Alone there is nothing to share: only what offloads needs a stage then, or the user names one.
     staged &= (layouts.zero == 0) | (layouts.data_ranks > 1) | ~on_card | ("zero" in rules.fixed)

@@ -222,7 +222,7 @@ def transfers(step: Step) -> Array:
 def data_parallel(step: Step) -> Array:
     """Nothing on a single rank; each rule is evaluated only where some layout needs it."""
     layouts, several = step.layouts, step.layouts.data_ranks > 1
-    gathers = layouts.zero == 3
+    gathers = layouts.gathers_by_layer
     exposed = np.zeros(len(layouts))
     if np.any(gathers & several):
         exposed = np.where(gathers, step.sharded_exchange_s(np.zeros(len(layouts))), exposed)
@@ -263,7 +263,7 @@ def _offloaded_activations_s(step: Step) -> Array:
 def _fetched_weights_s(step: Step) -> Array:
     """With weights in host memory an exchange takes no less than their copy; on one rank there is the copy alone."""
     job, layouts = step.job, step.layouts
-    fetches = (layouts.zero == 3) & layouts.hosts_params
+    fetches = layouts.gathers_by_layer & layouts.hosts_params
     if not np.any(fetches):
         return np.zeros(len(layouts))
     both_s = step.sharded_exchange_s(weight_fetch_s(job, layouts, step.held, step.groups))
