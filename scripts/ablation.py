@@ -56,6 +56,22 @@ def _newest_attention(job: Job) -> Job:
     return replace(job, device=replace(job.device, attention=laws[max(laws)]))
 
 
+def _free_dequantisation(job: Job) -> Job:
+    held = job.method.held
+    if held is None:
+        return job
+    free = {"forward_bytes": 0.0, "backward_bytes": 0.0, "input_bytes": 0.0, "output_bytes": 0.0}
+    width = msgspec.structs.replace(held.width, **free)
+    return replace(job, method=replace(job.method, held=replace(held, width=width)))
+
+
+def _no_dropout(job: Job) -> Job:
+    learning = replace(job.method.learning, adapter_dropout=False)
+    kernels = msgspec.structs.replace(job.stack.kernels, dropout=False)
+    stack = msgspec.structs.replace(job.stack, kernels=kernels)
+    return replace(job, stack=stack, method=replace(job.method, learning=learning))
+
+
 def _newest_release(job: Job) -> Job:
     newest = load_stack(job.stack.name)
     dtype = job.stack.defaults.weights_dtype
@@ -74,6 +90,8 @@ TERMS: dict[str, Change] = {
     "what older releases of a stack did": _newest_release,
     "matrix shapes (floor, bandwidth)": _matmul(lambda law: replace(law, floor_s=0.0, memory_efficiency=math.inf)),
     "sustained clocks": _matmul(lambda law: replace(law, sustained_flops_efficiency=None)),
+    "dequantisation of frozen weights": _free_dequantisation,
+    "dropout": _no_dropout,
     "casts to fp8": _matmul(lambda law: replace(law, cast_bytes_per_element=0.0)),
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
     "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),

@@ -139,7 +139,7 @@ SUBJECTS = (
     Subject("gemma3", "gemma-3-1b", "Gemma3TextConfig", _windowed),
     Subject("opt", "opt-1.3b", "OPTConfig", _opt, dropout={"dropout": 0.1}),
     Subject("gpt2", "gpt2-xl", "GPT2Config", _gpt2, (("c_attn",), ("qkv",)), dropout=_GPT2_DROPOUT),
-    Subject("gpt_neox", "pythia-1.4b", "GPTNeoXConfig", _partly_rotary, _FUSED, ends=("embed_in", "embed_out")),
+    Subject("gpt_neox", "pythia-1.4b", "GPTNeoXConfig", _partly_rotary, _FUSED, ends=("embed_in", "lm_head")),
     Subject("phi", "phi-2", "PhiConfig", _partly_rotary),
     Subject("phi3", "phi-3-mini-4k", "Phi3Config", _common, (("qkv_proj",), ("qkv",)),
             fixed={"sliding_window": 2047, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
@@ -154,7 +154,7 @@ SUBJECTS = (
     Subject("olmo2", "olmo-2-7b", "Olmo2Config", _common),
     Subject("granite", "granite-3.0-2b", "GraniteConfig", _common),
     Subject("cohere", "command-r", "CohereConfig", _common),
-    Subject("gptj", "gpt-j-6b", "GPTJConfig", _gptj, attentions=("eager",)),
+    Subject("gptj", "gpt-j-6b", "GPTJConfig", _gptj, attentions=("eager",), ends=("wte", "lm_head")),
     Subject("glm4", "glm-4-9b-0414", "Glm4Config", _glm),
 )  # fmt: skip
 BY_FAMILY = {subject.family: subject for subject in SUBJECTS}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.operators import Matmul
+from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
@@ -87,3 +87,15 @@ def test_model_dropout_is_a_switch(rate: float, masks: float) -> None:
     inputs = job.graph(layout(), np.array([float(TOKENS)]))
     residuals = [op for op in layer_operators(inputs) if op.name in ("attention residual", "mlp residual")]
     assert [float(np.max(op.saved_bytes)) for op in residuals] == [masks * TOKENS * job.model.hidden] * 2
+
+
+def test_dora_adds_a_magnitude_for_each_output_and_the_norm_of_the_whole_weight() -> None:
+    """peft's float32 adapters: 8 x 4 + 2 bytes a weight, 8 for the identity, 9 x 4 a token and output; 2 + 4 kept."""
+    job = job_of(lora__dora=True)
+    assert job.method.trainable_parameters(job.model) == ADAPTERS + LAYERS * 2 * HIDDEN
+    assert components(job)["adapters"] == 4 * (ADAPTERS + LAYERS * 2 * HIDDEN)
+    inputs = job.graph(layout(), np.array([float(TOKENS)]))
+    op = next(op for op in layer_operators(inputs) if op.name == "q adapter magnitudes")
+    assert isinstance(op, MemoryBound)
+    assert float(np.max(op.forward_bytes)) == HIDDEN**2 * (8 * 4 + 2 + 2 * 4) + 9 * 4 * TOKENS * HIDDEN
+    assert float(np.max(op.saved_bytes)) == TOKENS * HIDDEN * (2 + 4)

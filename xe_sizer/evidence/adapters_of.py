@@ -72,6 +72,7 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
         return
     flags.put("lora.rank", record.lora.rank)
     flags.put("lora.dropout", record.lora.dropout)
+    flags.put("lora.dora", True if record.lora.dora or plain(record.job) == "dora" else None)
     _saved(record, flags)
     words = _words(record.lora.targets)
     targets: list[str] = []

@@ -84,6 +84,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True):
     targets: str | list[str] | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     modules_to_save: str | list[str] | None = None
+    dora: bool | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 
 @frozen
 class Adapter:
-    """x A^T B^T beside x W^T: A has `rank` rows, B as many columns. W are the `members`, which share their input."""
+    """x A^T B^T beside x W^T: A has `rank` rows, B as many columns. W are the `members`, which share their input.
+
+    magnitudes : the norm of each row of W + B A is an own parameter (DoRA, Liu et al. 2024, arXiv:2402.09353)
+    """
 
     rank: int
     members: tuple[Weight, ...]
+    magnitudes: bool = False
 
     @property
     def parameters(self) -> int:
-        """Elements of A and B [-]: r (inputs + outputs)."""
-        return self.rank * (self.members[0].inputs + sum(weight.outputs for weight in self.members))
+        """Elements of A and B [-]: r (inputs + outputs), and as many magnitudes as outputs."""
+        outputs = sum(weight.outputs for weight in self.members)
+        return self.rank * (self.members[0].inputs + outputs) + outputs * int(self.magnitudes)
 
     def on_rank(self, tp: Array) -> Array:
         """Elements of A and B on a tensor-parallel rank.
@@ -49,20 +54,22 @@ class Adapter:
         held_inputs = inputs / tp if split == "row" else as_array(inputs)
         shards = [weight.output_shards(tp) if split == "column" else 1.0 for weight in self.members]
         held_outputs = sum(weight.outputs / part for weight, part in zip(self.members, shards, strict=True))
-        return np.asarray(self.rank * (held_inputs + held_outputs))
+        return np.asarray(self.rank * (held_inputs + held_outputs) + held_outputs * float(self.magnitudes))
 
 
-def adapters_on(weights: Iterable[Weight], ranks: Mapping[str, int]) -> Iterator[Adapter]:
+def adapters_on(weights: Iterable[Weight], ranks: Mapping[str, int], magnitudes: bool = False) -> Iterator[Adapter]:
     """The adapters on these weights. ranks : name of a weight, or of several kept as one matrix, to the rank [-]."""
     known = {weight.name: weight for weight in weights}
     for name, rank in ranks.items():
         members = tuple(known[part] for part in adapted_weights(name) if part in known)
         if members:
-            yield Adapter(rank, members)
+            yield Adapter(rank, members, magnitudes)
 
 
-def model_adapters(model: ModelShape, ranks: Mapping[str, int]) -> Iterator[tuple[int, Adapter]]:
+def model_adapters(
+    model: ModelShape, ranks: Mapping[str, int], magnitudes: bool = False
+) -> Iterator[tuple[int, Adapter]]:
     """The adapters of each kind of layer, with the number of layers of the kind."""
     for kind, layers in model.layer_kinds:
-        for adapter in adapters_on(layer_weights(model, kind), ranks):
+        for adapter in adapters_on(layer_weights(model, kind), ranks, magnitudes):
             yield layers, adapter

@@ -43,6 +43,7 @@ ADAPTER_BYTES = {
     "wide": ((6.0, 24.0), (12.0, 14.0)),
     "autocast": ((12.0, 6.0), (18.0, 2.0)),
 }
+MAGNITUDE_LAUNCHES = (12.0, 6.0)
 ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.0)}
 
 
@@ -134,8 +135,10 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         learns=learning.base,
     )
     yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
-    for adapter in adapters_on(weights, learning.adapters):
+    for adapter in adapters_on(weights, learning.adapters, learning.magnitudes):
         yield from _adapter(block, adapter, tokens)
+        if adapter.magnitudes:
+            yield _magnitudes(block, adapter, tokens)
 
 
 def weight_traffic(
@@ -228,6 +231,33 @@ def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator
         forward_launches=ADAPTER_LAUNCHES[kind][0] + drops,
         backward_launches=ADAPTER_LAUNCHES[kind][1] + drops,
         temporary_bytes=tokens * (temporaries * n * inputs.element_bytes + drops * k * size),
+    )
+
+
+def _magnitudes(block: Block, adapter: Adapter, tokens: Array) -> MemoryBound:
+    """DoRA's norm of W + s B A in every forward, and its magnitudes times the outputs.
+
+    Of a weight's element: B A (1 written), a copy of W (2 bytes read, 1 written), s B A (2), the sum (3), its norm (1);
+    the identity that B A is computed from (2 of inputs squared). Of an output: magnitudes times that of the frozen
+    weight (2) and of the adapter (2), the scale (2), the sum (3). The norm has no gradient. Both outputs are kept; the
+    identity and four matrices like the weight stand beside each other for a while.
+    Source: peft (tuners/lora/dora.py, DoraLinearLayer.forward and get_weight_norm).
+    """
+    inputs = block.inputs
+    size = inputs.learning.adapter_element_bytes
+    n, k = _side_by_side(adapter.members, inputs.rank)
+    of_weights = n * k * (8.0 * size + inputs.element_bytes) + 2.0 * k * k * size
+    of_outputs = 9.0 * tokens * n * size
+    return MemoryBound(
+        name="+".join(weight.name for weight in adapter.members) + " adapter magnitudes",
+        module=adapter.members[0].module,
+        layers=block.layers,
+        saved_bytes=tokens * n * (inputs.element_bytes + size),
+        forward_bytes=of_weights + of_outputs,
+        backward_bytes=of_outputs,
+        forward_launches=MAGNITUDE_LAUNCHES[0],
+        backward_launches=MAGNITUDE_LAUNCHES[1],
+        temporary_bytes=(4.0 * n + k) * k * size,
     )
 
 

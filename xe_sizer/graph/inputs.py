@@ -24,8 +24,8 @@ class Learning:
 
     An adapter name is a weight's (`q`, `down`, ...) or `qkv`, one adapter on the fused projection.
     `frozen_gradients`: the stack computes gradients of frozen weights too and throws them away.
-    `adapter_dropout`: adapters drop elements of their input. `saved`: the embedding and the head, where they learn
-    beside adapters as copies of frozen ones.
+    `adapter_dropout`: adapters drop elements of their input. `magnitudes`: they are those of DoRA. `saved`: the
+    embedding and the head, where they learn beside adapters as copies of frozen ones.
     """
 
     base: bool
@@ -33,6 +33,7 @@ class Learning:
     adapter_element_bytes: float = 4.0
     frozen_gradients: bool = False
     adapter_dropout: bool = False
+    magnitudes: bool = False
     saved: tuple[str, ...] = ()
 
     def trains(self, end: str) -> bool:

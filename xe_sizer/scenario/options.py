@@ -66,6 +66,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "lora-rank": "lora.rank",
     "lora-targets": "lora.targets",
     "lora-dropout": "lora.dropout",
+    "dora": "lora.dora",
     "modules-to-save": "lora.modules_to_save",
     "flops-efficiency": "efficiency.flops",
     "memory-efficiency": "efficiency.memory",

@@ -189,6 +189,7 @@ class LoraSection(Section, frozen=True):
         Meta(description="Modules with adapters, e.g. qkv"),
     ] = None
     dropout: Annotated[DropoutRate | None, Meta(description="Share of an adapter's input that dropout zeroes")] = None
+    dora: Annotated[bool | None, Meta(description="Adapters with magnitudes apart from directions (DoRA)")] = None
     modules_to_save: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
         Meta(description="Modules that learn beside the adapters: embed_tokens, lm_head"),

@@ -40,6 +40,7 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         adapter_element_bytes=stack.states.adapter_weight_bytes,
         frozen_gradients=stack.states.frozen_gradients,
         lora_dropout=given.values.lora.dropout or 0.0,
+        dora=bool(given.values.lora.dora),
         modules_to_save=given.values.lora.modules_to_save or (),
         saved_element_share=_saved_element_share(stack, kind),
         quantised=_quantised(provenance, stack) if kind.quantises else None,

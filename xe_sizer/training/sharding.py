@@ -133,14 +133,14 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))
     rows = unique_rows(columns)
     sizes = tuple(size[rows.first].tobytes() for size in columns)
-    saved = (method.learning.saved, method.saved_element_share)
+    saved = (method.learning.saved, method.saved_element_share, method.learning.magnitudes)
     counted = _census(model, tuple(method.learning.adapters.items()), method.added_parameters, saved, sizes)
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 
 
 @lru_cache(maxsize=256)
 def _census(
-    model: ModelShape, adapters: Adapters, added_parameters: int, saved: tuple[tuple[str, ...], float],
+    model: ModelShape, adapters: Adapters, added_parameters: int, saved: tuple[tuple[str, ...], float, bool],
     sizes: tuple[bytes, ...],
 ) -> Census:  # fmt: skip
     groups = _Groups.of(sizes)
@@ -168,7 +168,9 @@ def _census(
 
     ends = at_ends(embedding, head)
     ends_vectors = at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)))
-    adapted = sum(layers * adapter.on_rank(groups.tp) for layers, adapter in model_adapters(model, dict(adapters)))
+    adapted = sum(
+        layers * adapter.on_rank(groups.tp) for layers, adapter in model_adapters(model, dict(adapters), saved[2])
+    )
     in_layers = adapted * stage_layers / model.layers
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in saved[0]) * saved[1] for end in (EMBEDDING, HEAD))

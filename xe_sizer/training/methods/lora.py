@@ -120,7 +120,13 @@ def _learning(model: ModelShape, options: MethodOptions) -> Learning:
     adapters = dict.fromkeys(targets, options.lora_rank)
     saved = tuple(end for end in ENDS if end in {resolve_end(name) for name in options.modules_to_save})
     return Learning(
-        False, adapters, options.adapter_element_bytes, options.frozen_gradients, options.lora_dropout > 0, saved
+        base=False,
+        adapters=adapters,
+        adapter_element_bytes=options.adapter_element_bytes,
+        frozen_gradients=options.frozen_gradients,
+        adapter_dropout=options.lora_dropout > 0,
+        magnitudes=options.dora,
+        saved=saved,
     )
 
 

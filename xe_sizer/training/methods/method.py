@@ -38,6 +38,7 @@ class MethodOptions:
     frozen_gradients: bool = False
     quantised: Quantised | None = None
     lora_dropout: float = 0.0
+    dora: bool = False
     modules_to_save: tuple[str, ...] = ()
     saved_element_share: float = 1.0
 
@@ -106,7 +107,8 @@ class Method:
 
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
-        return sum(layers * adapter.parameters for layers, adapter in model_adapters(model, self.learning.adapters))
+        found = model_adapters(model, self.learning.adapters, self.learning.magnitudes)
+        return sum(layers * adapter.parameters for layers, adapter in found)
 
     def trainable_parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""
