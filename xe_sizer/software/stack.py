@@ -330,29 +330,6 @@ def default_stack() -> str:
     return default_name("stack")
 
 
-def stacks_with(way: str) -> tuple[str, ...]:
-    """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
-    return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
-
-
-def stacks_with_schedule(schedule: str) -> tuple[str, ...]:
-    """Shipped stacks that run pipelines in this order."""
-    return tuple(name for name in stack_names() if schedule in _piped(load_stack(name)))
-
-
-def _piped(stack: Stack) -> tuple[str, ...]:
-    return stack.supports.schedules if stack.supports.pipeline_parallel else ()
-
-
-def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:
-    """The nearest stack above in the chain of parents that trains on several GPUs; None where there is none."""
-    while stack.parent is not None:
-        stack = load_stack(stack.parent, finder=finder)
-        if stack.supports.several_gpus:
-            return stack.name
-    return None
-
-
 def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:
     """The stack of that name, of that name and release (nemo@24.07), or of a path to a user's own stack file.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.software.stack import PARALLEL_WAYS, relative_on_several_gpus, stacks_with, stacks_with_schedule
+from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
+from xe_sizer.software.stack import PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 
 if TYPE_CHECKING:
