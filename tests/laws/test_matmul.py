@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xe_sizer.laws.matmul import MatmulLaw, matmul_time_s, smooth_maximum
+from xe_sizer.laws.matmul import MatmulLaw, grouped_law, grouped_share, matmul_time_s, smooth_maximum
 
 LAW = MatmulLaw(floor_s=1e-3, flops_efficiency=0.5, memory_efficiency=0.75, sharpness=2.0)
 # 2e9 FLOPs take 3 ms and 6 MB take 4 ms at these peaks, so that the smooth roofline gives 5 ms.
@@ -62,3 +62,17 @@ def test_smooth_maximum_survives_extremes() -> None:
     assert smooth_maximum(1e300, 1e300, 2.0) == pytest.approx(2**0.5 * 1e300)
     assert smooth_maximum(1.0, 1e-300, 3.0) == 1.0
     assert smooth_maximum(0.0, 0.0, 2.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("side", "share"), [(1, 0.65), (1024, 0.65), (2048, 0.65 + 0.35 / 3), (4096, 0.65 + 0.7 / 3), (8192, 1), (1e5, 1)]
+)
+def test_grouped_products_reach_more_of_the_rate_the_larger_their_smallest_side(side: float, share: float) -> None:
+    assert grouped_share([side, 1e6, 1e6], [1e6, side, 1e6], [1e6, 1e6, side]) == pytest.approx([share] * 3, rel=1e-12)
+
+
+def test_grouped_products_take_longer_by_that_share() -> None:
+    """Compute-bound with a sharp knee: 2 x 2048^3 FLOPs at 0.5 x 0.7667 of 1e15 FLOP/s."""
+    law = replace(grouped_law(MatmulLaw(0.0, 0.5, 1.0, 2.0)), sharpness=np.inf)
+    expected = 2 * 2048**3 / (0.5 * (0.65 + 0.35 / 3) * 1e15)
+    assert matmul_time_s(2048, 2048, 2048, law, 1e15, 1e15) == pytest.approx(expected, rel=1e-12)

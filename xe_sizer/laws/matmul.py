@@ -15,7 +15,8 @@ class MatmulLaw:
     """Smooth roofline of one accelerator and precision.
 
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
-    training under the power limit, and is what `matmul_time_s` uses.
+    training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
+    `grouped_share` of it.
     """
 
     floor_s: float
@@ -24,6 +25,7 @@ class MatmulLaw:
     sharpness: float
     sustained_flops_efficiency: float | None = None
     cast_bytes_per_element: float = 0.0
+    grouped: bool = False
     median_error: float | None = None
     p90_error: float | None = None
     source: str = ""
@@ -37,12 +39,37 @@ class MatmulLaw:
 # 12,852 balanced MoE layers on H100 timed by aiconfigurator (TensorRT-LLM 1.3, bf16) fit at 0.499 of the peak and 1.2,
 # 11,178 in fp8 at 0.511 and 1.01, 5,400 with vLLM 0.24 at 0.504 and 1.17; single products there reach 0.79.
 GROUPED_EFFICIENCY, GROUPED_SHARPNESS = 0.65, 1.1
+# Those layers have experts 768 to 2,048 wide. Where the smallest side of each product has 8,192, its tiles fill the
+# accelerator as those of a single product do; between the two the share rises with the logarithm, which is assumed.
+GROUPED_SIDES = (1024.0, 8192.0)
+
+
+def grouped_share(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    """Share of a single product's FLOP rate that a grouped kernel reaches.
+
+        s = 0.65 + 0.35 clip(ln(min(m, n, k) / 1024) / ln 8, 0, 1)
+
+    Parameters
+    ----------
+    m, n, k : array_like, sizes of one expert's product [-], broadcast together
+
+    Returns
+    -------
+    ndarray of float, shape that m, n and k broadcast to [-]
+
+    Source: lower end: balanced mixture-of-experts layers timed by aiconfigurator; upper end: a product of that size
+    is one of many that keep all multiprocessors busy alone; the rise between is assumed.
+    """
+    small, large = GROUPED_SIDES
+    side = np.maximum(np.minimum(np.minimum(m, n), k), small)
+    risen = np.minimum(np.log(side / small) / np.log(large / small), 1.0)
+    return np.asarray(GROUPED_EFFICIENCY + (1.0 - GROUPED_EFFICIENCY) * risen)
 
 
 def grouped_law(law: MatmulLaw) -> MatmulLaw:
     """The law of a grouped product on an accelerator whose single products follow `law`.
 
-        e_f = GROUPED_EFFICIENCY x e_f of single products, p = GROUPED_SHARPNESS
+        e_f = grouped_share x e_f of single products, p = GROUPED_SHARPNESS
 
     Parameters
     ----------
@@ -55,13 +82,7 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
     Source: fitted to balanced mixture-of-experts layers timed by aiconfigurator; the comment at the constants names
     them.
     """
-    sustained = law.sustained_flops_efficiency
-    return replace(
-        law,
-        flops_efficiency=law.flops_efficiency * GROUPED_EFFICIENCY,
-        sustained_flops_efficiency=None if sustained is None else sustained * GROUPED_EFFICIENCY,
-        sharpness=GROUPED_SHARPNESS,
-    )
+    return replace(law, grouped=True, sharpness=GROUPED_SHARPNESS)
 
 
 def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:
@@ -103,7 +124,7 @@ def matmul_time_s(
     """Time of C[m,n] = A[m,k] @ B[k,n] on one accelerator.
 
         t = t0 + (a^p + b^p)^(1/p)
-        a = 2 m n k / (e_f peak)
+        a = 2 m n k / (e_f peak)          e_f x grouped_share for grouped products
         b = ((m k + m n) element_bytes + k n weight_element_bytes + c m k) / (e_b bandwidth)
 
     Parameters
@@ -123,7 +144,8 @@ def matmul_time_s(
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     size = np.asarray(element_bytes, dtype=np.float64)
     weight_size = size if weight_element_bytes is None else np.asarray(weight_element_bytes, dtype=np.float64)
-    flops_s = 2.0 * m * n * k / (law.effective_flops_efficiency * peak_flops_per_s)
+    efficiency = law.effective_flops_efficiency * (grouped_share(m, n, k) if law.grouped else 1.0)
+    flops_s = 2.0 * m * n * k / (efficiency * peak_flops_per_s)
     moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
     memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
     seconds = law.floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)

@@ -68,7 +68,14 @@ class OperatorCost:
 
 
 def _unit_matmul(law: MatmulLaw) -> MatmulLaw:
-    return replace(law, floor_s=0.0, flops_efficiency=1.0, sustained_flops_efficiency=None, memory_efficiency=1.0)
+    return replace(
+        law,
+        floor_s=0.0,
+        flops_efficiency=1.0,
+        sustained_flops_efficiency=None,
+        memory_efficiency=1.0,
+        grouped=False,
+    )
 
 
 def _unit_attention(law: AttentionLaw) -> AttentionLaw:
