@@ -16,7 +16,7 @@ from ablation import ablate
 from xe_sizer.evidence.peaks import Reliability, left_out, peaks_below, peaks_of, reliability, spread_of
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import left_out_coverage, runs_of, serving_runs_of
-from xe_sizer.evidence.statistics import WEIGHTED
+from xe_sizer.evidence.statistics import GUESSED, WEIGHTED
 from xe_sizer.evidence.validate import validate
 from xe_sizer.result.accuracy import Accuracy, Prediction, Summary
 
@@ -41,20 +41,29 @@ def errors(accuracy: Accuracy, quantity: str, kinds: tuple[str, ...]) -> str:
         for one in accuracy.summary
         if one.quantity == quantity and one.n >= LEAST and one.group.split(":")[0] in kinds
     ]
-    header = ("group", "runs", "median error", "90 % below", "bias", "in range")
-    return table(header, [_error_row(one) for one in shown])
+    ruled = any(one.fixed_efficiency for one in shown)
+    header = ("group", "runs", "publications", "median error", "90 % below", "bias", "in range")
+    rule_header = ("fixed efficiency: share", "its median error", "its 90 %", "gain") if ruled else ()
+    return table((*header, *rule_header), [(*_error_row(one), *(_rule(one) if ruled else ())) for one in shown])
 
 
 def _error_row(one: Summary) -> tuple[str, ...]:
     bias = "" if one.bias is None else f"{one.bias:+.0%}"
     figures = (percent(one.median_abs_error), percent(one.p90_abs_error), bias, percent(one.interval_coverage))
-    return (one.group, str(one.n), *figures)
+    return (one.group, str(one.n), str(one.publications), *figures)
+
+
+def _rule(one: Summary) -> tuple[str, ...]:
+    rule = one.fixed_efficiency
+    if rule is None:
+        return ("",) * 4
+    return (*map(percent, (rule.efficiency, rule.median_abs_error, rule.p90_abs_error)), f"{rule.gain:+.0%}")
 
 
 def verdicts(accuracy: Accuracy) -> str:
     rows = []
     for one in accuracy.summary:
-        if one.oom is not None and one.n >= LEAST and one.group.split(":")[0] in ("all", "stack", "job"):
+        if one.oom is not None and one.n >= LEAST and one.group.split(":")[0] in ("all", GUESSED, "stack", "job"):
             counts = one.oom
             right = (counts.true_fit + counts.true_oom) / one.n
             wrong = (str(counts.true_oom), str(counts.false_fit), str(counts.false_oom))
@@ -89,7 +98,7 @@ def certainty(records: list[Record]) -> list[str]:
 
 
 def worst(accuracy: Accuracy, quantities: Sequence[str]) -> str:
-    times = [one for one in accuracy.records if one.quantity in quantities and one.ratio]
+    times = [one for one in accuracy.records if one.quantity in quantities and one.ratio and not one.guessed]
     ranked = sorted(times, key=lambda one: max(one.ratio or 1.0, 1.0 / (one.ratio or 1.0)), reverse=True)
     return table(("run", "predicted / measured", "what had to be assumed"), [_worst_row(one) for one in ranked[:WORST]])
 
@@ -102,7 +111,7 @@ def trained(records: list[Record]) -> list[str]:
     """Sections on training."""
     accuracy = validate(records)
     terms = [(name, f"{middle:.1%}", f"{high:.0%}", f"{moved:.0%}") for name, middle, high, moved in ablate(records)]
-    everything = ("all", WEIGHTED)
+    everything = ("all", WEIGHTED, GUESSED)
     return [
         "## Training",
         (f"{_counted(records)} No efficiency was fitted to these runs: stacks state what their software does. Without "
@@ -124,7 +133,7 @@ def trained(records: list[Record]) -> list[str]:
 def served(records: list[Record]) -> list[str]:
     """Sections on inference."""
     accuracy = validate(records)
-    kinds = ("all", WEIGHTED, "stack", "gpu")
+    kinds = ("all", WEIGHTED, GUESSED, "stack", "gpu")
     return [
         "## Inference",
         (f"{_counted(records)} Engines are data, and part of what they state was read off these runs; "
@@ -133,7 +142,7 @@ def served(records: list[Record]) -> list[str]:
         "### Time to the first token", errors(accuracy, "ttft", (*kinds, "source")),
         "### Time per output token", errors(accuracy, "tpot", (*kinds, "source")),
         "### Throughput", errors(accuracy, "throughput", (*kinds, "source")),
-        "### Peak memory of a batch", errors(accuracy, "peak_memory", ("all", WEIGHTED, "source")),
+        "### Peak memory of a batch", errors(accuracy, "peak_memory", ("all", WEIGHTED, GUESSED, "source")),
         "### Does it fit?", verdicts(accuracy),
         "### Largest errors", worst(accuracy, ("ttft", "tpot", "throughput")),
         "### Not predicted", reasons(accuracy),
@@ -154,10 +163,15 @@ def page(records: list[Record]) -> str:
     sections = [
         "# Accuracy",
         (
-            "Written by `scripts/build_accuracy.py`. Every record is predicted as a user's scenario would be; gaps are "
-            "filled from the defaults of its stack or engine and said. The error is predicted / measured - 1, "
-            "its median the bias. Ranges are taken from the residuals, and in range counts a run's own source with "
-            "them; 80 % is the aim where it has no part."
+            "Written by `scripts/build_accuracy.py`. Every record is predicted as a user's scenario would be; "
+            "gaps are filled from the defaults of its stack or engine and said. The error is predicted / measured"
+            " - 1, its median the bias. Ranges are taken from the residuals, and in range counts a run's own "
+            "source with them; 80 % is the aim where it has no part. Publications weigh alike, except in the "
+            "group `all`. Records that leave out lengths, batch or the number of GPUs, or the micro-batch of a "
+            "peak, are the group `guessed` and in no other. Fixed efficiency is what a rule without a model of "
+            "software makes of the same runs: 6 N T FLOPs (4 N T where the base is frozen; N active parameters, T"
+            " tokens, padding included) over a share of the peak of all GPUs, at the share with the least median "
+            "error on these very runs. The gain is its median error less ours."
         ),
         *trained([record for record in records if not record.serves]),
         *served([record for record in records if record.serves]),

@@ -2,7 +2,7 @@
 
 A third of the publications is held out: those whose title has a sha256 that 3 divides. Development looks at the
 others; of these only the summary is printed unless --open. Publications are weighted alike, and runs of which neither
-lengths nor batch are known (`guessed`) are counted apart.
+lengths, batch nor number of GPUs are known (`guessed`), and peaks of unknown micro-batches, are counted apart.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def predicted(records: Iterable[Record]) -> tuple[list[Prediction], list[Predict
     skipped = 0
     for found in predict_records(record for record in records if not record.serves):
         if isinstance(found, PredictedRecord):
-            (guessed if found.asked.guessed else known).extend(predictions(found))
+            for one in predictions(found):
+                (guessed if one.guessed else known).append(one)
         else:
             skipped += 1
     return known, guessed, skipped

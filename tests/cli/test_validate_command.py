@@ -46,6 +46,7 @@ def test_json_is_the_contract(cli: Cli, records: Path) -> None:
     assert first["ratio"] == pytest.approx(first["predicted"] / first["measured"])
     assert answer["skipped"][0]["id"] == "other"
     names = {"group", "quantity", "n", "median_abs_error", "p90_abs_error", "bias", "interval_coverage", "oom"}
+    names |= {"publications", "fixed_efficiency"}
     assert all(set(entry) == names for entry in answer["summary"])
     groups = {entry["group"] for entry in answer["summary"]}
     assert {"all", "stack:deepspeed", "job:sft", "gpu:a100-sxm-80gb", "source:my own runs"} <= groups
@@ -72,6 +73,19 @@ def test_only_one_quantity(cli: Cli, records: Path) -> None:
     answer = json.loads(cli("validate", records, "--format", "json", "--only", "peak_memory").out)
     assert {entry["quantity"] for entry in answer["records"]} == {"peak_memory"}
     assert {entry["quantity"] for entry in answer["summary"]} == {"peak_memory"}
+
+
+def test_guessed_records_stand_apart(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    bare = {key: value for key, value in RECORD.items() if key not in ("seq_len", "batch")} | {"id": "bare"}
+    path.write_text("\n".join(map(json.dumps, (RECORD, bare))))
+    answer = json.loads(cli("validate", path, "--format", "json").out)
+    assert {record["id"] for record in answer["records"] if record["guessed"]} == {"bare"}
+    counts = {(entry["group"], entry["quantity"]): entry["n"] for entry in answer["summary"]}
+    for quantity in ("step_time", "peak_memory", "oom"):
+        assert counts["all", quantity] == counts["stack:deepspeed", quantity] == counts["guessed", quantity] == 1
+    assert "2 records predicted, 0 skipped; " in (text := cli("validate", path).out)
+    assert "1 record guessed, apart" in text
 
 
 def test_csv_has_a_row_for_each_prediction_and_skipped_record(cli: Cli, records: Path) -> None:

@@ -1,9 +1,10 @@
 """Errors of many predictions in a few numbers; expected numbers by hand or by numpy."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from xe_sizer.evidence.statistics import summaries, weighted_quantile
+from xe_sizer.evidence.statistics import best_fixed_efficiency, summaries, weighted_quantile
 from xe_sizer.result.accuracy import Confusion, Prediction
 
 
@@ -51,3 +52,37 @@ def test_verdicts_are_counted_by_what_was_predicted_and_measured() -> None:
     assert {summary.group for summary in found} >= {"all", "stack:s"}
     assert all(summary.oom == Confusion(true_fit=4, true_oom=3, false_fit=2, false_oom=1) for summary in found)
     assert all(summary.median_abs_error is None for summary in found)
+
+
+def test_guessed_runs_count_in_their_own_group_alone() -> None:
+    known = [timed("a", 1.1, "x"), timed("b", 1.3, "y")]
+    wild = msgspec.structs.replace(timed("c", 9.0, "z"), guessed=True)
+    by_group = {summary.group: summary for summary in summaries([*known, wild])}
+    assert set(by_group) == {"all", "all (sources weighted alike)", "guessed", "stack:s", "source:x", "source:y"}
+    assert (by_group["all"].n, by_group["stack:s"].n, by_group["guessed"].n) == (2, 2, 1)
+    assert by_group["guessed"].median_abs_error == pytest.approx(8.0)
+    assert by_group["all"].publications == 2
+
+
+def test_a_fixed_efficiency_is_the_best_that_one_constant_can_do() -> None:
+    """Shares of 0.2, 0.4 and 0.5 of the peak: at a constant of 0.45 the two nearest are off by a ninth each."""
+    shares, weights = np.array([0.2, 0.4, 0.5]), np.ones(3)
+    found = best_fixed_efficiency(shares, weights, median_error=0.05)
+    assert found.efficiency == pytest.approx(0.45, rel=0.01)
+    assert found.median_abs_error == pytest.approx(1 / 9, rel=0.05)
+    assert found.gain == pytest.approx(found.median_abs_error - 0.05)
+    for constant in np.linspace(0.2, 0.5, 50):
+        assert found.median_abs_error <= np.median(np.abs(shares / constant - 1)) + 0.005
+
+
+def test_the_rule_stands_beside_times_of_training_only() -> None:
+    runs = [
+        msgspec.structs.replace(timed(str(place), 1.0, str(place)), at_peak_s=share)
+        for place, share in enumerate((0.3, 0.4, 0.4, 0.5))
+    ]
+    whole = next(summary for summary in summaries(runs) if summary.group == "all")
+    assert whole.fixed_efficiency is not None
+    assert whole.fixed_efficiency.gain == whole.fixed_efficiency.median_abs_error
+    assert all(summary.fixed_efficiency is None for summary in summaries(runs[:3]))
+    served = [msgspec.structs.replace(run, at_peak_s=None) for run in runs]
+    assert all(summary.fixed_efficiency is None for summary in summaries(served))

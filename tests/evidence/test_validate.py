@@ -56,7 +56,7 @@ def test_a_record_is_predicted_as_the_same_scenario() -> None:
 def test_nothing_is_assumed_where_everything_is_stated() -> None:
     found = predicted(msgspec.structs.replace(KNOWN, gpus=8, layout=msgspec.structs.replace(KNOWN.layout, dp=1)))
     assert found["step_time"].assumed == ()
-    assert found["peak_memory"].assumed == ("memory metric 'unstated' read as nvidia-smi",)
+    assert found["peak_memory"].assumed == ("memory metric not stated: between allocated and nvidia-smi",)
 
 
 def test_what_was_measured_does_not_move_the_prediction() -> None:

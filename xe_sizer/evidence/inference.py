@@ -140,10 +140,12 @@ def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
         stated = found.record.measured.memory_metric or "unstated"
         assumed = (*found.assumed, *([seen.note] if seen.note else []))
         groups = (f"metric:{stated}",)
-        yield prediction_of(found.record, "peak_memory", seen.measured, seen.predicted, assumed, None, groups)
+        yield prediction_of(
+            found.record, "peak_memory", seen.measured, seen.predicted, assumed, None, groups, found.guessed
+        )
     measured = measured_oom(found.record.measured)
     if measured is not None:
-        yield oom_prediction(found.record, measured, found.served.fits, found.assumed)
+        yield oom_prediction(found.record, measured, found.served.fits, found.assumed, found.guessed)
 
 
 def rates(found: ServedRecord) -> Iterator[Prediction]:
@@ -152,4 +154,6 @@ def rates(found: ServedRecord) -> Iterator[Prediction]:
         factors = span(found.served.resolved, figure.quantity, found.guessed)
         ends = (figure.predicted * factors.low, figure.predicted * factors.high)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
-        yield prediction_of(found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends)
+        yield prediction_of(
+            found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed
+        )

@@ -51,9 +51,9 @@ class Reliability:
 
 
 def peaks_of(records: Iterable[Record]) -> Iterator[Peak]:
-    """The memory of every run of training with a prediction and known lengths, batch and number of GPUs."""
+    """The memory of every run of training with a prediction and known lengths, batches and number of GPUs."""
     for found in predict_records(record for record in records if not record.serves):
-        if isinstance(found, PredictedRecord) and not found.asked.guessed and found.sized.resolved.gpus is not None:
+        if isinstance(found, PredictedRecord) and not found.memory_guessed:
             yield _peak(found)
 
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def prediction_of(
     record: Record, quantity: str, measured: float, predicted: float, assumed: tuple[str, ...],
-    span: tuple[float, float] | None, groups: tuple[str, ...] = (),
+    span: tuple[float, float] | None, groups: tuple[str, ...] = (), guessed: bool = False,
+    at_peak_s: float | None = None,
 ) -> Prediction:  # fmt: skip
     low, high = span or (None, None)
     return Prediction(
@@ -27,6 +28,8 @@ def prediction_of(
         high=high,
         assumed=assumed,
         groups=(*groups_of(record), *groups),
+        guessed=guessed,
+        at_peak_s=at_peak_s,
     )
 
 
@@ -39,10 +42,18 @@ def groups_of(record: Record) -> tuple[str, ...]:
     )
 
 
-def oom_prediction(record: Record, measured: bool, fits: bool, assumed: tuple[str, ...]) -> Prediction:
+def oom_prediction(
+    record: Record, measured: bool, fits: bool, assumed: tuple[str, ...], guessed: bool = False
+) -> Prediction:
     """Whether a run goes out of memory, beside whether it did."""
     return Prediction(
-        id=record.id, quantity="oom", measured=measured, predicted=not fits, assumed=assumed, groups=groups_of(record)
+        id=record.id,
+        quantity="oom",
+        measured=measured,
+        predicted=not fits,
+        assumed=assumed,
+        groups=groups_of(record),
+        guessed=guessed,
     )
 
 

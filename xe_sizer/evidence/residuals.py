@@ -58,7 +58,7 @@ def _run(found: PredictedRecord, prediction: Prediction) -> Run:
     job = found.sized.resolved.job
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
-    return Run(stack, job.method.kind.evidence, found.asked.guessed, *_deviation(prediction))
+    return Run(stack, job.method.kind.evidence, found.guessed, *_deviation(prediction))
 
 
 def serving_runs_of(records: Iterable[Record]) -> list[Run]:

@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.result.accuracy import QUANTITIES, Confusion, Summary
+from xe_sizer.result.accuracy import QUANTITIES, Confusion, FixedEfficiency, Summary
 
 if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Prediction
 
 ALL = "all"
 WEIGHTED = "all (sources weighted alike)"
+GUESSED = "guessed"
 KINDS = ("stack", "job", "gpu", "metric", "source")
+TRIED = 400  # constants of the rule, evenly in the logarithm from the least to the largest share of the peak
+LEAST_RUNS = 4  # of fewer, the best constant says nothing
 
 
 def summaries(predictions: Sequence[Prediction]) -> tuple[Summary, ...]:
-    """Every quantity over all records, with sources weighted alike, and by stack, job, GPU, metric and source."""
-    found = []
+    """Every quantity over all records that are known, and by stack, job, GPU, metric and source; guessed ones apart.
+
+    Sources are weighted alike, except in the group `all`.
+    """
+    found: list[Summary] = []
     for quantity in QUANTITIES:
-        mine = [prediction for prediction in predictions if prediction.quantity == quantity]
-        if not mine:
-            continue
-        found.append(_summary(ALL, quantity, mine))
-        found.append(_summary(WEIGHTED, quantity, mine, source_weights([prediction.source for prediction in mine])))
-        by_group: dict[str, list[Prediction]] = defaultdict(list)
-        for prediction in mine:
-            for group in prediction.groups:
-                by_group[group].append(prediction)
-        found += [_summary(group, quantity, by_group[group]) for group in sorted(by_group, key=_order)]
+        mine = [one for one in predictions if one.quantity == quantity and not one.guessed]
+        guessed = [one for one in predictions if one.quantity == quantity and one.guessed]
+        if mine:
+            found += _of_known(quantity, mine)
+        if guessed:
+            found.append(_summary(GUESSED, quantity, guessed, _weights(guessed)))
     return tuple(found)
+
+
+def _of_known(quantity: str, mine: Sequence[Prediction]) -> Iterator[Summary]:
+    yield _summary(ALL, quantity, mine, np.ones(len(mine)))
+    yield _summary(WEIGHTED, quantity, mine, _weights(mine))
+    by_group: dict[str, list[Prediction]] = defaultdict(list)
+    for prediction in mine:
+        for group in prediction.groups:
+            by_group[group].append(prediction)
+    for group in sorted(by_group, key=_order):
+        yield _summary(group, quantity, by_group[group], _weights(by_group[group]))
+
+
+def _weights(predictions: Iterable[Prediction]) -> NDArray[np.float64]:
+    return source_weights([prediction.source for prediction in predictions])
 
 
 def _order(group: str) -> tuple[int, str]:
@@ -47,22 +64,62 @@ def source_weights(sources: Sequence[str]) -> NDArray[np.float64]:
     return np.array([1.0 / counts[source] for source in sources])
 
 
-def _summary(
-    group: str, quantity: str, predictions: Sequence[Prediction], weights: NDArray[np.float64] | None = None
-) -> Summary:
+def _summary(group: str, quantity: str, predictions: Sequence[Prediction], weights: NDArray[np.float64]) -> Summary:
+    publications = len({prediction.source for prediction in predictions})
     if quantity == "oom":
-        return Summary(group=group, quantity=quantity, n=len(predictions), oom=_confusion(predictions))
+        counts = _confusion(predictions)
+        return Summary(group=group, quantity=quantity, n=len(predictions), publications=publications, oom=counts)
     errors = np.array([(prediction.ratio or 0.0) - 1.0 for prediction in predictions])
-    weights = np.ones(errors.size) if weights is None else weights
+    median = weighted_quantile(np.abs(errors), weights, 0.5)
     return Summary(
         group=group,
         quantity=quantity,
         n=len(predictions),
-        median_abs_error=weighted_quantile(np.abs(errors), weights, 0.5),
+        publications=publications,
+        median_abs_error=median,
         p90_abs_error=weighted_quantile(np.abs(errors), weights, 0.9),
         bias=weighted_quantile(errors, weights, 0.5),
         interval_coverage=_coverage(predictions, weights),
+        fixed_efficiency=_fixed_efficiency(predictions, weights, median),
     )
+
+
+def _fixed_efficiency(
+    predictions: Sequence[Prediction], weights: NDArray[np.float64], median_error: float
+) -> FixedEfficiency | None:
+    """The rule on the same runs; None where some are no times of training, or few."""
+    seconds = [prediction.at_peak_s for prediction in predictions if prediction.at_peak_s]
+    if len(predictions) < LEAST_RUNS or len(seconds) < len(predictions):
+        return None
+    shares = np.array(seconds) / np.array([float(prediction.measured) for prediction in predictions])
+    return best_fixed_efficiency(shares, weights, median_error)
+
+
+def best_fixed_efficiency(
+    shares: NDArray[np.float64], weights: NDArray[np.float64], median_error: float
+) -> FixedEfficiency:
+    """The rule t = seconds at peak / c with the constant that does best on the very runs that it is judged on.
+
+        c = argmin over c of the weighted median of |share / c - 1|,   share = seconds at peak / measured seconds
+
+    Parameters
+    ----------
+    shares : of the peak that each run reached, shape (run,) [-]
+    weights : of the runs, shape (run,) [-]
+    median_error : of the predictions of the same runs [-]
+
+    Returns
+    -------
+    FixedEfficiency
+
+    Source: definition. The constant has seen the runs, so that the rule is shown better than it is.
+    """
+    tried = np.geomspace(shares.min(), shares.max(), TRIED)
+    errors = [weighted_quantile(np.abs(shares / constant - 1.0), weights, 0.5) for constant in tried]
+    best = float(tried[int(np.argmin(errors))])
+    found = np.abs(shares / best - 1.0)
+    middle, high = (weighted_quantile(found, weights, share) for share in (0.5, 0.9))
+    return FixedEfficiency(efficiency=best, median_abs_error=middle, p90_abs_error=high, gain=middle - median_error)
 
 
 def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:

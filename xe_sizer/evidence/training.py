@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError
+from xe_sizer.evidence.fixed_efficiency import seconds_at_peak
 from xe_sizer.evidence.measured import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of, reason_of
 from xe_sizer.evidence.scenario_of import scenario_of
@@ -16,6 +17,7 @@ from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
+from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 from xe_sizer.training.uncertainty import uncertainty
@@ -48,6 +50,16 @@ class PredictedRecord:
     sized: TrainingEstimate
     fits: bool
     assumed: tuple[str, ...]
+
+    @property
+    def guessed(self) -> bool:
+        """Whether lengths, batch or the number of GPUs are not in the record, on which its figures turn."""
+        return self.asked.guessed or self.sized.resolved.gpus is None
+
+    @property
+    def memory_guessed(self) -> bool:
+        """The same of its memory, which turns on the micro-batch too."""
+        return self.guessed or "micro_batch" not in self.sized.resolved.fixed
 
 
 def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
@@ -144,20 +156,30 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     lengths = job.sequences(layouts)
     # Trainers count what they process; with lengths stated, rates are of real tokens.
     per_sequence = lengths.mean_tokens if stated is None else lengths.real_tokens
-    tokens = job.method.sequences_per_sample * float(per_sequence[0])
+    tokens, packed = job.method.sequences_per_sample * float(per_sequence[0]), job.padding == PACKED
     step = Step(
         samples=job.global_batch,
         micro_batches=int(layouts.grad_accum[0]),
-        tokens=float(job.seq_len) if job.padding == "packed" else tokens,
+        tokens=float(job.seq_len) if packed else tokens,
         gpus=sized.gpus,
         lengths_stated=stated is not None,
     )
     measured = measured_step_s(record, step, found.asked.counts_micro_batches)
     if measured is None:
         return
-    span = uncertainty(job, sized.resolved.efficiency, found.asked.guessed).around(sized.step_s)
+    span = uncertainty(job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
-    yield prediction_of(record, "step_time", measured.value, sized.step_s, assumed, (span.low, span.high))
+    processed = job.seq_len if packed else job.method.sequences_per_sample * float(lengths.mean_tokens[0])
+    yield prediction_of(
+        record,
+        "step_time",
+        measured.value,
+        sized.step_s,
+        assumed,
+        (span.low, span.high),
+        guessed=found.guessed,
+        at_peak_s=seconds_at_peak(job, sized.gpus, processed),
+    )
 
 
 def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
@@ -170,7 +192,8 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     ledger = at_level(found.sized.ledger, found.sized.resolved.job, found.sized.layouts, "typical")
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or "unstated"
-    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, (f"metric:{stated}",))
+    groups, guessed = (f"metric:{stated}",), found.memory_guessed
+    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, guessed)
 
 
 def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
@@ -192,4 +215,4 @@ def _oom(found: PredictedRecord) -> Iterator[Prediction]:
     measured = measured_oom(found.record.measured)
     if measured is None or found.sized.resolved.gpus is None:
         return
-    yield oom_prediction(found.record, measured, found.fits, found.assumed)
+    yield oom_prediction(found.record, measured, found.fits, found.assumed, found.memory_guessed)

@@ -13,7 +13,9 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """One quantity of one record. Times in seconds, memory in bytes, `oom` true or false.
 
     `ratio` is predicted / measured; `low` and `high` are the predicted range, None where there is none.
-    `assumed` says in words what the record left open. `groups` are the summary groups that it counts in.
+    `assumed` says in words what the record left open. `groups` are the summary groups that it counts in. `guessed`:
+    what decides the quantity is not in the record, so that it counts apart. `at_peak_s` : of a time of training, what
+    the FLOPs of its parameters would take at the peak of all GPUs [s].
     """
 
     id: str
@@ -25,6 +27,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
     high: float | None = None
     assumed: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    guessed: bool = False
+    at_peak_s: float | None = None
 
     @property
     def source(self) -> str:
@@ -48,12 +52,27 @@ class Confusion(Struct, frozen=True, kw_only=True):
     false_oom: int = 0
 
 
+class FixedEfficiency(Struct, frozen=True, kw_only=True):
+    """The rule that a step takes its FLOPs at a fixed share of the peak, on the runs of a group.
+
+    `efficiency` is the share that gives the least median error on these very runs; `gain` its median error less that
+    of the predictions: positive where the predictions are better [-].
+    """
+
+    efficiency: float
+    median_abs_error: float
+    p90_abs_error: float
+    gain: float
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """One quantity in one group.
 
     The error of a record is predicted / measured - 1: `median_abs_error` and `p90_abs_error` are quantiles of
     its absolute value, `bias` is its median; `interval_coverage` the share of measurements inside the predicted
-    range. All None for `oom`, which has counts instead.
+    range. All None for `oom`, which has counts instead. Publications weigh alike, except in the group `all`; records
+    of which something decisive is guessed are in the group `guessed` alone. `fixed_efficiency` is what a rule without a
+    model makes of the same times of training.
     """
 
     group: str
@@ -64,6 +83,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     bias: float | None = None
     interval_coverage: float | None = None
     oom: Confusion | None = None
+    publications: int = 0
+    fixed_efficiency: FixedEfficiency | None = None
 
 
 class Accuracy(Answer, frozen=True, kw_only=True):

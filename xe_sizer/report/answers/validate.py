@@ -28,9 +28,19 @@ TITLES = {
     "peak_memory": "Peak memory",
 }
 WRONG = {"oom": "Wrong verdicts"}
-SHOWN_GROUPS = ("all", "stack", "job", "gpu", "metric")
+HEADLINE = "all (sources weighted alike)"
+SHOWN_GROUPS = ("all", "guessed", "stack", "job", "gpu", "metric")
 IDS_SHOWN = 3
-_COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed")
+NOTE = (
+    "error = predicted / measured - 1; bias = its median; in range = measurements inside low to high; publications "
+    "weigh alike but in the group all; guessed = lengths, batch or number of GPUs (of memory: micro-batch) not stated"
+)
+RULE_NOTE = (
+    "; fixed efficiency = the median error of FLOPs of all parameters over a fixed share of the peak, at the share "
+    "that does best on the same records; gain = that error less ours"
+)
+RULE_COLUMNS = (Column("fixed efficiency", True), Column("gain", True))
+_COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed", "guessed")
 
 
 def document(accuracy: Accuracy, options: Options) -> Document:
@@ -65,9 +75,12 @@ def _headline(accuracy: Accuracy) -> str:
     records = len({prediction.id for prediction in accuracy.records})
     parts = [f"{plural(records, 'record')} predicted, {len(accuracy.skipped)} skipped"]
     for summary in accuracy.summary:
-        if summary.group == "all" and summary.median_abs_error is not None:
+        if summary.group == HEADLINE and summary.median_abs_error is not None:
             words = TITLES[summary.quantity].lower()
             parts.append(f"median error of the {words} {percent(summary.median_abs_error)}")
+    guessed = len({prediction.id for prediction in accuracy.records if prediction.guessed})
+    if guessed:
+        parts.append(f"{plural(guessed, 'record')} guessed, apart")
     return "; ".join(parts)
 
 
@@ -80,6 +93,7 @@ def _errors(title: str, summaries: Sequence[Summary]) -> Table:
         Column("bias", True),
         Column("in range", True),
     )
+    ruled = any(s.fixed_efficiency for s in summaries)
     rows = tuple(
         (
             clean(s.group),
@@ -88,11 +102,19 @@ def _errors(title: str, summaries: Sequence[Summary]) -> Table:
             _percent(s.p90_abs_error),
             _signed(s.bias),
             _percent(s.interval_coverage),
+            *(_rule(s) if ruled else ()),
         )
         for s in _shown(summaries)
     )
-    note = "error = predicted / measured - 1; bias = its median; in range = measurements inside low to high"
-    return Table(title, columns, rows, note=note)
+    return Table(title, (*columns, *(RULE_COLUMNS if ruled else ())), rows, note=NOTE + (RULE_NOTE if ruled else ""))
+
+
+def _rule(summary: Summary) -> tuple[str, str]:
+    """Median error of a fixed efficiency on the same runs, and by how much the predictions are better."""
+    rule = summary.fixed_efficiency
+    if rule is None:
+        return NOT_A_NUMBER, NOT_A_NUMBER
+    return f"{percent(rule.median_abs_error)} at {percent(rule.efficiency)}", _signed(rule.gain)
 
 
 def _shown(summaries: Sequence[Summary]) -> Iterator[Summary]:
@@ -147,7 +169,7 @@ def _worst(accuracy: Accuracy, quantity: str, count: int) -> Table | None:
             show(p.measured),
             show(p.predicted),
             NOT_A_NUMBER if p.ratio is None else number(p.ratio),
-            clean("; ".join(p.assumed)) or "nothing",
+            ("guessed: " if p.guessed else "") + (clean("; ".join(p.assumed)) or "nothing"),
         )
         for p in ranked
     )
@@ -187,9 +209,9 @@ def rows(accuracy: Accuracy, options: Options) -> Iterator[tuple[object, ...]]:
     """One row a prediction; skipped records have their reason in place of figures."""
     yield _COLUMNS
     for one in accuracy.records:
-        yield one.id, *(getattr(one, name) for name in _COLUMNS[1:-1]), "; ".join(one.assumed)
+        yield one.id, *(getattr(one, name) for name in _COLUMNS[1:-2]), "; ".join(one.assumed), one.guessed
     for skipped in accuracy.skipped:
-        yield skipped.id, "skipped", *[None] * (len(_COLUMNS) - 3), skipped.reason
+        yield skipped.id, "skipped", *[None] * (len(_COLUMNS) - 4), skipped.reason, None
 
 
 def findings(accuracy: Accuracy, options: Options) -> Iterator[Finding]:
@@ -200,7 +222,7 @@ def findings(accuracy: Accuracy, options: Options) -> Iterator[Finding]:
     remarks += [
         Remark("notice", f"{TOOL}: {s.quantity}", f"{plural(s.n, 'record')}: {_error_words(s)}", options.file)
         for s in accuracy.summary
-        if s.group == "all"
+        if s.group == HEADLINE
     ]
     yield Finding(options.file or "validation", tuple(cases), tuple(remarks))
 
@@ -209,7 +231,8 @@ def _prediction_words(one: Prediction) -> str:
     show = _FIGURES[one.quantity]
     ratio = "" if one.ratio is None else f", ratio {number(one.ratio)}"
     assumed = f"; assumed: {'; '.join(one.assumed)}" if one.assumed else ""
-    return f"measured {show(one.measured)}, predicted {show(one.predicted)}{ratio}{assumed}"
+    guessed = " (guessed)" if one.guessed else ""
+    return f"measured {show(one.measured)}, predicted {show(one.predicted)}{ratio}{guessed}{assumed}"
 
 
 def _error_words(summary: Summary) -> str:
