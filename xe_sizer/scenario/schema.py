@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Meta, field
 
 from xe_sizer.graph.losses import loss_names
+from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import other_precisions, trained_in
 from xe_sizer.profiles.fields import RANGE, named, or_else
 from xe_sizer.scenario.jobs import job_aliases, job_names
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
-from xe_sizer.software.stack import PipelineSchedule
 
 Job = Annotated[str, named(job_names, job_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]

@@ -12,6 +12,7 @@ import msgspec
 from xe_sizer.errors import InputError, Location, Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
+from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.fields import named
@@ -32,7 +33,6 @@ Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Recompute = Literal["none", "selective", "full"]
 Offloadable = Literal["none", "optimizer", "params", "activations"]
-PipelineSchedule = Literal["1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
 PARALLEL_WAYS = {
