@@ -1,0 +1,187 @@
+"""Laws of collectives from rates, fabrics and measurements, on nodes made by hand; power; what a host can hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cases import REGISTRY
+
+from xe_sizer.frozen import frozen
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER, CollectiveLaw
+from xe_sizer.laws.device import Efficiency, device
+from xe_sizer.laws.energy import energy_kwh, energy_words
+from xe_sizer.laws.hardware import Accelerator, BusShares, Laws, Link, LinkShares, NodeFabric, Server
+from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.network import network
+from xe_sizer.laws.operator_time import Device
+
+LAWS = Efficiency()  # no fixed fraction
+LATENCY_S = (1e-6, 2e-6, 3e-6)
+SHARES = LinkShares(ring=0.5, switch_all_reduce=0.9, send=0.75, latency_s=LATENCY_S)
+BUS = BusShares((0.8, 0.4, 0.2), (0.6, 0.3, 0.1), LATENCY_S, (7e-6, 8e-6, 9e-6))
+MEASURED = CollectiveLaw((2, 4, 8), LATENCY_S, (11.0, 12.0, 13.0), (0.0, 0.0, 0.0), source="measured")
+EVERY = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
+
+
+def gpu(**changed: object) -> Accelerator:
+    known = REGISTRY.server("dell-xe9680-h100").accelerator
+    plain = replace(known, link=Link("own", 100.0), link_shares=SHARES, laws=Laws(), peer_to_peer=True)
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+def node(topology: str, accelerator: Accelerator | None = None, **changed: object) -> Server:
+    """8 accelerators whose links carry 100 bytes/s, a bus of 40, and 160 for all NICs together."""
+    known = REGISTRY.server("dell-xe9680-h100")
+    fabric = NodeFabric("by hand", topology, nic_per_accelerator=True)  # type: ignore[arg-type]
+    named = {name: changed.pop(name) for name in tuple(changed) if hasattr(fabric, name)}
+    rates = {"scale_up_one_way_bytes_per_s": 100.0, "pcie_bytes_per_s": 40.0, "scale_out_bytes_per_s": 160.0}
+    plain = {"accelerator": accelerator or gpu(), "accelerators": 8, "fabric": replace(fabric, **named), **rates}
+    return replace(known, **{**plain, "scale_out_efficiency": 0.9, "scale_out_alpha_s": 5e-6, **changed})
+
+
+def rates(server: Server, operation: str) -> tuple[float, ...]:
+    return network(server).scale_up[operation].bus_bytes_per_s
+
+
+def test_what_leaves_a_node_is_shared_by_its_accelerators() -> None:
+    made = network(node("switch"))
+    assert made.scale_out_bytes_per_s == pytest.approx(160 * 0.9 / 8)
+    assert (made.scale_out_alpha_s, made.node_ranks) == (5e-6, 8)
+
+
+def test_rates_of_a_link_that_nobody_measured() -> None:
+    made = network(node("switch")).scale_up
+    assert all(made[operation].bus_bytes_per_s == (50, 50, 50) for operation in EVERY[:4])
+    assert made[POINT_TO_POINT].bus_bytes_per_s == (75, 75, 75)
+    assert all(made[operation].alpha_s == LATENCY_S for operation in EVERY)
+    assert all(made[operation].root_s_per_sqrt_byte == (0, 0, 0) for operation in EVERY)
+
+
+def test_a_switch_reduces_for_eight_ranks_alone() -> None:
+    made = node("switch", reduces=True)
+    assert rates(made, ALL_REDUCE) == (50, 50, 90)
+    assert rates(made, ALL_GATHER) == (50, 50, 50)
+
+
+def test_part_of_a_mesh_uses_the_links_of_its_members() -> None:
+    """1, 3 and 7 of 7 links; in a mesh of 4, all of 3 for four ranks and more."""
+    assert rates(node("mesh"), ALL_GATHER) == pytest.approx((50 / 7, 50 * 3 / 7, 50))
+    assert rates(node("mesh", accelerators=4), ALL_GATHER) == pytest.approx((50 / 3, 50, 50))
+
+
+def test_links_that_lead_to_groups() -> None:
+    assert rates(node("groups", group_shares=(0.25, 0.5, 1.0)), ALL_GATHER) == pytest.approx((12.5, 25, 50))
+
+
+@pytest.mark.parametrize(("direct", "shares"), [(True, (0.8, 0.4, 0.2)), (False, (0.6, 0.3, 0.1))])
+def test_ranks_on_a_bus(direct: bool, shares: tuple[float, ...]) -> None:
+    """Without copies between peers everything passes through host memory; a send is one of two ranks."""
+    made = node("host", gpu(link=None, peer_to_peer=direct), bus=BUS)
+    for operation in EVERY[:4]:
+        assert rates(made, operation) == pytest.approx(tuple(40 * share for share in shares))
+        assert network(made).scale_up[operation].alpha_s == LATENCY_S
+    send = network(made).scale_up[POINT_TO_POINT]
+    assert send.bus_bytes_per_s == pytest.approx((40 * shares[0],) * 3)
+    assert send.alpha_s == (7e-6, 8e-6, 9e-6)
+
+
+def test_a_bridged_pair_has_its_link_and_more_ranks_the_bus() -> None:
+    law = network(node("pairs", bus=replace(BUS, latency_s=(4e-6, 5e-6, 6e-6)))).scale_up[ALL_REDUCE]
+    assert law.bus_bytes_per_s == pytest.approx((50, 40 * 0.4, 40 * 0.2))
+    assert law.alpha_s == (1e-6, 5e-6, 6e-6)
+
+
+def test_measurements_hold_on_the_fabric_they_were_made_on() -> None:
+    """A node with 0.99 of the link's rate counts as the link; a slower one does not, nor a bus for a linked part."""
+    laws = Laws(collectives={ALL_REDUCE: MEASURED})
+    linked, bare = gpu(laws=laws), gpu(laws=laws, link=None)
+    assert rates(node("switch", linked), ALL_REDUCE) == MEASURED.bus_bytes_per_s
+    assert rates(node("switch", linked, scale_up_one_way_bytes_per_s=99.0), ALL_REDUCE) == MEASURED.bus_bytes_per_s
+    assert rates(node("switch", linked, scale_up_one_way_bytes_per_s=98.9), ALL_REDUCE)[0] == pytest.approx(49.45)
+    assert rates(node("switch", bare), ALL_REDUCE) == (50, 50, 50)
+    assert rates(node("host", linked, bus=BUS), ALL_REDUCE) == pytest.approx((32, 16, 8))
+    assert rates(node("host", bare, bus=BUS), ALL_REDUCE) == MEASURED.bus_bytes_per_s
+
+
+def test_what_was_measured_behind_a_switch_is_cut_to_the_links_of_a_mesh() -> None:
+    two = CollectiveLaw((2,), (1e-6,), (14.0,), (0.0,))
+    laws = Laws(collectives={ALL_REDUCE: MEASURED, ALL_GATHER: two})
+    made = node("mesh", gpu(laws=laws), measured_behind_switch=True)
+    assert rates(made, ALL_REDUCE) == pytest.approx((11 / 7, 12 * 3 / 7, 13))
+    assert rates(made, ALL_GATHER) == pytest.approx((2,))
+    assert rates(node("mesh", gpu(laws=laws)), ALL_REDUCE) == MEASURED.bus_bytes_per_s
+
+
+def test_energy_is_design_power_for_the_hours() -> None:
+    """10 GPU-hours at 0.85 of 400 W and a quarter on top: 4.25 kWh; at half of the power 2.5; unknown without power."""
+    assert energy_kwh(gpu(tdp_w=400.0), 10.0) == pytest.approx(10 * 0.4 * 0.85 * 1.25)
+    assert energy_kwh(gpu(tdp_w=400.0), 10.0, power_share=0.5) == pytest.approx(2.5)
+    assert energy_kwh(gpu(tdp_w=None), 10.0) is None
+    assert energy_words() == "GPUs at 85 % of design power plus 25 % for the rest of the server"
+    assert "at 50 % of" in energy_words(0.5)
+
+
+def test_a_host_keeps_four_gib_for_itself() -> None:
+    """Never less than nothing, and nobody knows what an unknown host has."""
+    found = [node("switch", host_memory_bytes=size).host_usable_bytes for size in (100.0 * 2**30, 2.0**30, None)]
+    assert found == [96.0 * 2**30, 0.0, None]
+
+
+@frozen
+class Factors:
+    matmul: float = 0.5
+    experts: float = 0.8
+    attention: float = 0.25
+    memory_bound: float = 0.75
+
+
+def on_h100(precision: str = "bf16", chosen: Efficiency = LAWS, wide: bool = False) -> tuple[Device, Laws]:
+    law = MatmulLaw(1e-6, 0.8, 0.7, 2.0, sustained_flops_efficiency=0.6)
+    known = REGISTRY.server("dell-xe9680-h100").accelerator
+    laws = replace(known.laws, matmul={"bf16": law, "fp8": replace(law, floor_s=2e-6)}, memory_bound_efficiency=0.8)
+    return device(replace(known, laws=laws), precision, "flash-3", Factors(), chosen, wide), laws
+
+
+def test_factors_of_a_stack_scale_the_laws() -> None:
+    """Products reach half of both rates, experts 0.8 of the grouped share of it, attention a quarter, streams 3/4."""
+    made, laws = on_h100()
+    own = laws.attention["flash-3"]
+    assert (made.matmul.flops_efficiency, made.matmul.sustained_flops_efficiency) == pytest.approx((0.4, 0.3))
+    assert made.expert_matmul.sustained_flops_efficiency == pytest.approx(0.6 * 0.65 * 0.5 * 0.8)
+    assert made.attention.flops_efficiency == pytest.approx(own.flops_efficiency / 4)
+    assert made.attention.backward_flops_efficiency == pytest.approx(own.backward_flops_efficiency / 4)
+    assert made.memory_bound_efficiency == pytest.approx(0.6)
+    assert made.scan_matmul == made.adapter_matmul == made.matmul
+
+
+def test_what_runs_beside_narrow_products_runs_in_16_bit() -> None:
+    """fp8: attention, scans and adapters at the 16-bit peak; wide adapters at that of float32."""
+    made, _ = on_h100("fp8")
+    assert (made.matmul.floor_s, made.scan_matmul.floor_s, made.adapter_matmul.floor_s) == (2e-6, 1e-6, 1e-6)
+    assert made.peak_flops_per_s == pytest.approx(2 * made.attention_peak_flops_per_s, rel=1e-2)
+    assert made.adapter_peak_flops_per_s == made.attention_peak_flops_per_s
+    assert made.element_bytes == 2
+    wide, _ = on_h100(wide=True)
+    assert wide.adapter_peak_flops_per_s < made.adapter_peak_flops_per_s / 5
+
+
+def test_fixed_fractions_take_the_place_of_every_law() -> None:
+    """A sharp roofline without floors: FLOPs alone have no memory beside them, and the speed of light has both 1."""
+    both, _ = on_h100(chosen=Efficiency(flops=0.4, memory=0.7))
+    alone, _ = on_h100(chosen=Efficiency(flops=0.4))
+    memory, _ = on_h100(chosen=Efficiency(memory=0.7))
+    ideal, _ = on_h100(chosen=Efficiency(ideal=True))
+    found = [(made.matmul.flops_efficiency, made.matmul.memory_efficiency) for made in (both, alone, memory, ideal)]
+    assert found == [(0.4, 0.7), (0.4, float("inf")), (0.6, 0.7), (1.0, 1.0)]
+    for made in (both, alone, ideal):
+        laws = (made.matmul, made.adapter_matmul, made.expert_matmul, made.scan_matmul, made.attention, made.decode)
+        assert [law.floor_s for law in laws] == [0.0] * 6
+        assert made.memory_bound_floor_s == 0.0
+        assert made.matmul.sharpness == made.attention.sharpness == float("inf")
+        assert made.attention.half_length == 0.0
+        assert made.memory_bound_efficiency == made.decode.memory_efficiency == made.matmul.memory_efficiency
+    plain = LAWS
+    chosen = (plain, Efficiency(flops=0.4), Efficiency(flops=0.4, memory=0.7), Efficiency(ideal=True))
+    assert [each.hides_exchanges for each in chosen] == [False, True, False, True]
+    assert [each.fixed for each in (*chosen, Efficiency(memory=0.7))] == [False, True, True, True, True]
