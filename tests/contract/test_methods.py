@@ -8,9 +8,12 @@ from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.scenario.jobs import INFERENCE, job_names
+from xe_sizer.software.quantiser import default_quantiser, load_quantiser
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions
+from xe_sizer.training.methods.method import Quantised
 from xe_sizer.training.step import timeline
+from xe_sizer.units import SIXTEEN_BIT
 
 FAMILIES = ("llama-2-7b", "llama-2-70b", "mixtral-8x7b", "gpt2", "gemma-2-9b", "falcon-7b")
 
@@ -23,7 +26,8 @@ def test_every_job_of_a_scenario_that_trains_is_a_method() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
     shape = REGISTRY.model(model)
-    method = METHODS[name].applied_to(shape, MethodOptions())
+    usual = load_quantiser(default_quantiser())
+    method = METHODS[name].applied_to(shape, MethodOptions(quantised=Quantised(usual, usual.width(), SIXTEEN_BIT)))
     total = count_parameters(shape).total
     trainable = method.trainable_parameters(shape)
     assert method.name == name
