@@ -111,8 +111,10 @@ GROUPS = (
             "training.orthogonalisation",
             "training.step",
             "training.start_up",
+            "training.checkpoints",
+            "training.run_time",
         ),
-        ("training.step.STEP_PARTS",),
+        ("training.step.STEP_PARTS", "training.run_time.RUN_PARTS"),
     ),
     Group(
         "Serving",

@@ -12,6 +12,7 @@ import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenario
 from xe_sizer.graph.losses import LOSSES
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.json_schema import scenario_json_schema
+from xe_sizer.scenario.keys import SECTIONS
 
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").rglob("*.y*ml"))
 
@@ -55,8 +56,7 @@ def test_shipped_examples_keep_the_schema_as_other_readers_of_yaml_see_them(path
 def test_every_key_has_a_description() -> None:
     for name, definition in scenario_json_schema()["$defs"].items():
         for key, schema in definition["properties"].items():
-            sections = ("data", "train", "layout", "lora", "p_tuning", "limits", "cost", "efficiency", "serve")
-            assert "description" in schema or key in sections, f"{name}.{key}"
+            assert "description" in schema or key in SECTIONS, f"{name}.{key}"
 
 
 def test_the_json_schema_lists_the_names_that_are_looked_up() -> None:

@@ -31,6 +31,7 @@ _PANELS = {
     **{f"serve.{name}": "Limits and prices" for name in ("percentile", "spare_replicas")},
     "data": "Data",
     "train": "Training",
+    "storage": "Training",
     "layout": "Layout",
     "lora": "Method",
     "p_tuning": "Method",

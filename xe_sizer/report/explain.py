@@ -126,10 +126,13 @@ def _instruments(result: Result) -> Table:
 
 def _time(result: Result) -> Iterator[Table]:
     yield formulas("How the time adds up", result.time.components, result.time.step_s.expected)
+    if result.time.run:
+        total_s = result.time.total_s.expected
+        yield formulas("How the time of the whole job adds up", result.time.run, total_s, whole="total")
 
 
-def formulas(title: str, components: tuple[TimeComponent, ...], step_s: float) -> Table:
-    """Every part of a step with its formula and where that comes from."""
+def formulas(title: str, components: tuple[TimeComponent, ...], whole_s: float, whole: str = "step") -> Table:
+    """Every part of a step, or of another whole, with its formula and where that comes from."""
     rows = tuple(
         (
             clean(part.name), duration(part.seconds), _in_numbers(part.terms), clean(part.formula), clean(part.source),
@@ -139,7 +142,7 @@ def formulas(title: str, components: tuple[TimeComponent, ...], step_s: float) -
     columns = (
         Column("part"), Column("time", True), Column("in numbers"), Column("formula"), Column("source", spare=1),
     )  # fmt: skip
-    total = ("step", duration(step_s), "", "sum of the parts", "")
+    total = (whole, duration(whole_s), "", "sum of the parts", "")
     return Table(title, columns, (*rows, total), totals=1)
 
 

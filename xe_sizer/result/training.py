@@ -94,6 +94,8 @@ class Time(Struct, frozen=True):
     offloaded), `losses` where the rest goes, largest first; None and empty where fixed efficiencies were asked for.
     `operators` is the step of the stage that decides, operator by operator; empty where nobody asked for it.
     `start_up_s` passes before the first step and is no part of `total_s`.
+    `run` is what `total_s.expected` is the sum of, where checkpoints, evaluations or failures come between the steps;
+    `goodput` is the share of it that the steps take, counted once.
     """
 
     step_s: Range
@@ -113,6 +115,29 @@ class Time(Struct, frozen=True):
     basis: Basis | None = None
     operators: tuple[OperatorCost, ...] = ()
     start_up_s: float | None = None
+    run: tuple[TimeComponent, ...] = ()
+    goodput: float | None = None
+
+
+class Checkpoint(Struct, frozen=True):
+    """A checkpoint of everything that learns, with its optimizer's states, and how often the run is saved.
+
+    pause_s : that training stands still for one; save_s : until all of it is in storage
+    every_steps, count : between checkpoints, and of them; None and 0 where the run has none
+    best_every_steps, mean_time_between_failures_s : where failures are expected, else None
+    """
+
+    bytes: float
+    weights_bytes: float
+    optimizer_bytes: float
+    pause_s: float
+    save_s: float
+    write_bytes_per_s: float
+    asynchronous: bool = False
+    every_steps: int | None = None
+    count: int = 0
+    best_every_steps: int | None = None
+    mean_time_between_failures_s: float | None = None
 
 
 class Data(Struct, frozen=True):
@@ -164,6 +189,7 @@ class Result(Answer, frozen=True, kw_only=True):
     time: Time
     data: Data
     cost: Cost
+    checkpoint: Checkpoint | None = None
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()

@@ -39,6 +39,17 @@ class TrainKeys(TypedDict, total=False):
     seq_len: int | None
     padding: str | None
     reduce_every_micro_batch: bool | None
+    checkpoint_every: int | None
+    async_checkpoint: bool | None
+    evaluate_every: int | None
+    evaluate_samples: int | None
+    failures_per_gpu_day: float | None
+
+
+class StorageKeys(TypedDict, total=False):
+    """Where checkpoints go."""
+
+    write_gb_per_s: float | None
 
 
 class LayoutKeys(TypedDict, total=False):
@@ -139,6 +150,7 @@ class Keys(TypedDict, total=False):
     partial_servers: bool | None
     data: DataKeys
     train: TrainKeys
+    storage: StorageKeys
     layout: LayoutKeys
     lora: LoraKeys
     p_tuning: PTuningKeys

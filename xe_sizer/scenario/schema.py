@@ -85,6 +85,7 @@ Confidence = Annotated[
     Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
 ]
 DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
+FailureRate = Annotated[float, Meta(ge=0, le=1000)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
@@ -140,6 +141,29 @@ class TrainSection(Section, frozen=True):
     ] = None
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
+    ] = None
+    checkpoint_every: Annotated[
+        Count | None, Meta(description="Steps from one checkpoint to the next; the last step is saved too")
+    ] = None
+    async_checkpoint: Annotated[
+        bool | None, Meta(description="Write checkpoints from host memory while training goes on")
+    ] = None
+    evaluate_every: Annotated[Count | None, Meta(description="Steps from one evaluation to the next")] = None
+    evaluate_samples: Annotated[
+        Count | None,
+        Meta(description="Samples of one evaluation; default: 5 % of the data set, at most 100 global batches"),
+    ] = None
+    failures_per_gpu_day: Annotated[
+        FailureRate | None,
+        Meta(description="Failures that stop the whole job, per GPU and day, e.g. 0.0005; default: none"),
+    ] = None
+
+
+class StorageSection(Section, frozen=True):
+    """Where checkpoints go."""
+
+    write_gb_per_s: Annotated[
+        Positive | None, Meta(description="GB/s that storage takes from all nodes together; default: 2 for each node")
     ] = None
 
 
@@ -343,6 +367,7 @@ class ScenarioFile(Section, frozen=True):
     ] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)
+    storage: StorageSection = field(default_factory=StorageSection)
     layout: LayoutSection = field(default_factory=LayoutSection)
     lora: LoraSection = field(default_factory=LoraSection)
     p_tuning: PTuningSection = field(default_factory=PTuningSection)

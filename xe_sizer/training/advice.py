@@ -24,6 +24,7 @@ from xe_sizer.training.remedies import (
     OTHER_HARDWARE,
     OTHER_METHOD,
     OTHER_TRAINING,
+    better_checkpoints,
     dropped_choices,
     packed_samples,
 )
@@ -152,7 +153,7 @@ def _options(trials: Training, most: int) -> Options:
     if not before.choice.fits_with_headroom:
         return _made_to_fit(trials, most)
     if before.ok:
-        faster = _with(_dropped(trials), [*_faster(trials), *_packed(trials)])
+        faster = _with(_dropped(trials), [*_faster(trials), *_packed(trials), *_saved_otherwise(trials)])
         return faster if before.roomy else [*faster, *_given_headroom(trials)]
     if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
@@ -244,6 +245,12 @@ def _dropped(trials: Training) -> Options:
 def _packed(trials: Training) -> Options:
     """Packing, where the same data take less time with it."""
     changes = packed_samples(trials.before, trials.registry)
+    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+
+
+def _saved_otherwise(trials: Training) -> Options:
+    """Other checkpoints, where the run takes less time with them."""
+    changes = better_checkpoints(trials.before, trials.registry)
     return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
 
 

@@ -155,10 +155,10 @@ def counts_that_keep(
 ) -> Iterator[int]:
     """The numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
 
-    keeps_limits : of numbers of GPUs and times of a step [s], both of shape (layout,)
+    keeps_limits : of layouts and times of a step [s], both of shape (layout,)
     """
     for chunk in chunks:
         layouts = chunk[fitting(job, chunk, min_headroom_bytes)]
         if len(layouts):
-            kept = keeps_limits(layouts.gpus, timeline(job, layouts).step_s)
+            kept = keeps_limits(layouts, timeline(job, layouts).step_s)
             yield from np.unique(layouts.gpus[kept]).tolist()

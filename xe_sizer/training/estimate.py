@@ -15,12 +15,13 @@ from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
 from xe_sizer.software.certainty import EXACT
 from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.memory import fits
+from xe_sizer.training.run_time import Run, run_time_s
 from xe_sizer.training.step import timeline
 from xe_sizer.training.uncertainty import peak_spread, uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.graph.operators import Array
     from xe_sizer.result.common import Limit
     from xe_sizer.software.certainty import Spread
     from xe_sizer.software.uncertainty import Uncertainty
@@ -170,9 +171,14 @@ class TrainingEstimate:
     def step_s(self) -> float:
         return float(self.timeline.step_s[0])
 
-    @property
+    @cached_property
     def total_s(self) -> float:
-        return self.step_s * self.resolved.job.steps
+        return float(run_time_s(self.resolved.job, self.layouts, self.timeline.step_s)[0])
+
+    @cached_property
+    def run(self) -> Run:
+        """What the parts of the whole run are computed from."""
+        return Run(self.resolved.job, self.layouts, self.timeline.step_s)
 
     @property
     def hours(self) -> float:
@@ -227,11 +233,11 @@ class TrainingEstimate:
         return None if found is None else float(found)
 
 
-def keeps_limits(resolved: ResolvedTraining, gpus: IntArray, step_s: Array) -> NDArray[np.bool_]:
-    """Whether steps of such a time on such numbers of GPUs keep the limits on hours and price, shape (layout,)."""
-    hours = step_s * resolved.job.steps / HOUR_S
-    known: dict[str, Array] = {"hours": hours, "gpus": as_array(gpus)}
-    cost = resolved.run_cost(hours, gpus)
+def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> NDArray[np.bool_]:
+    """Whether steps of such a time under such layouts keep the limits on hours and price, shape (layout,)."""
+    hours = run_time_s(resolved.job, layouts, step_s) / HOUR_S
+    known: dict[str, Array] = {"hours": hours, "gpus": as_array(layouts.gpus)}
+    cost = resolved.run_cost(hours, layouts.gpus)
     if cost is not None:
         known["cost"] = cost
     span = uncertainty(resolved.job, resolved.efficiency)

@@ -82,7 +82,7 @@ def frontier(
     first and time for what fits; nothing that fits is left out.
 
     progress : called with the number of layouts considered after each chunk
-    keeps_limits : whether numbers of GPUs with a step time [s] each keep the limits on time and price, shape (layout,)
+    keeps_limits : whether layouts with a step time [s] each keep the limits on time and price, shape (layout,)
     """
     kept: _Kept | None = None
     considered = feasible = 0
@@ -101,7 +101,7 @@ def frontier(
         return Frontier(Layouts.none(), np.zeros(0), np.zeros(0), considered, feasible, complete)
     late = np.zeros(len(kept.layouts), dtype=bool)
     if keeps_limits:
-        late = ~keeps_limits(kept.layouts.gpus, kept.step_s)
+        late = ~keeps_limits(kept.layouts, kept.step_s)
     chosen = kept[_chosen(kept, late)]
     return Frontier(chosen.layouts, chosen.step_s, chosen.peak_bytes, considered, feasible, complete)
 

@@ -12,6 +12,7 @@ from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs, Learning
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.training.padding import PACKED, sequences
+from xe_sizer.training.pauses import NO_PAUSES
 from xe_sizer.training.stages import Split
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.units import FLOAT32
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.lengths import TokenLengths
     from xe_sizer.training.methods import Method
     from xe_sizer.training.padding import Sequences
+    from xe_sizer.training.pauses import Pauses
     from xe_sizer.training.unique_rows import UniqueRows
 
 
@@ -47,6 +49,7 @@ class Job:
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
 
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
+    pauses : checkpoints, evaluations and failures
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
     """
 
@@ -68,6 +71,7 @@ class Job:
     recompute_layers: int | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
+    pauses: Pauses = NO_PAUSES
 
     @property
     def split(self) -> Split:

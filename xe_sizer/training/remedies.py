@@ -198,6 +198,17 @@ def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         yield Change("packing in place of padding", {"train.padding": PACKED}, 3)
 
 
+def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Fewer or more of them, as failures have it, and such that training does not wait for storage."""
+    run, pauses = sized.run, sized.resolved.job.pauses
+    best = int(run.best_every[0])
+    if pauses.checkpoint_every and pauses.failures_per_gpu_day and best != int(run.every[0]):
+        words = f"a checkpoint every {best:,} steps (Young/Daly) instead of every {int(run.every[0]):,}"
+        yield Change(words, {"train.checkpoint_every": best}, 1)
+    if run.saves[0] and not pauses.asynchronous:
+        yield Change("asynchronous checkpoints", {"train.async_checkpoint": True}, 1)
+
+
 def _most_gpus(sized: TrainingEstimate) -> int:
     """As many as advice may name: one for a stack on one, what a machine holds of cards for desktops."""
     job, most = sized.resolved.job, sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
@@ -310,6 +321,7 @@ OTHER_HARDWARE = (
 )  # fmt: skip
 OTHER_METHOD = (Remedy(13, lighter_method), Remedy(16, shorter_sequences))
 FOR_LIMITS = (
-    LESS_OFFLOAD, Remedy(3, packed_samples), Remedy(6, half_sequences), Remedy(8, next_card), Remedy(9, other_counts),
-    Remedy(10, larger_card), Remedy(11, other_card), Remedy(13, lighter_method), Remedy(16, shorter_sequences),
+    Remedy(1, better_checkpoints), LESS_OFFLOAD, Remedy(3, packed_samples), Remedy(6, half_sequences),
+    Remedy(8, next_card), Remedy(9, other_counts), Remedy(10, larger_card), Remedy(11, other_card),
+    Remedy(13, lighter_method), Remedy(16, shorter_sequences),
 )  # fmt: skip

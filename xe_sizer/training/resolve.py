@@ -33,6 +33,7 @@ from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.chosen_method import method_of
+from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
@@ -235,8 +236,9 @@ def _assembled(
         recompute_layers=values.layout.recompute_layers,
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
+        pauses=pauses_of(provenance, work),
     )
-    provenance.keep(("data", "train", "layout", "p_tuning", "limits", "cost", "efficiency"))
+    provenance.keep(("data", "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
     return ResolvedTraining(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Array, IntArray, as_array
+from xe_sizer.graph.operators import Array, as_array
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
@@ -29,6 +29,7 @@ from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.operators import IntArray
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.padding import Sequences
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 CLIP_BYTES = 12.0
 MULTI_TENSOR_FACTOR = 2.0
 
-KeepsLimits = Callable[[IntArray, Array], NDArray[np.bool_]]  # of numbers of GPUs and times of a step [s]
+KeepsLimits = Callable[["Layouts", Array], NDArray[np.bool_]]  # of layouts and times of a step [s]
 
 
 @frozen

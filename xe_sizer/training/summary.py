@@ -22,13 +22,27 @@ from xe_sizer.result.common import (
     Source,
     TimeComponent,
 )
-from xe_sizer.result.training import Cost, Data, Layout, Loss, Memory, ModuleTime, MomentMemory, Price, Result, Time
+from xe_sizer.result.training import (
+    Checkpoint,
+    Cost,
+    Data,
+    Layout,
+    Loss,
+    Memory,
+    ModuleTime,
+    MomentMemory,
+    Price,
+    Result,
+    Time,
+)
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
+from xe_sizer.training.checkpoints import write_rate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.run_time import RUN_PARTS, run_parts
 from xe_sizer.training.stage_time import COMPUTE_PARTS, MICRO_BATCH_PARTS
 from xe_sizer.training.start_up import start_up_s
 from xe_sizer.training.step import STEP_PARTS
@@ -77,6 +91,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         time=time,
         data=_data(sized),
         cost=cost,
+        checkpoint=_checkpoint(sized),
         warnings=(*resolved.warnings, *told, *warnings(sized)),
         cautions=told,
         sources=_sources(resolved) if details else (),
@@ -195,7 +210,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
             for name, (forward, backward) in (line.modules if details else {}).items()
         ),
         steps=job.steps,
-        total_s=span.around(step_s * job.steps),
+        total_s=span.around(sized.total_s),
         tokens_per_s_per_gpu=sized.tokens_per_s / sized.gpus,
         samples_per_s=sized.samples_per_s,
         mfu=useful / per_gpu,
@@ -207,6 +222,45 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         basis=span.basis,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else _losses(seconds, ideal),
+        run=_run(sized),
+        goodput=job.steps * step_s / sized.total_s if job.pauses.any else None,
+    )
+
+
+def _run(sized: TrainingEstimate) -> tuple[TimeComponent, ...]:
+    """Parts of the time of the whole run; nothing where it is its steps alone."""
+    if not sized.resolved.job.pauses.any:
+        return ()
+    seconds = {name: float(value[0]) for name, value in run_parts(sized.run).items()}
+    return tuple(
+        TimeComponent(
+            name=part.name,
+            seconds=seconds[part.name],
+            share=seconds[part.name] / sized.total_s,
+            formula=part.formula,
+            source=part.source,
+        )
+        for part in RUN_PARTS
+        if seconds[part.name] > 0
+    )
+
+
+def _checkpoint(sized: TrainingEstimate) -> Checkpoint:
+    """What one checkpoint holds and takes, and how often the run is saved."""
+    run, pauses = sized.run, sized.resolved.job.pauses
+    saves, fails = int(run.saves[0]), pauses.failures_per_gpu_day > 0
+    return Checkpoint(
+        bytes=float(round(run.saved.size[0])),
+        weights_bytes=float(round(run.saved.weights[0])),
+        optimizer_bytes=float(round(run.saved.optimizer[0])),
+        pause_s=float(run.pause_s[0]),
+        save_s=float(run.saved.whole_s[0]),
+        write_bytes_per_s=float(write_rate(sized.resolved.job, sized.layouts)[0]),
+        asynchronous=pauses.asynchronous,
+        every_steps=int(run.every[0]) if saves else None,
+        count=saves,
+        best_every_steps=int(run.best_every[0]) if fails else None,
+        mean_time_between_failures_s=float(run.mtbf_s[0]) if fails else None,
     )
 
 

@@ -25,6 +25,7 @@ from xe_sizer.report.explain import explanations
 from xe_sizer.report.first_screen import change_point, gpus_point, host_point, limits_points, memory_point
 from xe_sizer.report.format import (
     amount,
+    byte_size,
     clean,
     count,
     duration,
@@ -42,12 +43,13 @@ from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.verdict import currency_of, is_tight, unsure_of_host
 from xe_sizer.result.training import Result
+from xe_sizer.units import GIGA
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document
     from xe_sizer.report.findings import Finding
     from xe_sizer.report.options import Options
-    from xe_sizer.result.training import Cost, Data, Time
+    from xe_sizer.result.training import Checkpoint, Cost, Data, Time
 
 ANSWER = Result
 WORDS = estimate_words
@@ -206,7 +208,9 @@ def totals_table(result: Result) -> Table:
         ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
         steps,
         ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
+        *_run_rows(time),
         *_start_up_rows(time),
+        *_checkpoint_rows(result.checkpoint),
         *_cost_rows(result.cost),
         *tokens,
         ("tokens per second per GPU", number(time.tokens_per_s_per_gpu), ""),
@@ -242,6 +246,38 @@ def _samples_row(data: Data) -> tuple[str, str, str]:
 def _read(data: Data) -> str:
     """What a step reads: a packed sequence holds several samples, or part of one."""
     return "sequences" if data.padding == "packed" else "samples"
+
+
+def _run_rows(time: Time) -> Iterator[tuple[str, str, str]]:
+    """What comes between the steps, and the share of the time that they keep."""
+    for part in time.run:
+        yield f"  {clean(part.name)}", duration(part.seconds), f"{percent(part.share)} of the total"
+    if time.goodput is not None:
+        yield "goodput", percent(time.goodput), "steps, counted once, of the total"
+
+
+def _checkpoint_rows(saved: Checkpoint | None) -> Iterator[tuple[str, str, str]]:
+    """One checkpoint and how often the run is saved; a result saved by an older version does not have it."""
+    if saved is None:
+        return
+    of = f"weights {byte_size(saved.weights_bytes)}, optimizer states {byte_size(saved.optimizer_bytes)}"
+    yield "size of a checkpoint", byte_size(saved.bytes), of
+    if saved.every_steps is None:
+        return
+    how = f"asynchronous, written in {duration(saved.save_s)}" if saved.asynchronous else "training waits"
+    yield "pause for a checkpoint", duration(saved.pause_s), f"{how}; storage {_rate(saved.write_bytes_per_s)}"
+    best = "" if saved.best_every_steps is None else f"least is lost with {_every(saved.best_every_steps)}"
+    yield "checkpoints", whole(saved.count), "; ".join(filter(None, (_every(saved.every_steps), best)))
+    if saved.mean_time_between_failures_s is not None:
+        yield "mean time between failures", duration(saved.mean_time_between_failures_s), ""
+
+
+def _every(steps: int) -> str:
+    return f"one every {f'{steps:,} steps' if steps > 1 else 'step'}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{number(bytes_per_s / GIGA)} GB/s"
 
 
 def _start_up_rows(time: Time) -> Iterator[tuple[str, str, str]]:

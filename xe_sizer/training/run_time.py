@@ -1,0 +1,180 @@
+"""The time of a whole run: its steps, and what passes between them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
+from xe_sizer.laws.parts import computed, part
+from xe_sizer.training.checkpoints import best_interval_s, checkpoint, time_with_failures_s
+from xe_sizer.training.padding import PACKED
+from xe_sizer.training.start_up import start_up_s
+from xe_sizer.training.step import Step
+from xe_sizer.units import DAY_S
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.training.checkpoints import Checkpoint
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
+
+GATHERS_OF_A_STEP = 3.0  # exchanges of sharded weights in a micro-batch: two gathers, and gradients reduced
+
+
+@frozen
+class Run:
+    """What the parts of a run are computed from; arrays of shape (layout,).
+
+    step_s : time of an optimizer step under each layout [s]
+    """
+
+    job: Job
+    layouts: Layouts
+    step_s: Array
+
+    @cached_property
+    def saved(self) -> Checkpoint:
+        return checkpoint(self.job, self.layouts)
+
+    @cached_property
+    def pause_s(self) -> Array:
+        """What a checkpoint takes of the training's time [s]: all of it, or the copy alone where it is asynchronous."""
+        return self.saved.copy_s if self.job.pauses.asynchronous else self.saved.whole_s
+
+    @cached_property
+    def mtbf_s(self) -> Array:
+        """Mean time between failures of the job, DAY_S / (failures per GPU and day x GPUs) [s]."""
+        rate = self.job.pauses.failures_per_gpu_day * as_array(self.layouts.gpus) / DAY_S
+        return np.asarray(np.divide(1.0, rate, out=np.full(len(rate), np.inf), where=rate > 0))
+
+    @cached_property
+    def best_every(self) -> Array:
+        """Steps between checkpoints that lose least to failures; an asynchronous one is written before the next."""
+        interval_s = best_interval_s(self.pause_s, self.mtbf_s)
+        if self.job.pauses.asynchronous:
+            interval_s = np.maximum(interval_s, self.saved.write_s)
+        return np.clip(np.rint(interval_s / self.step_s), 1.0, float(self.job.steps))
+
+    @cached_property
+    def every(self) -> Array:
+        """Steps between checkpoints: as asked, else the best where the job fails, else all of them."""
+        asked, pauses = self.job.pauses.checkpoint_every, self.job.pauses
+        if asked is not None:
+            return np.full(len(self.layouts), float(min(asked, self.job.steps)))
+        return self.best_every if pauses.failures_per_gpu_day else np.full(len(self.layouts), float(self.job.steps))
+
+    @cached_property
+    def saves(self) -> Array:
+        """Checkpoints of the run, one of its last step among them [-]."""
+        asked = self.job.pauses.checkpoint_every or self.job.pauses.failures_per_gpu_day
+        return np.ceil(self.job.steps / self.every) if asked else np.zeros(len(self.layouts))
+
+
+@part("steps", "steps x time of a step", "definition")
+def steps(run: Run) -> Array:
+    return run.job.steps * run.step_s
+
+
+@part(
+    "checkpoints",
+    "saves x pause, and what is left to write when the next one or the end comes",
+    "chosen rate of storage unless storage.write_gb_per_s is given; CheckFreq, USENIX FAST 2021",
+)
+def checkpoints(run: Run) -> Array:
+    """A synchronous checkpoint stops training for as long as it takes; an asynchronous one for its copy.
+
+    It waits for the one before, and the run ends when the last is written.
+    """
+    if not run.job.pauses.asynchronous:
+        return run.saves * run.pause_s
+    behind_s = np.maximum(run.saved.write_s - run.every * run.step_s, 0.0)
+    some = run.saves > 0
+    return run.saves * run.pause_s + np.where(some, (run.saves - 1.0) * behind_s + run.saved.write_s, 0.0)
+
+
+@part(
+    "evaluation",
+    "evaluations x (micro-batches of a replica + pp - 1) x forward of the slowest stage",
+    "operator and collective laws; a pipeline fills and empties once",
+)
+def evaluation(run: Run) -> Array:
+    """Forward passes alone, in micro-batches of the training; sharded weights are gathered for each."""
+    job, layouts = run.job, run.layouts
+    every = job.pauses.evaluate_every
+    if every is None:
+        return np.zeros(len(layouts))
+    lengths = job.sequences(layouts)
+    step = Step(job, layouts, lengths)
+    sequences = job.pauses.evaluated_samples * (job.lengths.mean / job.seq_len if job.padding == PACKED else 1.0)
+    micro_batches = np.ceil(sequences / (layouts.dp * layouts.micro_batch))
+    forward_s = np.max(step.stage.forward_s + step.stage.frozen_s, axis=0)
+    gathered_s = np.zeros(len(layouts))
+    if np.any((layouts.zero == 3) & (layouts.data_ranks > 1)):
+        exchange_s = step.sharded_exchange_s(np.zeros(len(layouts))) / as_array(layouts.grad_accum)
+        gathered_s = np.where((layouts.zero == 3) & (layouts.data_ranks > 1), exchange_s / GATHERS_OF_A_STEP, 0.0)
+    one_s = (micro_batches + layouts.pp - 1.0) * forward_s + micro_batches * gathered_s
+    return np.asarray(job.steps // every * one_s)
+
+
+@part(
+    "failures",
+    "segments x M e^(R/M) (e^(T/M) - 1) less what they take without failures",
+    "Daly, Future Generation Computer Systems 22 (2006)",
+)
+def failures(run: Run) -> Array:
+    """What is done again, and restarts: start-up and the last checkpoint read as fast as it was written.
+
+    Of an asynchronous checkpoint the one before is the last while it is written, so that this time is lost too.
+    """
+    if not run.job.pauses.failures_per_gpu_day:
+        return np.zeros(len(run.layouts))
+    work_s = steps(run) + checkpoints(run) + evaluation(run)
+    restart_s = start_up_s(run.job) + run.saved.write_s * (2.0 if run.job.pauses.asynchronous else 1.0)
+    segment_s = work_s / run.saves
+    return np.asarray(run.saves * time_with_failures_s(segment_s, restart_s, run.mtbf_s) - work_s)
+
+
+RUN_PARTS = (steps, checkpoints, evaluation, failures)
+
+
+def run_parts(run: Run) -> dict[str, Array]:
+    """Seconds of each part of a run, which sum to its time.
+
+        total = steps + checkpoints + evaluation + failures
+
+    Parameters
+    ----------
+    run : the job with its pauses, layouts, and time of a step under each, shape (layout,)
+
+    Returns
+    -------
+    dict of name -> seconds, shape (layout,) [s]
+
+    Source: each part of RUN_PARTS names its own.
+    """
+    return computed(RUN_PARTS, run)
+
+
+def run_time_s(job: Job, layouts: Layouts, step_s: Array) -> Array:
+    """Time of a run under each layout, shape (layout,) [s]: `steps x step` where nothing comes between.
+
+        total = sum of RUN_PARTS
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    step_s : time of an optimizer step, shape (layout,) [s]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: each part of RUN_PARTS names its own.
+    """
+    if not job.pauses.any:
+        return np.asarray(job.steps * step_s)
+    return np.asarray(sum(run_parts(Run(job, layouts, step_s)).values()))
