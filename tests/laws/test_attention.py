@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import REGISTRY
 
 from xe_sizer.laws.attention import AttentionLaw, attention_time_s, eager_attention_bytes
+from xe_sizer.laws.device import Efficiency, device
+from xe_sizer.software.stack import load_stack
 
 LAW = AttentionLaw(
     floor_s=1e-5, flops_efficiency=0.5, half_length=1024.0, memory_efficiency=0.8, backward_flops_efficiency=0.25
@@ -37,3 +40,14 @@ def test_eager_attention_passes_over_all_scores() -> None:
     assert eager_attention_bytes(2, 3, 5, 7, 2.0, backward=False) == 8 * 420
     assert eager_attention_bytes(2, 3, 5, 7, 2.0, backward=True) == 10 * 420
     assert eager_attention_bytes([1, 2], 3, 5, [7, 14], 2.0, backward=False).tolist() == [1680.0, 6720.0]
+
+
+@pytest.mark.parametrize(
+    ("server", "family"),
+    [("nvidia-dgx-b200", "flash-3"), ("nvidia-dgx-h100", "flash-2"), ("nvidia-dgx-a100-80gb", "flash-2")],
+)
+def test_pytorch_picks_the_kernels_of_cudnn_on_blackwell_alone(server: str, family: str) -> None:
+    gpu, factors = REGISTRY.server(server).accelerator, load_stack("generic").efficiency
+    chosen, law = (device(gpu, "bf16", name, factors, Efficiency(), False).attention for name in ("sdpa", family))
+    names = ("flops_efficiency", "backward_flops_efficiency", "half_length", "memory_efficiency", "floor_s")
+    assert [getattr(chosen, name) for name in names] == [getattr(law, name) for name in names]

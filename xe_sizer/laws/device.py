@@ -23,8 +23,9 @@ from xe_sizer.laws.precision import (
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator
 
-# Without a kernel of its own family an accelerator runs the next older one.
-OLDER_FAMILY = {"flash-3": "flash-2", "flash-2": "flash-1"}
+# Without a kernel of its own family an accelerator runs the next older one; `sdpa` is what PyTorch picks, which is
+# FlashAttention-2 but where the profile has another.
+OLDER_FAMILY = {"flash-3": "flash-2", "sdpa": "flash-2", "flash-2": "flash-1"}
 
 
 @frozen

@@ -55,7 +55,7 @@ class KernelChoice(_Part, frozen=True):
     activation: Literal["fused", "native", "eager"]
     loss: Annotated[str, named(loss_names)]
     attention: Literal["flash", "sdpa", "eager"]
-    attention_family: Literal["flash-1", "flash-2", "flash-3"]
+    attention_family: Literal["flash-1", "flash-2", "flash-3", "sdpa"]
     fused_qkv: bool
     fused_gate_up: bool
     repeats_kv: bool
