@@ -10,7 +10,7 @@ import pytest
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, RankShape, Scan
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw, decode_attention_time_s
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, CollectiveLaw, Network
-from xe_sizer.laws.matmul import GROUPED_EFFICIENCY, GROUPED_SHARPNESS, MatmulLaw, grouped_law
+from xe_sizer.laws.matmul import GROUPED_EFFICIENCY, MatmulLaw, grouped_share
 from xe_sizer.laws.operator_time import Device, exchange_times, launch_counts, operator_times
 from xe_sizer.laws.operator_work import COMPUTE, LAUNCH, MEMORY, operator_work, sizes_of
 
@@ -106,12 +106,14 @@ def test_a_grouped_product_of_a_wide_module() -> None:
     assert time.forward_s == pytest.approx(FLOPS / (GROUPED_EFFICIENCY * 1e5) + 4e-3, rel=1e-6)
 
 
-def test_grouped_laws_scale_both_efficiencies() -> None:
-    law = grouped_law(replace(SHARP, flops_efficiency=0.8, sustained_flops_efficiency=0.6))
-    assert (law.flops_efficiency, law.sustained_flops_efficiency, law.sharpness) == pytest.approx(
-        (0.8 * 0.65, 0.6 * 0.65, GROUPED_SHARPNESS)
-    )
-    assert grouped_law(SHARP).sustained_flops_efficiency is None
+def test_a_grouped_kernel_rises_with_the_smallest_side_of_its_products() -> None:
+    """0.65 up to 1,024; half of the way to 1 at the geometric mean with 8,192, and all of it there and beyond."""
+    middle = (1024 * 8192) ** 0.5
+    sides = [100.0, 1024.0, middle, 8192.0, 20000.0]
+    expected = pytest.approx([0.65, 0.65, 0.825, 1.0, 1.0])
+    assert grouped_share(sides, 1e5, 1e5) == expected
+    assert grouped_share(1e5, sides, 1e5) == expected
+    assert grouped_share(1e5, 1e5, sides) == expected
 
 
 def attention(**changed: object) -> Attention:

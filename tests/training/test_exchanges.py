@@ -1,0 +1,295 @@
+"""What ranks exchange in a step and what compute hides of it: groups, messages and shares by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from cases import job, layouts, with_device
+
+from xe_sizer.graph.operators import launches
+from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.laws.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    Network,
+    collective_time_s,
+)
+from xe_sizer.training.data_parallel import Groups
+from xe_sizer.training.job import Job
+from xe_sizer.training.step import timeline
+
+# Llama 2 7B: 32 layers of q, k, v, o and gate, up, down with two norms; embedding, head and the last norm.
+LAYERS, HIDDEN, VOCAB = 32, 4096, 32000
+LAYER, ROOT = 4 * HIDDEN**2 + 3 * HIDDEN * 11008 + 2 * HIDDEN, 2 * VOCAB * HIDDEN + HIDDEN
+PARAMETERS = LAYERS * LAYER + ROOT
+ADAPTERS = LAYERS * 2 * 8 * 2 * HIDDEN  # r = 8 on q and v
+# Mixtral 8x7B: 8 experts of 3 x 4096 x 14336 in each of 32 layers.
+EXPERTS = 8 * 3 * 4096 * 14336
+DENSE = 2 * 4096**2 + 2 * 4096 * 1024 + 4096 * 8 + 2 * 4096
+PEAKS = ("peak_flops_per_s", "attention_peak_flops_per_s", "adapter_peak_flops_per_s")
+FLOORS = ("memory_bound_floor_s",)
+LAWS = ("matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention")
+EXCHANGE = "data-parallel communication"
+
+
+def overlapping(made: Job, **shares: float) -> Job:
+    """The job on a stack that hides these shares of its exchanges, and no others."""
+    none = dict.fromkeys(msgspec.structs.asdict(made.stack.overlap), 0.0)
+    overlap = msgspec.structs.replace(made.stack.overlap, **{**none, **shares})
+    return replace(made, stack=msgspec.structs.replace(made.stack, overlap=overlap))
+
+
+def exchange_s(made: Job, operation: str, message: float, ranks: int, per_node: int) -> float:
+    seconds = collective_time_s(operation, message, ranks, per_node, made.network)
+    return float(seconds) / made.stack.efficiency.collectives
+
+
+def found_s(made: Job, name: str = EXCHANGE, **sizes: object) -> list[float]:
+    return [float(seconds) for seconds in timeline(made, layouts(**sizes)).components[name]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [
+        # ranks, of them on a node; the same for experts; replicas, of them on a node
+        ({"dp": 16}, (16, 8, 16, 8, 1, 1)),
+        ({"tp": 4, "dp": 8}, (8, 2, 8, 2, 1, 1)),
+        ({"tp": 8, "dp": 4}, (4, 1, 4, 1, 1, 1)),
+        ({"tp": 16, "dp": 2}, (2, 1, 2, 1, 1, 1)),
+        ({"dp": 2}, (2, 2, 2, 2, 1, 1)),
+        ({"dp": 2, "cp": 8}, (16, 8, 16, 8, 1, 1)),
+        ({"dp": 16, "ep": 4}, (16, 8, 4, 2, 1, 1)),
+        ({"tp": 2, "dp": 16, "ep": 4}, (16, 4, 4, 1, 1, 1)),
+        ({"dp": 16, "ep": 16}, (16, 8, 1, 1, 1, 1)),
+        ({"dp": 16, "zero": 3, "zero_group": 8}, (8, 8, 8, 8, 2, 1)),
+        ({"dp": 16, "zero": 3, "zero_group": 2}, (2, 2, 2, 2, 8, 4)),
+        ({"tp": 2, "dp": 8, "zero": 3, "zero_group": 2}, (2, 2, 2, 2, 4, 2)),
+        ({"dp": 8, "zero": 0, "zero_group": 2}, (8, 8, 8, 8, 1, 1)),
+    ],
+)
+def test_groups_that_exchange(sizes: dict[str, int], groups: tuple[int, ...]) -> None:
+    """Nodes of 8: tensor ranks lie inside, then the group that shares a copy, then its replicas."""
+    made = Groups.of(job(), layouts(**sizes))
+    fields = (
+        made.ranks,
+        made.per_node,
+        made.expert_ranks,
+        made.experts_per_node,
+        made.replicas,
+        made.replicas_per_node,
+    )
+    assert [size.tolist() for size in fields] == [[size] for size in groups]
+
+
+def test_replicas_add_up_the_gradients_of_their_shards() -> None:
+    """Hybrid sharding over 2 nodes: scatter and gather inside a node, an all-reduce of an eighth between two."""
+    made = overlapping(job(stack="deepspeed"))
+    (found,) = found_s(made, dp=16, zero=3, zero_group=8, grad_accum=2)
+    layer_s = (
+        2 * exchange_s(made, ALL_GATHER, 2 * LAYER, 8, 8)
+        + exchange_s(made, REDUCE_SCATTER, 2 * LAYER, 8, 8)
+        + exchange_s(made, ALL_REDUCE, 2 * LAYER / 8, 2, 1)
+    )
+    root_s = exchange_s(made, ALL_GATHER, 2 * ROOT, 8, 8)
+    assert found == pytest.approx(2 * (LAYERS * layer_s + root_s), rel=1e-12)
+
+
+def test_replicas_of_experts_add_up_theirs() -> None:
+    """Mixtral on 16 GPUs, 4 expert groups: a dense shard of 8 ranks, experts of 2; each in two replicas."""
+    made = overlapping(job("mixtral-8x7b", stack="deepspeed"))
+    chosen = layouts(dp=16, ep=4, zero=2, zero_group=8)
+    groups = Groups.of(made, chosen)
+    dense, experts = np.array([2.0 * DENSE]), np.array([2.0 * EXPERTS / 4])
+    found = groups.time_s(made, REDUCE_SCATTER, dense, experts)
+    assert (groups.expert_ranks[0], groups.experts_per_node[0]) == (2, 2)
+    apart = exchange_s(made, REDUCE_SCATTER, dense[0], 8, 8) + exchange_s(made, REDUCE_SCATTER, experts[0], 2, 2)
+    shard = dense[0] / 8 + experts[0] / 2
+    assert found[0] == pytest.approx(apart + exchange_s(made, ALL_REDUCE, shard, 2, 1), rel=1e-12)
+    gathered = groups.time_s(made, ALL_GATHER, dense, experts)
+    each = exchange_s(made, ALL_GATHER, dense[0], 8, 8) + exchange_s(made, ALL_GATHER, experts[0], 2, 2)
+    assert gathered[0] == pytest.approx(each, rel=1e-12)
+
+
+def test_experts_that_all_ranks_hold_go_with_the_rest() -> None:
+    made = overlapping(job("mixtral-8x7b", stack="deepspeed"))
+    (found,) = found_s(made, dp=8, zero=3)
+    both = 2 * (DENSE + EXPERTS)
+    layer_s = 2 * exchange_s(made, ALL_GATHER, both, 8, 8) + exchange_s(made, REDUCE_SCATTER, both, 8, 8)
+    root_s = exchange_s(made, ALL_GATHER, 2 * (2 * 32000 * 4096 + 4096), 8, 8)
+    assert found == pytest.approx(32 * layer_s + root_s, rel=1e-12)
+
+
+def test_zero_2_reduces_in_every_micro_batch_and_gathers_once() -> None:
+    """DeepSpeed in 16 bit: four scatters and one gather of all weights."""
+    made = overlapping(job(stack="deepspeed"))
+    found = found_s(made, dp=8, zero=[1, 2], grad_accum=4)
+    scatter_s = exchange_s(made, REDUCE_SCATTER, 2 * PARAMETERS, 8, 8)
+    gather_s = exchange_s(made, ALL_GATHER, 2 * PARAMETERS, 8, 8)
+    assert found == pytest.approx([scatter_s + gather_s, 4 * scatter_s + gather_s], rel=1e-12)
+
+
+def test_stacks_that_wait_reduce_once_a_step() -> None:
+    """FSDP under accelerate: gathers in each of three micro-batches, scatters in the last one alone."""
+    made = overlapping(job(stack="hf-bf16"))
+    assert not made.stack.defaults.reduces_every_micro_batch
+    (found,) = found_s(made, dp=8, zero=3, grad_accum=3)
+    gather_s = exchange_s(made, ALL_GATHER, 2 * LAYER, 8, 8)
+    scatter_s = exchange_s(made, REDUCE_SCATTER, 2 * LAYER, 8, 8)
+    root_s = exchange_s(made, ALL_GATHER, 2 * ROOT, 8, 8)
+    assert found == pytest.approx(LAYERS * (6 * gather_s + scatter_s) + 3 * root_s, rel=1e-12)
+
+
+def test_adapters_alone_are_reduced() -> None:
+    """LoRA under ZeRO 0, 1: 2 bytes of 4,194,304 weights; frozen ones stay where they are."""
+    made = overlapping(job(kind="lora", stack="deepspeed", lora__rank=8, lora__targets=["q", "v"]))
+    found = found_s(made, dp=8, zero=[0, 1], grad_accum=2)
+    expected = [
+        exchange_s(made, ALL_REDUCE, 2 * ADAPTERS, 8, 8),
+        exchange_s(made, REDUCE_SCATTER, 2 * ADAPTERS, 8, 8) + exchange_s(made, ALL_GATHER, 2 * ADAPTERS, 8, 8),
+    ]
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_units_of_adapters_take_their_own_time_in_every_pass() -> None:
+    """q and v of 32 layers have 128 matrices; a forward and a backward, with recomputation three passes."""
+    plain = overlapping(job(kind="lora", stack="deepspeed", lora__rank=8, lora__targets=["q", "v"]))
+    hosts = (msgspec.structs.replace(plain.stack.host, sharded_adapter_us=each) for each in (0.0, 1000.0))
+    without, with_units = (replace(plain, stack=msgspec.structs.replace(plain.stack, host=host)) for host in hosts)
+    sizes = {"dp": 8, "zero": 3, "grad_accum": 2, "recompute": [0, 2]}
+    more = np.subtract(found_s(with_units, **sizes), found_s(without, **sizes))
+    assert more == pytest.approx([2 * 2 * 0.128, 2 * 3 * 0.128], rel=1e-9)
+
+
+def test_a_share_of_the_reduction_hides_behind_the_backward() -> None:
+    """Half of both exchanges where compute is long enough for it."""
+    made = job(stack="megatron-lm")
+    bare, half = overlapping(made), overlapping(made, data_parallel=0.5)
+    assert found_s(half, dp=8, zero=[0, 1]) == pytest.approx([0.5 * s for s in found_s(bare, dp=8, zero=[0, 1])])
+
+
+def test_no_more_hides_than_one_backward_and_one_forward_take() -> None:
+    """A token a sequence: the reduction hides behind kernels and gaps of a backward, the gather behind a forward's."""
+    made = job(stack="megatron-lm", train__seq_len=1, train__padding="to-seq-len")
+    bare, whole = overlapping(made), overlapping(made, data_parallel=1.0)
+    line = timeline(whole, layouts(dp=64, zero=[0, 1]))
+    hidden = np.subtract(found_s(bare, dp=64, zero=[0, 1]), found_s(whole, dp=64, zero=[0, 1]))
+    forward_s, backward_s, gaps_s = (line.components[name][0] for name in ("forward", "backward", "host"))
+    least_s = np.array([backward_s, forward_s + backward_s])
+    assert np.all(hidden >= least_s * (1 - 1e-9))
+    assert np.all(hidden <= (least_s + gaps_s) * (1 + 1e-9))
+
+
+def test_the_first_layer_of_a_gather_has_nothing_to_hide_behind() -> None:
+    """Nine tenths hide behind a long compute: a tenth is seen, at least one of 32 layers; all hidden means none."""
+    made = job(stack="deepspeed", train__seq_len=4096, train__padding="to-seq-len")
+    gather_s = exchange_s(made, ALL_GATHER, 2 * LAYER, 8, 8)
+    scatter_s = exchange_s(made, REDUCE_SCATTER, 2 * LAYER, 8, 8)
+    root_s = exchange_s(made, ALL_GATHER, 2 * ROOT, 8, 8)
+    (found,) = found_s(overlapping(made, sharding=0.9), dp=8, zero=3)
+    assert found == pytest.approx((gather_s + root_s / 32) + (gather_s + scatter_s), rel=1e-12)
+    assert found_s(overlapping(made, sharding=1.0), dp=8, zero=3) == [0.0]
+
+
+def pipelined(made: Job, **sizes: object) -> float:
+    return found_s(made, "pipeline transfers", **sizes)[0]
+
+
+def test_a_boundary_tensor_goes_there_and_back() -> None:
+    """8 micro-batches of 2 x 4096 tokens in 16 bit; chunks cross as often again; half of it hidden; outside, a NIC."""
+    made = overlapping(job(stack="megatron-lm", train__seq_len=4096, train__padding="packed"))
+    message = 2.0 * 2 * 4096 * HIDDEN
+    each_s = float(collective_time_s(POINT_TO_POINT, message, 2, 2, made.network))
+    sizes = {"pp": 4, "grad_accum": 8, "micro_batch": 2}
+    assert pipelined(made, **sizes) == pytest.approx(2 * 8 * each_s, rel=1e-12)
+    assert pipelined(made, vpp=2, **sizes) == pytest.approx(2 * 2 * 8 * each_s, rel=1e-12)
+    hidden = overlapping(made, pipeline=0.5)
+    assert pipelined(hidden, **sizes) == pytest.approx(8 * each_s, rel=1e-12)
+    apart_s = float(collective_time_s(POINT_TO_POINT, message, 2, 1, made.network))
+    assert pipelined(made, dp=4, **sizes) == pytest.approx(2 * 8 * apart_s, rel=1e-12)
+    split_s = float(collective_time_s(POINT_TO_POINT, message / 2, 2, 2, made.network))
+    assert pipelined(made, tp=2, sequence_parallel=1, **sizes) == pytest.approx(2 * 8 * split_s, rel=1e-12)
+
+
+def test_frozen_passes_cross_the_boundaries_forwards() -> None:
+    made = overlapping(job(stack="megatron-lm"))
+    once = replace(made, method=replace(made.method, frozen_forwards=1))
+    plain, more = (pipelined(each, pp=2, grad_accum=4) for each in (made, once))
+    assert more == pytest.approx(1.5 * plain, rel=1e-12)
+
+
+def on(made: Job, network: Network) -> Job:
+    return replace(made, network=network)
+
+
+def test_the_network_is_the_job_s_own() -> None:
+    """NICs of twice the rate halve an exchange between nodes but for its latency."""
+    made = overlapping(job(stack="deepspeed"))
+    quick = replace(made.network, scale_out_alpha_s=0.0)
+    faster = replace(quick, scale_out_bytes_per_s=2 * quick.scale_out_bytes_per_s)
+    single = {"dp": 4, "tp": 8, "zero": 0}
+    assert found_s(on(made, faster), **single) == pytest.approx([s / 2 for s in found_s(on(made, quick), **single)])
+
+
+def test_the_optimizer_updates_what_a_rank_holds() -> None:
+    """Muon's norms and tables have a second moment of 4 bytes: read and written beside the 32 of every weight."""
+    plain, muon = (job(stack="megatron-lm", optimizer=name) for name in ("sgd", "muon"))
+    rate = plain.device.memory_bound_efficiency * plain.device.bandwidth_bytes_per_s
+    sizes = {"dp": 4, "zero": [0, 1]}
+    rest = LAYERS * 2 * HIDDEN + ROOT
+    more = np.subtract(found_s(muon, "optimizer", **sizes), found_s(plain, "optimizer", **sizes))
+    assert more == pytest.approx([2 * 4 * rest / rate, 2 * 4 * rest / rate / 4], rel=1e-9)
+
+
+def test_the_fullest_stage_updates_last() -> None:
+    """Of two stages the last has the final norm too: 42 bytes of each weight pass through memory."""
+    made = job(stack="megatron-lm")
+    rate = made.device.memory_bound_efficiency * made.device.bandwidth_bytes_per_s
+    last = 16 * LAYER + VOCAB * HIDDEN + HIDDEN
+    assert found_s(made, "optimizer", pp=2, grad_accum=2) == pytest.approx([42 * last / rate], rel=1e-12)
+
+
+def test_step_overhead_is_paid_once() -> None:
+    made = job(stack="hf-trainer@4.40")
+    assert found_s(made, "step overhead", dp=[1, 8], grad_accum=[1, 4]) == [made.stack.step_overhead_s] * 2
+
+
+def test_recomputed_layers_exchange_again() -> None:
+    """Two all-reduces of the hidden state of 512 tokens in each of 32 layers; half hidden, or a quarter recomputed."""
+    made = job(stack="megatron-lm", train__seq_len=512, train__padding="packed")
+    message = 2.0 * 512 * HIDDEN
+    more_s = 32 * 2 * exchange_s(made, ALL_REDUCE, message, 2, 2)
+    sizes = {"tp": 2, "recompute": [0, 2], "grad_accum": 3}
+    for hidden, layers, share in ((0.0, None, 1.0), (0.5, None, 0.5), (0.0, 8, 0.25)):
+        chosen = replace(overlapping(made, tensor_parallel=hidden), recompute_layers=layers)
+        none, again = found_s(chosen, "tensor-parallel communication", **sizes)
+        assert again - none == pytest.approx(3 * share * more_s, rel=1e-9)
+        assert none >= 2 * (1 - hidden) * 3 * more_s  # forward and backward
+
+
+def test_tokens_of_experts_travel_in_every_forward_and_backward() -> None:
+    """There and back in each: a recomputed layer adds half as much again."""
+    made = overlapping(job("mixtral-8x7b", stack="megatron-lm"))
+    none, again = found_s(made, "expert-parallel communication", dp=8, ep=8, recompute=[0, 2])
+    assert again == pytest.approx(1.5 * none, rel=1e-9)
+
+
+def test_the_host_launches_what_is_recomputed() -> None:
+    """Kernels that take no time leave the launches: those of the layers' forward once more in the backward."""
+    made = job(stack="hf-bf16", train__seq_len=8, train__padding="to-seq-len")
+    idle = with_device(made, bandwidth_bytes_per_s=1e9, **dict.fromkeys(PEAKS, 1e9))
+    idle = replace(idle, device=replace(idle.device, **dict.fromkeys(FLOORS, 0.0)))
+    floorless = {name: replace(getattr(idle.device, name), floor_s=0.0) for name in LAWS}
+    idle = replace(idle, device=replace(idle.device, **floorless))
+    chosen = layouts(recompute=[0, 2])
+    operators = layer_operators(made.graph(layouts(), np.array([8.0])))
+    none, again = timeline(idle, chosen).components["host"]
+    expected = sum(op.layers * launches(op)[0] for op in operators) * made.stack.forward_launch_s
+    assert again - none == pytest.approx(expected, rel=1e-3)
+    faster = msgspec.structs.replace(made.stack.host, micro_batch_overhead_ms=0.0)
+    bare = replace(idle, stack=msgspec.structs.replace(made.stack, host=faster))
+    assert none - timeline(bare, chosen).components["host"][0] == pytest.approx(made.stack.micro_batch_overhead_s)
