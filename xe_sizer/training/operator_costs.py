@@ -12,7 +12,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective, as_array, recomputed_share
 from xe_sizer.laws.operator_time import exchange_times
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
-from xe_sizer.training.layout import FULL, SELECTIVE
+from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stage_time import EXCHANGE_PARTS, MicroBatch, backward, forward, frozen_forward, recompute
 
@@ -128,8 +128,7 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
     times = exchange_times((operator,), inputs.rank, job.network, factor, group.backward)
     there, back = (group.one(side) for side in times[operator.group])
     exposed = 1.0 - group.micro_batch.hidden[operator.group]
-    again = float(group.mode == FULL)
-    seconds = exposed * group.share * ((1.0 + again) * there + back)
+    seconds = exposed * group.share * ((1.0 + group.whole) * there + back)
     sent = (operator.forward, operator.backward if group.backward else ())
     messages = [sum((group.one(size) for _, size in side), 0.0) for side in sent]
     return OperatorCost(
@@ -137,7 +136,7 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
         sizes=_sizes(group, operator),
         times=group.share * operator.layers,
         flops=0.0,
-        moved_bytes=group.share * operator.layers * ((1.0 + again) * messages[0] + messages[1]),
+        moved_bytes=group.share * operator.layers * ((1.0 + group.whole) * messages[0] + messages[1]),
         parts={EXCHANGE_PARTS[operator.group].name: seconds} if seconds else {},
         bound=NETWORK,
     )
