@@ -50,7 +50,21 @@ class Checkpoint:
 
 
 def write_rate(job: Job, layouts: Layouts) -> Array:
-    """What storage takes from all nodes together, shape (layout,) [bytes/s]: as given, else a chosen rate a node."""
+    """What storage takes from all nodes together.
+
+        rate = as given, else nodes x WRITE_BYTES_PER_S
+
+    Parameters
+    ----------
+    job : the rate of its storage, where it is given [bytes/s]; accelerators of a node [-]
+    layouts : GPUs, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [bytes/s]
+
+    Source: the rate of a node is chosen (WRITE_BYTES_PER_S).
+    """
     nodes = np.ceil(layouts.gpus / job.server.accelerators)
     given = job.pauses.write_bytes_per_s
     return nodes * WRITE_BYTES_PER_S if given is None else np.full(len(layouts), given)
