@@ -13,12 +13,23 @@ from pathlib import Path
 
 from ablation import ablate
 
-from xe_sizer.evidence.peaks import Reliability, left_out, peaks_below, peaks_of, reliability, spread_of
+from xe_sizer.evidence.peaks import (
+    MemoryFits,
+    Reliability,
+    brier,
+    left_out,
+    peaks_below,
+    peaks_of,
+    reliability,
+    spread_of,
+    spreads_left_out,
+)
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import left_out_coverage, runs_of, serving_runs_of
 from xe_sizer.evidence.statistics import GUESSED, WEIGHTED
 from xe_sizer.evidence.validate import validate
 from xe_sizer.result.accuracy import Accuracy, Prediction, Summary
+from xe_sizer.software.certainty import FAR, FAR_SPREAD
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 LEAST = 4  # runs of a group that is shown
@@ -80,20 +91,32 @@ def _reliability_row(one: Reliability) -> tuple[str, ...]:
 def certainty(records: list[Record]) -> list[str]:
     """How far the probability that memory suffices can be believed, publications left out."""
     peaks = list(peaks_of(records))
-    spreads = left_out(peaks)
+    chances, spreads = left_out(peaks), spreads_left_out(peaks)
+    best, scores = MemoryFits(peaks).best, brier(peaks, chances, spreads)
+    known = brier([peak for peak in peaks if not peak.guessed], chances, spreads)
     spread, runs, sources = spread_of(peaks)
     below = [(f"{share:.0%}", f"{found:.0%}") for share, found in peaks_below(peaks, spreads).items()]
-    rows = [_reliability_row(one) for one in reliability(peaks, spreads)]
+    rows = [_reliability_row(one) for one in reliability(peaks, chances)]
+    ways = ("yes or no", "spread of measured peaks", "this probability")
+    pairs = zip(ways, (scores.yes_or_no, scores.of_peaks, scores.chance), strict=True)
+    of_known = (known.yes_or_no, known.of_peaks, known.chance)
     return [
         "### How sure is a fit?",
-        (f"A verdict reckons with a cautious peak. {runs} measured peaks of {sources} publications that state lengths "
-        f"and batch lie at {spread.low:.2f} (10 %), {spread.middle:.2f} (50 %) and {spread.high:.2f} (90 %) of it, "
-        "publications weighted alike; between these the logarithm is normal. Each publication below is judged by the "
-        "distribution of the others. Measured peaks below a quantile of it:"),
-        table(("quantile", "peaks below it"), below),
-        ("Runs by the probability to fit that they were given. More ran than was said, as a run that ends for want of "
-        "memory is seldom published, and what monitors show counts memory that could have been given back."),
+        (f"The probability that a run goes out of memory is {best.least:.2f} + {best.most - best.least:.2f} "
+        f"Phi((ln(peak / card) + {best.shift:.2f}) / {best.sigma:.2f}) + {1.0 - best.most:.2f} Phi((ln(peak / card) - "
+        f"ln {FAR:.0f}) / {FAR_SPREAD}), with the cautious peak of the verdict, and {best.widening:.1f} times "
+        "the spread where lengths, batch or micro-batch are guessed. Its numbers are fitted to runs that say whether they ran, "
+        "publications weighted alike; each publication below is judged by what the others give. Brier scores (lower is "
+        "better; 0.25 is a coin):"),
+        table(("said by", "all runs", "without guessed ones"), [
+            (name, f"{score:.3f}", f"{alone:.3f}") for (name, score), alone in zip(pairs, of_known, strict=True)
+        ]),
+        "Runs by the probability to fit that they were given:",
         table(("said", "mean", "ran", "runs", "publications", "out of memory"), rows),
+        (f"What is left of a card has a range of its own: {runs} measured peaks of {sources} publications that state "
+        f"lengths and batch lie at {spread.low:.2f} (10 %), {spread.middle:.2f} (50 %) and {spread.high:.2f} (90 %) of "
+        "the cautious peak. Measured peaks below a quantile of it, publications left out:"),
+        table(("quantile", "peaks below it"), below),
     ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Records of training fill xe_sizer/software/residuals/training.json and training-seen.json, those of inference
 serving.json and serving-seen.json: the quantiles that ranges are made of, and how the runs fared in the ranges as they
 are. With --seen-only the quantiles stay. training-memory.json gets the quantiles of measured over predicted peaks of
-memory. Prints how many runs lie inside a range in which their own source had no part.
+memory, and how likely a run ends for want of it. Prints how many runs lie inside a range in which their own source had no part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from xe_sizer.evidence.peaks import peaks_of, spread_of
+from xe_sizer.evidence.peaks import MemoryFits, peaks_of, spread_of
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import (
     Run,
@@ -51,9 +51,12 @@ def write_seen(runs: Sequence[Run], path: Path) -> None:
 
 
 def write_peaks(records: Sequence[Record]) -> None:
-    spread, runs, sources = spread_of(peaks_of(records))
+    peaks = list(peaks_of(records))
+    spread, runs, sources = spread_of(peaks)
     ends = {name: round(getattr(spread, name), 3) for name in ("low", "middle", "high")}
-    training.PEAKS.write_text(json.dumps({"runs": runs, "sources": sources, **ends}) + "\n", encoding="utf-8")
+    chance = {name: round(value, 3) for name, value in asdict(MemoryFits(peaks).best).items()}
+    table = {"runs": runs, "sources": sources, **ends, "out_of_memory": chance}
+    training.PEAKS.write_text(json.dumps(table) + "\n", encoding="utf-8")
 
 
 def main() -> None:

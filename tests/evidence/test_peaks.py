@@ -1,14 +1,27 @@
 """How sure a job fits: the distribution of measured peaks, and whether what it says of others comes true."""
 
+import math
+from statistics import NormalDist
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
-from xe_sizer.evidence.peaks import Peak, left_out, peaks_below, peaks_of, reliability, spread_of
+from xe_sizer.evidence.peaks import (
+    MemoryFits,
+    Peak,
+    brier,
+    left_out,
+    peaks_below,
+    peaks_of,
+    reliability,
+    spread_of,
+    spreads_left_out,
+)
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
-from xe_sizer.software.certainty import Spread
-from xe_sizer.training.uncertainty import peak_spread
+from xe_sizer.software.certainty import MemoryChance, Spread
+from xe_sizer.training.uncertainty import memory_suffices, peak_spread
 
 
 def peak(source: str, ratio: float | None = None, room: float = 1.0, fits: bool | None = None) -> Peak:
@@ -27,9 +40,41 @@ def test_publications_weigh_alike_in_the_distribution_of_peaks() -> None:
 
 def test_a_publication_is_judged_by_the_others() -> None:
     peaks = [peak(name, ratio) for name, ratio in (("a", 0.8), ("b", 1.0), ("c", 1.25), ("far", 9.0))]
-    spreads = left_out(peaks)
+    spreads = spreads_left_out(peaks)
     assert spreads["far"].high == pytest.approx(1.25, rel=0.01)
     assert spreads["a"].high > 2.0
+
+
+def test_the_chance_of_a_known_truth_is_found_again() -> None:
+    """Runs whose peaks are 0.8 of the cautious ones in the median, within 1.28 times: a shift of ln 0.8, sigma 0.25."""
+    random = np.random.default_rng(7)
+    rooms = np.exp(random.uniform(-1.0, 0.5, 4000))
+    fits = rooms > 0.8 * np.exp(random.normal(0.0, 0.25, rooms.size))
+    rows = zip(rooms, fits, strict=True)
+    peaks = [peak(str(place % 40), None, float(room), bool(ran)) for place, (room, ran) in enumerate(rows)]
+    found = MemoryFits(peaks).best
+    assert found.most == 0.9  # the largest that may be: nobody did something else
+    for ratio in (0.7, 1.0, 1.25, 1.6):
+        truth = NormalDist().cdf((math.log(ratio) + math.log(0.8)) / 0.25)
+        assert float(found.out_of_memory(ratio)) == pytest.approx(truth, abs=0.07)
+
+
+def test_one_publication_of_failures_does_not_judge_itself() -> None:
+    honest = [peak(str(place), room=room, fits=room >= 1.0) for place in range(9) for room in (0.5, 0.8, 1.25, 2.0)]
+    odd = [peak("odd", room=3.0, fits=False) for _ in range(50)]
+    found = left_out([*honest, *odd])
+    assert found["odd"] == MemoryFits(honest).best
+    assert float(found["odd"].out_of_memory(1 / 3)) <= float(found["0"].out_of_memory(1 / 3))
+
+
+def test_brier_scores_by_hand() -> None:
+    """Verdicts of 1 on a run and on a failure: (0 + 1) / 2; a spread that says half at the card: (0.25 + 0.25) / 2."""
+    peaks = [peak("a", fits=True), peak("b", fits=False)]
+    chance = MemoryChance(0.0, 0.3, 0.0, 0.6)
+    said = 1 - (0.3 + 0.4 * NormalDist().cdf(-math.log(3) / 0.5))
+    found = brier(peaks, dict.fromkeys("ab", chance), dict.fromkeys("ab", Spread(0.5, 2.0)))
+    assert (found.yes_or_no, found.of_peaks) == (0.5, 0.25)
+    assert found.chance == pytest.approx(((1 - said) ** 2 + said**2) / 2)
 
 
 def test_the_share_of_peaks_below_a_quantile_is_counted() -> None:
@@ -41,12 +86,11 @@ def test_the_share_of_peaks_below_a_quantile_is_counted() -> None:
 
 
 def test_reliability_compares_what_was_said_with_what_ran() -> None:
-    """A peak below twice with 90 % is below 1.5 times with Phi(1.28155 x ln 1.5 / ln 2) = 77 %; three in four ran."""
-    peaks = [peak(name, room=1.5, fits=name != "d") for name in "abcd"] + [peak("e", room=4.0, fits=True), peak("f")]
-    spreads = {name: Spread(0.5, 2.0) for name in "abcdef"}
-    likely, sure = reliability(peaks, spreads)
+    """1 - Phi(-ln 1.5 / 0.5) = 79 % at a room of 1.5, less what far ones take; three in four ran."""
+    peaks = [peak(name, room=1.5, fits=name != "d") for name in "abcd"] + [peak("e", room=9.0, fits=True), peak("f")]
+    likely, sure = reliability(peaks, dict.fromkeys("abcdef", MemoryChance(0.0, 0.5, 0.0, 1.0)))
     assert (likely.low, likely.high, likely.runs, likely.publications, likely.out_of_memory) == (0.75, 0.9, 4, 4, 1)
-    assert likely.said == pytest.approx(0.7733, abs=1e-4)
+    assert likely.said == pytest.approx(1 - NormalDist().cdf(-math.log(1.5) / 0.5))
     assert likely.ran == 0.75
     assert (sure.low, sure.high, sure.ran) == (0.9, 1.0, 1.0)
 
@@ -82,11 +126,18 @@ def test_a_record_gives_its_peak_over_the_cautious_one_and_its_room() -> None:
     assert (oom.ratio, oom.fits, oom.room) == (None, False, found.room)
 
 
-def test_a_record_whose_lengths_are_guessed_says_nothing_of_the_model() -> None:
-    bare = msgspec.structs.replace(RUN, seq_len=None, mean_tokens=None, measured=Measured(oom=True))
-    assert list(peaks_of([bare])) == []
+def test_a_record_whose_lengths_are_guessed_says_nothing_of_measured_peaks() -> None:
+    bare = msgspec.structs.replace(RUN, seq_len=None, mean_tokens=None, measured=Measured(peak_memory_gib=9.0))
+    guessed = msgspec.structs.replace(RUN, batch=Batch(total=8), measured=Measured(peak_memory_gib=9.0))
+    known = msgspec.structs.replace(RUN, measured=Measured(peak_memory_gib=9.0))
+    peaks = list(peaks_of([bare, guessed, known]))
+    assert [one.guessed for one in peaks] == [True, True, False]
+    assert spread_of(peaks)[1:] == (1, 1)
 
 
-def test_the_distribution_that_ships_reaches_both_ways() -> None:
-    spread = peak_spread()
+def test_the_distributions_that_ship() -> None:
+    spread, chance = peak_spread(), memory_suffices()
     assert spread.low < spread.middle <= 1.0 < spread.high
+    assert float(chance.probability(1.0)) >= 0.5, "what fits does so with at least half"
+    assert chance.quantile(0.5) <= 1.0, "a confidence of half asks for no headroom"
+    assert float(chance.probability(0.2)) < 0.1

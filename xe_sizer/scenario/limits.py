@@ -30,7 +30,7 @@ from xe_sizer.scenario.schema import LimitsSection
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.scenario.caller import Caller
-    from xe_sizer.software.certainty import Spread
+    from xe_sizer.software.certainty import MemoryChance, Spread
 
 
 class Estimate(Protocol):
@@ -153,7 +153,7 @@ def _limit(rule: LimitRule, limit: float, estimate: Estimate, confidence: float 
     )  # fmt: skip
 
 
-def chance(spread: Spread, ratio: float) -> float:
+def chance(spread: Spread | MemoryChance, ratio: float) -> float:
     """The probability that a value over its estimate is at most `ratio`, to a digit that anybody could defend [-]."""
     return round(float(spread.probability(ratio)), 6)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NINE_TENTHS = 1.2815515655446004
 """The 90 % quantile of the standard normal distribution: inverse of Phi at 0.9 [-]."""
+FARTHEST, BISECTIONS = 20.0, 60  # logarithms of room between which a quantile is sought, and halvings: to rounding
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
@@ -84,3 +85,78 @@ class Spread:
 
 EXACT = Spread(1.0, 1.0)
 """What is known as it is: a number of GPUs."""
+
+
+# Chosen: where far more is needed than there is, every run ends for want of memory, however little is known of it.
+FAR, FAR_SPREAD = 3.0, 0.5
+
+
+@frozen(eq=True)
+class MemoryChance:
+    """How likely a run ends for want of memory, by what it is said to need over what there is.
+
+    shift, sigma : of the logarithm of that ratio [-]; least : share of the runs that end so whatever they need [-]
+    most : share of the runs whose conditions are what is supposed, and of which the distribution says [-]
+    widening : factor on sigma where lengths, batch or micro-batch are a guess [-]
+    """
+
+    shift: float
+    sigma: float
+    least: float
+    most: float
+    widening: float = 1.0
+
+    def out_of_memory(self, ratio: ArrayLike, guessed: ArrayLike = False) -> Array:
+        """The probability that a run goes out of memory.
+
+            P = f + (c - f) Phi((ln r + mu) / s) + (1 - c) Phi((ln r - ln 3) / 0.5)
+
+        with f = `least`, c = `most`, mu = `shift`, s = `sigma`, times `widening` where something is guessed. A share 1 - c
+        of published runs did something else than their description says, which needs less; their term is the last.
+
+        Parameters
+        ----------
+        ratio : array_like of float    cautious peak over usable memory [-]
+        guessed : array_like of bool    whether lengths, batch or micro-batch are a guess
+
+        Returns
+        -------
+        ndarray of float, of the arguments' common shape [-]
+
+        Source: f, c, mu and s fitted to published runs by scripts/build_residuals.py; the last term is chosen.
+        """
+        with np.errstate(divide="ignore"):
+            log = np.log(np.asarray(ratio, dtype=float))
+        spread = self.sigma * np.where(guessed, self.widening, 1.0)
+        known = self.least + (self.most - self.least) * _phi((log + self.shift) / spread)
+        return np.asarray(known + (1.0 - self.most) * _phi((log - math.log(FAR)) / FAR_SPREAD))
+
+    def probability(self, room: ArrayLike) -> Array:
+        """The probability that memory suffices: 1 - P(1 / room), with `room` usable memory over the cautious peak [-].
+
+        Returns
+        -------
+        ndarray of float, shape of `room` [-]
+
+        Source: as `out_of_memory`.
+        """
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 - self.out_of_memory(1.0 / np.asarray(room, dtype=float)))
+
+    def quantile(self, probability: float) -> float:
+        """The room that suffices with a probability; inverse of `probability`, by bisection [-].
+
+        Infinite where so much is never reached.
+        """
+        if probability >= 1.0 - self.least:
+            return math.inf
+        low, high = -FARTHEST, FARTHEST
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.probability(math.exp(middle)) < probability else (low, middle)
+        return math.exp(high)
+
+
+def _phi(score: Array) -> Array:
+    """The standard normal distribution [-]."""
+    return np.asarray(0.5 * (1.0 + _erf(score / math.sqrt(2.0))))

@@ -18,7 +18,7 @@ import msgspec
 
 from xe_sizer.frozen import frozen
 from xe_sizer.result.common import STRENGTHS, Basis, Bias, Range, strength_of
-from xe_sizer.software.certainty import Spread
+from xe_sizer.software.certainty import MemoryChance, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,10 +119,16 @@ def published(path: Path) -> Table:
 
 
 @cache
+def memory_chance(path: Path) -> MemoryChance:
+    """How likely a run ends for want of memory, from a table that ships."""
+    return MemoryChance(**msgspec.json.decode(path.read_bytes())["out_of_memory"])
+
+
+@cache
 def memory_spread(path: Path) -> Spread:
     """The distribution of peaks of memory over those that were predicted, from a table that ships.
 
-    Its middle is the prediction, so that what fits does so with at least 50 %, and nothing else does.
+    Its middle is the prediction.
     """
     table = msgspec.json.decode(path.read_bytes())
     return Spread(low=table["low"], high=table["high"])

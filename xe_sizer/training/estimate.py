@@ -17,7 +17,7 @@ from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.memory import fits
 from xe_sizer.training.run_time import Run, run_time_s
 from xe_sizer.training.step import timeline
-from xe_sizer.training.uncertainty import peak_spread, uncertainty
+from xe_sizer.training.uncertainty import memory_suffices, peak_spread, uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TrainingEstimate:
             return None
         host, needed = self.resolved.job.server.host_usable_bytes, float(self.ledger.host_bytes[0])
         room = self.usable_bytes / self.peak_bytes
-        return chance(peak_spread(), min(room, host / needed) if host and needed else room)
+        return chance(memory_suffices(), min(room, host / needed) if host and needed else room)
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:

@@ -41,7 +41,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.uncertainty import peak_spread
+from xe_sizer.training.uncertainty import memory_suffices
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, dataset_of, workload
 from xe_sizer.units import GIB
 
@@ -262,7 +262,7 @@ def _headroom_bytes(limits: LimitsSection, card_bytes: float) -> float:
     asked = (limits.min_headroom_gib or 0.0) * GIB
     if limits.confidence is None:
         return asked
-    return card_bytes - (card_bytes - asked) / max(peak_spread().quantile(limits.confidence), 1.0)
+    return card_bytes - (card_bytes - asked) / max(memory_suffices().quantile(limits.confidence), 1.0)
 
 
 def _with_loss(stack: Stack, loss: Any) -> Stack:

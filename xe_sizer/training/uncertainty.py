@@ -13,6 +13,7 @@ from xe_sizer.software.uncertainty import (
     TABLES,
     Evidence,
     from_residuals,
+    memory_chance,
     memory_spread,
     of_fixed,
     published,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.laws.device import Efficiency
-    from xe_sizer.software.certainty import Spread
+    from xe_sizer.software.certainty import MemoryChance, Spread
     from xe_sizer.software.uncertainty import Uncertainty
     from xe_sizer.training.job import Job
 
@@ -65,6 +66,11 @@ def peak_spread() -> Spread:
     return memory_spread(PEAKS)
 
 
+def memory_suffices() -> MemoryChance:
+    """How likely memory suffices, by the room that the cautious peak of a verdict leaves."""
+    return memory_chance(PEAKS)
+
+
 def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
     """Whether memory is not even likely to suffice, in the words of a verdict.
 
@@ -74,5 +80,5 @@ def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
     -------
     ndarray of bool, shape (layout,) [-]
     """
-    likely = peak_spread().quantile(CERTAINTIES["likely"])
+    likely = memory_suffices().quantile(CERTAINTIES["likely"])
     return np.asarray(peak_bytes * likely > job.server.accelerator.memory_bytes)
