@@ -25,7 +25,7 @@ from xe_sizer.evidence.peaks import (
     spreads_left_out,
 )
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.residuals import left_out_coverage, runs_of, serving_runs_of
+from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_of, serving_runs_of
 from xe_sizer.evidence.statistics import GUESSED, WEIGHTED
 from xe_sizer.evidence.validate import validate
 from xe_sizer.result.accuracy import Accuracy, Prediction, Summary
@@ -105,9 +105,9 @@ def certainty(records: list[Record]) -> list[str]:
         (f"The probability that a run goes out of memory is {best.least:.2f} + {best.most - best.least:.2f} "
         f"Phi((ln(peak / card) + {best.shift:.2f}) / {best.sigma:.2f}) + {1.0 - best.most:.2f} Phi((ln(peak / card) - "
         f"ln {FAR:.0f}) / {FAR_SPREAD}), with the cautious peak of the verdict, and {best.widening:.1f} times "
-        "the spread where lengths, batch or micro-batch are guessed. Its numbers are fitted to runs that say whether they ran, "
-        "publications weighted alike; each publication below is judged by what the others give. Brier scores (lower is "
-        "better; 0.25 is a coin):"),
+        "the spread where lengths, batch or micro-batch are guessed. Its numbers are fitted to runs that say whether "
+        "they ran, publications weighted alike; each publication below is judged by what the others give. Brier scores "
+        "(lower is better; 0.25 is a coin):"),
         table(("said by", "all runs", "without guessed ones"), [
             (name, f"{score:.3f}", f"{alone:.3f}") for (name, score), alone in zip(pairs, of_known, strict=True)
         ]),
@@ -132,13 +132,15 @@ def _worst_row(one: Prediction) -> tuple[str, ...]:
 
 def trained(records: list[Record]) -> list[str]:
     """Sections on training."""
-    accuracy = validate(records)
+    accuracy, runs = validate(records), [run for run in runs_of(records) if not run.assumed]
     terms = [(name, f"{middle:.1%}", f"{high:.0%}", f"{moved:.0%}") for name, middle, high, moved in ablate(records)]
     everything = ("all", WEIGHTED, GUESSED)
     return [
         "## Training",
-        (f"{_counted(records)} No efficiency was fitted to these runs: stacks state what their software does. Without "
-        f"their own source {left_out_coverage(runs_of(records), True):.0%} of the runs lie inside their range."),
+        (f"{_counted(records)} Stacks state what their software does; some of their constants, and the sustained "
+        "rates of some accelerators, were fitted to such runs, as the comments beside them say. Without their own "
+        f"source {left_out_coverage(runs):.0%} of the runs lie inside their range, at a median width (high over low) "
+        f"of {left_out_width(runs):.2f}."),
         "### Time of a step", errors(accuracy, "step_time", (*everything, "stack", "job")),
         "### Time of a step by accelerator", errors(accuracy, "step_time", ("gpu",)),
         "### Peak memory", "By what the publication measured (`metric`), by stack and by job.",

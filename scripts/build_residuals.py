@@ -3,7 +3,8 @@
 Records of training fill xe_sizer/software/residuals/training.json and training-seen.json, those of inference
 serving.json and serving-seen.json: the quantiles that ranges are made of, and how the runs fared in the ranges as they
 are. With --seen-only the quantiles stay. training-memory.json gets the quantiles of measured over predicted peaks of
-memory, and how likely a run ends for want of it. Prints how many runs lie inside a range in which their own source had no part.
+memory, and how likely a run ends for want of it. Prints how many runs lie inside a range in which their own source had
+no part.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from xe_sizer.evidence.residuals import (
     Run,
     coverage,
     left_out_coverage,
+    left_out_width,
     observed,
     residual_table,
     runs_of,
@@ -78,8 +80,8 @@ def main() -> None:
         write_seen(runs, tables.SEEN)
         if of_wing is trained and not asked.seen_only:
             write_peaks(of_wing)
-        alone = left_out_coverage(runs, own_runs=of_wing is trained)
-        shares = f"{coverage(runs):.1%} inside their ranges, {alone:.1%} without their source"
+        alone, width = left_out_coverage(runs), left_out_width(runs)
+        shares = f"{coverage(runs):.1%} inside, {alone:.1%} without their source at a median width of {width:.2f}"
         print(f"{len(runs)} runs; publications weighted alike: {shares}")
 
 

@@ -1,10 +1,19 @@
 """The table of residuals: quantiles with every source weighted alike."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from xe_sizer.evidence.residuals import Run, coverage, left_out_coverage, observed, residual_table
+from xe_sizer.evidence.residuals import (
+    Run,
+    coverage,
+    left_out_coverage,
+    left_out_ranges,
+    left_out_width,
+    observed,
+    residual_table,
+)
 
 
 def run(source: str, ratio: float, stack: str = "nemo", kind: str = "sft", inside: bool = False) -> Run:
@@ -48,12 +57,27 @@ def test_a_run_that_was_another_job_than_it_says_counts_as_six_times_off() -> No
     assert found.slowest == pytest.approx(6.0)
 
 
-def test_coverage_counts_the_own_runs_of_a_stack() -> None:
-    """Four publications of one stack are twice as slow as thirty of another, whose ranges alone miss them."""
-    slow = [run(f"slow {place}", 2.0 + 0.01 * place, stack="own") for place in range(4) for _ in range(2)]
-    fast = [run(f"fast {place}", 1.0) for place in range(60) for _ in range(2)]
-    assert left_out_coverage([*slow, *fast]) == pytest.approx(60 / 64)
-    assert left_out_coverage([*slow, *fast], own_runs=True) > 60 / 64
+def test_ranges_of_training_go_by_what_explains_the_spread() -> None:
+    """Tuned runs are close and eager ones far apart, whatever the stack is called."""
+    tuned = [Run(f"s{i}", "sft", False, f"t{i}", 0.1 * (-1) ** i, explained=("dense", "tuned")) for i in range(40)]
+    eager = [Run(f"e{i}", "sft", False, f"e{i}", 0.8 * (-1) ** i, explained=("dense", "eager")) for i in range(40)]
+    low, high = left_out_ranges([*tuned, *eager])
+    assert max(high[:40] - low[:40]) < 0.5
+    assert min(high[40:] - low[40:]) > 1.0
+    assert left_out_coverage([*tuned, *eager]) == 1.0
+    assert left_out_width([*tuned]) == pytest.approx(math.exp(0.2), rel=0.05)
+
+
+def test_an_eager_stack_reaches_its_own_runs() -> None:
+    """Four publications of one stack are twice as slow as sixty of others, whose ranges alone miss them."""
+    runs = [
+        Run("own" if place < 4 else "other", "sft", False, f"{place} of", math.log(2.0 if place < 4 else 1.0))
+        for place in range(64)
+        for _ in range(2)
+    ]
+    eager, tuned = ([replace(run, explained=("dense", name)) for run in runs] for name in ("eager", "tuned"))
+    assert left_out_coverage(eager) == 1.0
+    assert left_out_coverage(tuned) == pytest.approx(60 / 64)
 
 
 def test_runs_whose_lengths_were_guessed_say_nothing_of_a_stack() -> None:

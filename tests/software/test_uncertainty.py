@@ -16,6 +16,7 @@ from xe_sizer.software.uncertainty import (
     Table,
     Uncertainty,
     blended,
+    from_residuals,
     published,
     reaching_own,
     seen,
@@ -60,11 +61,11 @@ def test_what_the_range_rests_on_is_said() -> None:
     found = uncertainty(job(kind="pretrain", stack="megatron-lm"), Efficiency())
     basis = found.basis
     assert basis is not None
-    assert (basis.software, basis.comparable, basis.strength) == ("megatron-lm", True, "strong")
+    assert (basis.software, basis.comparable, basis.strength) == ("megatron-lm", True, "fair")
     assert basis.inside <= basis.runs
     assert found.evidence == (
         f"{basis.inside} of {basis.runs} comparable runs with megatron-lm lie inside it "
-        f"({basis.publications} publications: strong evidence)"
+        f"({basis.publications} publications: fair evidence)"
     )
     assert found.calibrated
     assert found.low < 1 < found.high
@@ -168,7 +169,18 @@ def test_the_speed_of_light_has_no_range() -> None:
     assert "roofline limit" in found.evidence
 
 
-def test_borrowed_laws_widen_the_range() -> None:
-    own, borrowed = (uncertainty(job(gpu=name, gpus=1), Efficiency()) for name in ("a100-sxm-80gb", "a40"))
-    assert borrowed.high > own.high
-    assert borrowed.low < own.low
+def test_borrowed_laws_widen_a_range_by_stack() -> None:
+    own, wider = (
+        from_residuals(TABLE, ("known", "sft"), "sft", False, borrowed, evidence("own")) for borrowed in (False, True)
+    )
+    assert wider.high == pytest.approx(1.15 * own.high)
+    assert wider.low == pytest.approx(own.low / 1.15)
+
+
+def test_tuned_stacks_have_narrower_ranges_than_eager_ones() -> None:
+    tuned, eager = (
+        uncertainty(job(kind="pretrain", stack=name), Efficiency()) for name in ("megatron-lm", "hf-trainer")
+    )
+    assert tuned.high / tuned.low < 2.2 < eager.high / eager.low
+    mixture = uncertainty(job(kind="pretrain", stack="megatron-lm", model="mixtral-8x7b"), Efficiency())
+    assert mixture.high / mixture.low > tuned.high / tuned.low

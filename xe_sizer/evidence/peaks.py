@@ -81,8 +81,8 @@ def spread_of(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
 
 
 # What the parameters of MemoryChance may be.
-SHIFTS, SIGMAS = np.linspace(-0.6, 0.3, 19), (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65)
-LEAST, MOST, WIDENINGS = (0.0, 0.01, 0.02), (0.5, 0.6, 0.7, 0.8, 0.9), (1.0, 1.5, 2.0, 3.0)
+SHIFTS, SIGMAS = np.linspace(-0.8, 0.3, 23), (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65)
+LEAST, MOST, WIDENINGS = (0.0, 0.005), (0.5, 0.6, 0.7, 0.8, 0.9), (1.0, 1.5, 2.0, 3.0)
 CERTAIN = 0.005  # no single run may say more against a distribution than one of this probability [-]
 
 
@@ -135,8 +135,10 @@ def spreads_left_out(peaks: Sequence[Peak]) -> dict[str, Spread]:
 
 @frozen
 class Brier:
-    """Mean squares of probability less outcome, publications weighted alike [-]: of a plain yes or no, of the spread of
-    measured peaks, and of `MemoryChance`; each publication left out."""
+    """Mean squares of probability less outcome, publications weighted alike and each judged by the others [-].
+
+    yes_or_no : of the plain verdict; of_peaks : of the spread of measured peaks; chance : of `MemoryChance`
+    """
 
     yes_or_no: float
     of_peaks: float

@@ -16,6 +16,7 @@ from xe_sizer.evidence.validate import answered, timed
 from xe_sizer.frozen import frozen
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended, own_group, reaching
+from xe_sizer.training.uncertainty import TUNED, explained_by
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
 # quantiles leave about one unseen run in five outside.
 LOW, HIGH = 0.05, 0.95
+# Of groups that explain the spread: chosen so that eight in ten of the runs of publications left out lie inside.
+LOW_EXPLAINED, HIGH_EXPLAINED = 0.09, 0.91
 # A run that is off by more than this factor was another job than its record says, and must not set a group's range.
 FARTHEST = math.log(3.0)
 # The same for the slow end of a stack's own runs, which reaches further: chosen so that one in ten of the runs of
@@ -39,6 +42,7 @@ class Run:
     """A measured run: the stack that predicts it, its kind of job, its source, and log(measured / predicted).
 
     inside : whether it lies in the range that it was given
+    explained : what the spread of a run of training goes with, `explained_by` of its job; None: stack and kind
     """
 
     stack: str
@@ -47,6 +51,17 @@ class Run:
     source: str
     log_ratio: float
     inside: bool = False
+    explained: tuple[str, str] | None = None
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """The group whose quantiles make its range."""
+        return self.explained or (self.stack, self.kind)
+
+    @property
+    def reaches(self) -> bool:
+        """Whether its range reaches what the stack's own runs took."""
+        return self.explained is not None and self.explained[1] != TUNED
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
@@ -58,7 +73,8 @@ def _run(found: PredictedRecord, prediction: Prediction) -> Run:
     job = found.sized.resolved.job
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
-    return Run(stack, job.method.kind.evidence, found.guessed, *_deviation(prediction))
+    kind = job.method.kind.evidence
+    return Run(stack, kind, found.guessed, *_deviation(prediction), explained=explained_by(job))
 
 
 def serving_runs_of(records: Iterable[Record]) -> list[Run]:
@@ -103,16 +119,16 @@ def residual_table(runs: Sequence[Run]) -> Table:
     """Quantiles of every group with enough runs, each source weighted alike."""
     groups: dict[Group, list[Run]] = defaultdict(list)
     for run in runs:
-        for stack in (ANY, run.stack):
-            for kind in (ANY, run.kind):
-                groups[stack, kind, run.assumed].append(run)
+        for stack, kind in product(*((ANY, name) for name in run.group)):
+            groups[stack, kind, run.assumed].append(run)
     return {group: _residuals(members) for group, members in groups.items() if len(members) >= LEAST_RUNS}
 
 
 def _residuals(members: Sequence[Run]) -> Residuals:
     ratios = np.clip([run.log_ratio for run in members], -FARTHEST, FARTHEST)
     weights = source_weights([run.source for run in members])
-    low, high = (weighted_quantile(ratios, weights, share) for share in (LOW, HIGH))
+    ends = (LOW, HIGH) if members[0].explained is None else (LOW_EXPLAINED, HIGH_EXPLAINED)
+    low, high = (weighted_quantile(ratios, weights, share) for share in ends)
     return Residuals(len(members), len({run.source for run in members}), low, high)
 
 
@@ -121,21 +137,29 @@ def coverage(runs: Sequence[Run]) -> float:
     return _share(np.array([run.inside for run in runs]), runs)
 
 
-def left_out_coverage(runs: Sequence[Run], own_runs: bool = False) -> float:
-    """Share of runs inside a range that their own source had no part in, sources weighted alike [-].
+def left_out_coverage(runs: Sequence[Run]) -> float:
+    """Share of runs inside a range that their own source had no part in, sources weighted alike [-]."""
+    logs, (low, high) = np.array([run.log_ratio for run in runs]), left_out_ranges(runs)
+    return _share((low <= logs) & (logs <= high), runs)
 
-    own_runs : ranges reach the quantiles of the stack's own runs, as those of training do
-    """
-    inside = np.zeros(len(runs), dtype=bool)
+
+def left_out_width(runs: Sequence[Run]) -> float:
+    """Median of high over low of ranges that a run's own source had no part in, sources weighted alike [-]."""
+    low, high = left_out_ranges(runs)
+    return math.exp(weighted_quantile(high - low, source_weights([run.source for run in runs]), 0.5))
+
+
+def left_out_ranges(runs: Sequence[Run]) -> NDArray[np.float64]:
+    """Ends of the range of log(measured / predicted) of every run by the other sources, shape (2, run) [-]."""
+    ends = np.zeros((2, len(runs)))
     for source in {run.source for run in runs}:
         rest = [run for run in runs if run.source != source]
-        table, seen = residual_table(rest), observed(rest) if own_runs else {}
+        table, seen = residual_table(rest), observed(rest)
         for place, run in enumerate(runs):
             if run.source == source:
-                group = own_group(seen, run.stack, (run.kind, ANY))
-                low, high = reaching(*blended(table, run.stack, run.kind, run.assumed), group)
-                inside[place] = low <= run.log_ratio <= high
-    return _share(inside, runs)
+                own = own_group(seen, run.stack, (run.kind, ANY)) if run.reaches else None
+                ends[:, place] = reaching(*blended(table, *run.group, run.assumed), own)
+    return ends
 
 
 def _share(inside: NDArray[np.bool_], runs: Sequence[Run]) -> float:

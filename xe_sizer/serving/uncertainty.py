@@ -42,7 +42,7 @@ def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -
     borrowed = bool(resolved.job.server.accelerator.laws.assumed)
     kin = tuple(dict.fromkeys(one for one in known if one))
     evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
-    return from_residuals(table, name, kind, assumed, borrowed, evidence)
+    return from_residuals(table, (name, kind), kind, assumed, borrowed, evidence)
 
 
 def spread_of(resolved: ResolvedService, of: str) -> Spread | None:

@@ -111,8 +111,8 @@ class MemoryChance:
 
             P = f + (c - f) Phi((ln r + mu) / s) + (1 - c) Phi((ln r - ln 3) / 0.5)
 
-        with f = `least`, c = `most`, mu = `shift`, s = `sigma`, times `widening` where something is guessed. A share 1 - c
-        of published runs did something else than their description says, which needs less; their term is the last.
+        with f = `least`, c = `most`, mu = `shift`, s = `sigma`, times `widening` where something is guessed. A share
+        1 - c of published runs did something else than their description says, which needs less: the last term.
 
         Parameters
         ----------

@@ -158,10 +158,10 @@ def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, 
 
 
 def from_residuals(
-    table: Table, name: str, kind: str, assumed: bool, borrowed: bool, evidence: Evidence
+    table: Table, group: tuple[str, str], kind: str, assumed: bool, borrowed: bool, evidence: Evidence
 ) -> Uncertainty:
-    """The range of a quantity of one kind under one stack or engine; wider where the laws are borrowed."""
-    low, high = blended(table, name, kind, assumed)
+    """The range of a quantity of one kind by the table's rows of a group; wider where the laws are borrowed."""
+    low, high = blended(table, *group, assumed)
     widened = math.log(BORROWED) if borrowed else 0.0
     basis = evidence.basis(kind)
     return Uncertainty(
