@@ -38,6 +38,11 @@ class TrainKeys(TypedDict, total=False):
     micro_batch: int | None
     seq_len: int | None
     padding: str | None
+    weights_dtype: str | None
+    fused_kernels: Sequence[str] | None
+    dropout: float | None
+    quantiser: str | None
+    bits: float | None
     reduce_every_micro_batch: bool | None
     checkpoint_every: int | None
     async_checkpoint: bool | None
@@ -78,6 +83,9 @@ class LoraKeys(TypedDict, total=False):
 
     rank: int | None
     targets: Sequence[str] | None
+    dropout: float | None
+    modules_to_save: Sequence[str] | None
+    dora: bool | None
 
 
 class PTuningKeys(TypedDict, total=False):
