@@ -367,3 +367,11 @@ def test_a_loop_over_experts_is_warned_of_and_widens_the_range(cli: Cli, stack: 
     assert (span["high"] / span["expected"] >= 10.8) is loops
     dense = json.loads(cli(*base, "--model", "llama-3.1-8b", "--format", "json").out)
     assert not any("experts" in text for text in dense["warnings"])
+
+
+def test_a_stack_without_known_runs_says_whose_range_it_has(cli: Cli) -> None:
+    asked = ("estimate", "--model", "llama-2-7b", "--gpu", "a100-sxm-80gb", "--gpus", "8", "--job", "lora", "--stack")
+    words = "No published run with litgpt says enough: the range is that of those with hf-bf16, its nearest relative ("
+    assert words in " ".join(cli(*asked, "litgpt").out.split())
+    assert json.loads(cli(*asked, "litgpt", "--format", "json").out)["time"]["basis"]["unseen_software"] == "litgpt"
+    assert "No published run" not in cli(*asked, "hf-trainer").out

@@ -86,6 +86,7 @@ class Basis(Struct, frozen=True):
     strength : weak, fair or strong, by publications; empty where the runs are those of others
     bias : of the software's own runs; None where their median is within 10 % of the prediction, and nine in ten took
     less than twice that
+    unseen_software : the stack or engine of the answer where no published run with it says enough; else empty
     """
 
     runs: int
@@ -95,6 +96,7 @@ class Basis(Struct, frozen=True):
     comparable: bool = False
     strength: str = ""
     bias: Bias | None = None
+    unseen_software: str = ""
 
 
 class Reason(Struct, frozen=True):

@@ -238,7 +238,8 @@ class Evidence:
         """The runs that the range of one kind rests on, with the bias of the stack's own runs, not of its kin's."""
         name, same, group = self._found(kind)
         if name == ANY:
-            return Basis(runs=group.runs, publications=group.publications, inside=group.inside)
+            seen = Basis(runs=group.runs, publications=group.publications, inside=group.inside)
+            return msgspec.structs.replace(seen, unseen_software=self.names[0])
         own = name == self.names[0]
         biased = self._worth_a_word(kind) if own else None
         return Basis(
@@ -249,6 +250,7 @@ class Evidence:
             comparable=same,
             strength=strength_of(group.publications),
             bias=None if biased is None else Bias(**{name: getattr(biased, name) for name in Bias.__struct_fields__}),
+            unseen_software="" if own else self.names[0],
         )
 
     def own(self, kind: str) -> Observed | None:
