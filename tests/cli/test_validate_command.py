@@ -60,7 +60,7 @@ def test_without_a_file_the_shipped_evidence_is_predicted(cli: Cli) -> None:
     ids = {record["id"] for record in found["records"]}
     for shipped in ("dell-table-9-", "opt-alpaca-", "llama-pretraining-", "llmfoundry-", "aleph-", "mbridge-"):
         assert any(name.startswith(shipped) for name in ids), shipped
-    assert len({summary["group"] for summary in found["summary"] if summary["group"].startswith("source:")}) > 60
+    assert len({summary["group"] for summary in found["summary"] if summary["group"].startswith("source:")}) > 50
 
 
 def test_the_table_says_what_was_assumed_and_skipped(cli: Cli, records: Path) -> None:
