@@ -32,16 +32,17 @@ def range_words(evidence: str, calibrated: bool, basis: Basis | None = None) -> 
     return name, "\n".join(filter(None, (note, bias_words(basis))))
 
 
+def unseen_words(basis: Basis | None) -> str:
+    """Whose runs the range is taken from where none with the software says enough; empty elsewhere."""
+    if basis is None or not basis.unseen_software:
+        return ""
+    others = f"those with {clean(basis.software)}, its nearest relative" if basis.software else "those of all others"
+    unseen = clean(basis.unseen_software)
+    return f"No published run with {unseen} says enough: the range is that of {others} ({plural(basis.runs, 'run')})."
+
+
 def bias_words(basis: Basis | None) -> str:
-    """Which way the runs of the same software were off, or that there are none; empty where they were not off."""
-    if basis is not None and basis.unseen_software:
-        others = (
-            f"those with {clean(basis.software)}, its nearest relative" if basis.software else "those of all others"
-        )
-        unseen = clean(basis.unseen_software)
-        return (
-            f"No published run with {unseen} says enough: the range is that of {others} ({plural(basis.runs, 'run')})."
-        )
+    """Which way the runs of the same software were off, in one sentence; empty where they were not."""
     if basis is None or basis.bias is None:
         return ""
     bias = basis.bias

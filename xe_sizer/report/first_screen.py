@@ -6,13 +6,26 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import CLOSE_WORDS, is_close, limit_words, probability_words
+from xe_sizer.report.certainty import (
+    CLOSE_WORDS,
+    bias_words,
+    is_close,
+    limit_words,
+    probability_words,
+    unseen_words,
+)
 from xe_sizer.report.document import Point
 from xe_sizer.report.format import clean, gib, percent, plural, whole
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Advice, Gpus, Ledger, Limit, Verdict
+    from xe_sizer.result.common import Advice, Basis, Gpus, Ledger, Limit, Verdict
+
+
+def evidence_point(basis: Basis | None) -> Iterator[Point]:
+    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line."""
+    if words := unseen_words(basis) or bias_words(basis):
+        yield Point("", words, spare=4)
 
 
 def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:

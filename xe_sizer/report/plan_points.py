@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import bias_words, spanned
+from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point
-from xe_sizer.report.first_screen import fit_words, host_point, limits_points, memory_of
+from xe_sizer.report.first_screen import evidence_point, fit_words, host_point, limits_points, memory_of
 from xe_sizer.report.format import clean, money, number, plural
 from xe_sizer.report.plan_words import hardware_words, layout_words, premises
 from xe_sizer.report.premises import assumed_run
@@ -27,8 +27,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
         return
     chosen = result.candidates[result.answers.chosen]
     yield Point("Time", " ".join(filter(None, (spanned(chosen.total_s), assumed_run(result.scenario)))))
-    if bias := bias_words(result.basis):
-        yield Point("", bias, spare=4)
+    yield from evidence_point(result.basis)
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.certainty import RANGE, bias_words
+from xe_sizer.report.certainty import RANGE
 from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import (
     change_point,
+    evidence_point,
     limits_points,
     memory_point,
 )
@@ -45,8 +46,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     if result.verdict.fits:
         yield Point("Latency", latencies(judged(result)))
         yield from _ranges(result)
-        if bias := bias_words(result.latency.basis):
-            yield Point("", bias, spare=4)
+        yield from evidence_point(result.latency.basis)
         yield Point("Output", _output(result))
         yield from _cost(result)
     yield _gpus(result)

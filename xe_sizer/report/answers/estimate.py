@@ -18,11 +18,18 @@ from xe_sizer.report.blocks import (
     scenario_facts,
     words,
 )
-from xe_sizer.report.certainty import bias_words, middle_word, range_words, spanned
+from xe_sizer.report.certainty import middle_word, range_words, spanned
 from xe_sizer.report.document import Column, Fact, Point, Summary, Table
 from xe_sizer.report.estimate_words import pace_words, stack_words
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.first_screen import change_point, gpus_point, host_point, limits_points, memory_point
+from xe_sizer.report.first_screen import (
+    change_point,
+    evidence_point,
+    gpus_point,
+    host_point,
+    limits_points,
+    memory_point,
+)
 from xe_sizer.report.format import (
     amount,
     byte_size,
@@ -100,8 +107,7 @@ def _points(result: Result) -> Iterator[Point]:
     """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
         yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}{pace_words(result)}")
-        if bias := bias_words(result.time.basis):
-            yield Point("", bias, spare=4)
+        yield from evidence_point(result.time.basis)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
     yield gpus_point(result.gpus, kept=groups_kept(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
