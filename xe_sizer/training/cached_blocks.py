@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.training.layout import FULL
-from xe_sizer.training.memory_parts import layer_in_backward, logits_and_loss, saved_activations
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
-PASSING = (saved_activations.name, layer_in_backward.name, logits_and_loss.name)
 # Batches of mean length that blocks stay reserved for beyond the peak: medians of a simulation by the allocator's rules
 # over log-normal lengths. 0.5 to 2.0 where layers keep many small tensors, which serve each other; 2.4 to 4.1 where
 # they are recomputed and a few large ones are left (scripts/allocator.py).
@@ -23,7 +20,7 @@ KEPT_BATCHES, RECOMPUTED_BATCHES = 1.1, 3.2
 ALIKE = 1.01  # longest over mean sequence up to which lengths count as one
 
 
-def cached_blocks(job: Job, layouts: Layouts, components: Mapping[str, Array]) -> Array:
+def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:
     """Freed blocks that a process holds because tensors of other lengths did not fit into them.
 
         bytes = batches x mean / longest x max over stages and moments of what comes and goes with a batch
@@ -36,7 +33,7 @@ def cached_blocks(job: Job, layouts: Layouts, components: Mapping[str, Array]) -
     Parameters
     ----------
     job, layouts : the job, which says how lengths vary, and layouts of shape (layout,)
-    components : of the ledger, of shape (stage, moment, layout) [bytes]
+    passing : what comes and goes, of shape (stage, moment, layout) or one that broadcasts to it [bytes]
 
     Returns
     -------
@@ -49,7 +46,6 @@ def cached_blocks(job: Job, layouts: Layouts, components: Mapping[str, Array]) -
     varies = sequences.longest_tokens > ALIKE * sequences.mean_tokens
     if not np.any(varies):
         return np.zeros(len(layouts))
-    passing = np.asarray(sum(components[name] for name in PASSING)).max(axis=(0, 1))
     batches = np.where(layouts.recompute == FULL, RECOMPUTED_BATCHES, KEPT_BATCHES)
-    mean_bytes = passing * sequences.mean_tokens / sequences.longest_tokens
+    mean_bytes = passing.max(axis=(0, 1)) * sequences.mean_tokens / sequences.longest_tokens
     return np.asarray(np.where(varies, batches * mean_bytes, 0.0))

@@ -21,6 +21,7 @@ from xe_sizer.training.cached_blocks import cached_blocks
 from xe_sizer.training.memory_around import Around, allocator_slack, cuda_context, nccl_buffers
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
+    PASSING_PARTS,
     STATE_PARTS,
     TENSOR_PARTS,
     Tensors,
@@ -219,7 +220,8 @@ def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
     overheads = computed(OVERHEAD_PARTS, Around(job, layouts, tensors, level))
     around = Ledger(ledger.components | overheads, ledger.host_bytes)
     left = np.maximum(job.server.accelerator.memory_bytes - around.peak_bytes, 0.0)
-    return replace(around, cached_bytes=np.minimum(cached_blocks(job, layouts, ledger.components), left))
+    passing = _sum(ledger.components[part.name] for part in PASSING_PARTS)
+    return replace(around, cached_bytes=np.minimum(cached_blocks(job, layouts, passing), left))
 
 
 def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[np.bool_]:

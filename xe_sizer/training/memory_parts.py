@@ -372,6 +372,8 @@ def buckets(tensors: Tensors) -> Array:
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
+PASSING_PARTS = (saved_activations, layer_in_backward, logits_and_loss)
+"""What comes and goes with a micro-batch, as long as its longest sequence."""
 
 TENSOR_PARTS = (
     weights,
