@@ -97,6 +97,7 @@ TERMS: dict[str, Change] = {
     "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
     "tokens cross the network once per node": _stack("kernels", dispatch="per-expert"),
     "grouped products of experts": _device(lambda device: replace(device, expert_matmul=device.matmul)),
+    "experts one after the other": _stack("kernels", experts="grouped"),
     "scans of state-space layers": _device(
         lambda device: replace(device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf))
     ),

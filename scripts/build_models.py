@@ -36,6 +36,7 @@ SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
 NARROW_SOFTMAX = {"gpt2", "falcon"}
 MATH_ATTENTION = {"falcon"}
 WIDE_NORM = {"gemma", "gemma-2", "gemma-3", "gpt-oss", "olmo-2"}
+EXPERT_LOOPS = {"gpt-oss": "sliced", "granite-moe": "split", "granite-4": "split"}
 KV_LAYERS = {"hunyuan-large": 32}
 CHECKPOINTS = {
     **dict.fromkeys(("gpt-oss-20b", "gpt-oss-120b"), "mxfp4"),
@@ -237,6 +238,7 @@ def _experts(row: Row) -> dict[str, Any]:
         "every_n_layers": None if every == 1 else every,
         "router_bias": _flag(row, "router_bias") or row["id"] in ROUTER_BIAS or None,
         "expert_bias": _flag(row, "mlp_bias") or None,
+        "loop": EXPERT_LOOPS.get(row["family"]),
     }
     prediction = None
     if _int(row, "mtp_layers"):

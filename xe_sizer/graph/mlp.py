@@ -10,6 +10,15 @@ import numpy as np
 
 from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
+from xe_sizer.graph.expert_loop import (
+    MODULES,
+    SLICED,
+    after_experts,
+    before_experts,
+    loop_of,
+    replicated,
+    slice_gradients,
+)
 from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array
 from xe_sizer.graph.parameters import OWN_NORMS
 
@@ -142,10 +151,14 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     routed = rank.tokens * rank.expert_tp / rank.tp * experts.per_token
     yield from linear(block, "router", ("router",), own, inputs.hidden_bytes)
     yield from linear(block, "latent down", ("latent_down",), own, inputs.zeros)
-    permuted = routed * (experts.latent or inputs.model.hidden) * e
+    width, loop = experts.latent or inputs.model.hidden, loop_of(inputs.kernels, experts)
+    permuted, local = routed * width * e, touched_experts(block, experts)
     kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     routing = inputs.kernels.routing
-    yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES[routing], kept)
+    if loop:
+        yield before_experts(block, loop, routed, width, local, kept)
+    else:
+        yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES[routing], kept)
     picks, sent = None, permuted
     if inputs.kernels.dispatch == "per-place":
         picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
@@ -154,9 +167,12 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     yield exchange(block, "expert dispatch", "experts", "ep", there, there, picks)
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
     imbalance = np.where(rank.ep > 1, inputs.kernels.expert_imbalance, 1.0)
-    yield from _grouped(block, experts, routed * imbalance, touched_experts(block, experts))
+    yield from _products(block, experts, routed * imbalance, local)
     yield exchange(block, "expert combine", "experts", "ep", there, there, picks)
-    yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
+    if loop:
+        yield after_experts(block, loop, routed, width, local, permuted)
+    else:
+        yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 
 
@@ -184,8 +200,8 @@ def touched_experts(block: Block, experts: Experts) -> Array:
     return np.asarray(as_array(experts.count) / rank.ep * (1.0 - missed))
 
 
-def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Iterator[Operator]:
-    """The products of `local` experts as one grouped kernel each; `routed` token copies are shared evenly."""
+def _products(block: Block, experts: Experts, routed: Array, local: Array) -> Iterator[Operator]:
+    """The products of `local` experts, together or one after the other; `routed` token copies are shared evenly."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     one = np.ones_like(local)
     each = routed / np.maximum(local, 1e-9)
@@ -193,7 +209,8 @@ def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Ite
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     matrices = 2.0 if model.gated else 1.0
     width = routed * experts.ffn / rank.expert_tp
-    learning = inputs.learning
+    learning, loop = inputs.learning, loop_of(inputs.kernels, experts)
+    apart = loop is not None or inputs.kernels.experts == "products"
 
     def product(name: str, n: Array, k: Array, saved_bytes: Array) -> Matmul:
         return Matmul(
@@ -208,15 +225,26 @@ def _grouped(block: Block, experts: Experts, routed: Array, local: Array) -> Ite
             input_gradient=True,
             weight_gradient=learning.weight_gradients,
             learns=learning.base,
-            grouped=True,
+            grouped=loop is None,
+            apart=apart,
         )
 
     # The dispatched tokens, which the first product reads, are kept by the dispatch.
-    yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
-    yield activation(block, "expert activation", "experts", width)
+    if loop == MODULES and model.gated and not inputs.fused_gate_up:
+        another = inputs.casts_inputs * float(inputs.keeps_input("expert_gate", "expert_up"))
+        yield product("expert gate", ffn, hidden, np.zeros_like(width))
+        yield product("expert up", ffn, hidden, another * routed * hidden * inputs.element_bytes)
+    else:
+        yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
+    acted = activation(block, "expert activation", "experts", width)
+    yield replicated(acted, local) if loop in (MODULES, SLICED) else acted
     kept = float(inputs.keeps_input("expert_down"))
     yield product("expert down", hidden, ffn, width * inputs.element_bytes * kept)
-    yield from weight_traffic(block, "experts", "experts", (matrices + 1.0) * local * hidden * ffn)
+    elements = (matrices + 1.0) * local * hidden * ffn
+    for traffic in weight_traffic(block, "experts", "experts", elements):
+        yield replicated(traffic, (matrices + 1.0) * local) if loop else traffic
+    if loop:
+        yield from slice_gradients(block, loop, elements, 2.0, local)
 
 
 def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:

@@ -50,7 +50,9 @@ class Experts:
 
     `own_norms`: routed and shared experts stand between norms of their own, and the router scales what it reads and
     gives (Gemma 4, whose dense MLP beside the experts is a shared one). A token's experts lie in `groups_per_token` of
-    `groups` (the node-limited routing of DeepSeek-V3).
+    `groups` (the node-limited routing of DeepSeek-V3). `loop`: how transformers before 5 computes one expert after the
+    other: as modules that gather their tokens each; sliced: so, from slices of one tensor; split: tokens are sorted
+    once and cut, weights are slices of one tensor.
     """
 
     count: int
@@ -66,6 +68,7 @@ class Experts:
     own_norms: bool = False
     groups: int = 1
     groups_per_token: int = 1
+    loop: str = "modules"
 
 
 @frozen(eq=True)

@@ -113,6 +113,9 @@ class Kernels:
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there
+    experts : grouped: one kernel for all experts of a product; products: one for each, side by side; loop: one expert
+        after the other, as the model's reference implementation does; unsplit: grouped, but for models whose
+        implementation splits sorted tokens, whose loop nothing replaces
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
@@ -137,6 +140,7 @@ class Kernels:
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    experts: Literal["grouped", "products", "unsplit", "loop"] = "grouped"
     expert_tile: float = 0.0
     windows: bool = True
 
@@ -168,9 +172,9 @@ class Operator:
 class Matmul(Operator):
     """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
 
-    `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: one kernel
-    over experts whose rows differ in number. `tiles`: so many slices of the rows one after the other, each of which
-    runs its forward once more before its backward; None: all rows at once.
+    `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: of experts
+    whose rows differ in number, all at once. `apart`: every copy is a kernel of its own. `tiles`: so many slices of the
+    rows one after the other, each of which runs its forward once more before its backward; None: all rows at once.
     """
 
     m: Array
@@ -182,6 +186,7 @@ class Matmul(Operator):
     learns: bool
     adapter: bool = False
     grouped: bool = False
+    apart: bool = False
     tiles: Array | None = None
 
     @property
@@ -263,8 +268,8 @@ class MemoryBound(Operator):
 
     forward_bytes: Array
     backward_bytes: Array
-    forward_launches: float
-    backward_launches: float
+    forward_launches: float | Array
+    backward_launches: float | Array
     temporary_bytes: Array
 
 
@@ -310,10 +315,10 @@ def recomputed_share(operator: Operator, selective: str) -> float:
     return RECOMPUTED[selective].get(type(operator).__name__, 0.0)
 
 
-def launches(operator: Operator) -> tuple[float, float]:
+def launches(operator: Operator) -> tuple[float | Array, float | Array]:
     """Kernels that one forward and one backward of the operator launch.
 
-        launches = 1, and one for each gradient      matrix products
+        launches = 1, and one for each gradient      matrix products, times copies where they are apart
         launches = 1, 3; eager 5, 8                  attention
         launches = products + 1, 2.5 products        scans
 
@@ -325,14 +330,14 @@ def launches(operator: Operator) -> tuple[float, float]:
 
     Returns
     -------
-    (forward, backward), two numbers [-]
+    (forward, backward), numbers or ndarrays of float of shape (rank shape,) [-]
 
     Source: own count of the kernels of PyTorch, of the fused attention kernels and of the eager modules of Hugging
     Face.
     """
     if isinstance(operator, Matmul):
         backward = float(operator.input_gradient) + float(operator.weight_gradient)
-        return 1.0, backward
+        return (operator.copies, backward * operator.copies) if operator.apart else (1.0, backward)
     if isinstance(operator, Attention):
         return (5.0, 8.0) if operator.kernel == "eager" else (1.0, 3.0)
     if isinstance(operator, Scan):

@@ -17,6 +17,7 @@ from xe_sizer.graph.operators import (
     Matmul,
     MemoryBound,
     Scan,
+    as_array,
     launches,
 )
 from xe_sizer.laws.attention import (
@@ -124,9 +125,10 @@ def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iter
         m, n, k = (_stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
         copies = _stacked([op.copies for op, _ in products], shape)
         whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, device.element_bytes, weight_bytes)
-        # Grouped experts are one kernel: sizes grow by the copies, the launch floor is paid once.
+        # Grouped experts run together: sizes grow by the copies, the launch floor is paid once.
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
-        seconds = iter((whole - floor_s) * copies + floor_s)
+        apart = np.reshape([op.apart and not op.grouped for op, _ in products], (-1, *(1 for _ in shape)))
+        seconds = iter((whole - floor_s) * copies + floor_s * np.where(apart, copies, 1.0))
         for op in alike:
             forward = next(seconds)
             zero = np.zeros_like(forward)
@@ -190,8 +192,9 @@ def _moving_times(ops: Sequence[MemoryBound], device: Device, backward: bool) ->
     passes = [(op.forward_bytes, op.forward_launches) for op in ops]
     passes += [(op.backward_bytes, op.backward_launches) for op in ops] if backward else []
     shape = np.broadcast_shapes(*{np.shape(moved) for moved, _ in passes})
+    shape = np.broadcast_shapes(shape, *{np.shape(launched) for _, launched in passes})
     moved_bytes = _stacked([moved for moved, _ in passes], shape)
-    kernels = np.reshape([launched for _, launched in passes], (-1, *(1 for _ in shape)))
+    kernels = _stacked([as_array(launched) for _, launched in passes], shape)
     seconds = _moved_s(moved_bytes, kernels, device)
     zero = np.zeros(1)
     for row, op in enumerate(ops):
@@ -238,7 +241,7 @@ def operator_times(operators: Iterable[Operator], device: Device, backward: bool
     return tuple(OperatorTime(op, *(op.layers * side for side in times[id(op)])) for op in timed)
 
 
-def launch_counts(operators: Iterable[Operator]) -> tuple[float, float]:
+def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
     """Kernels that one micro-batch launches over all layers.
 
         launches = sum of layers x launches of the operator
@@ -249,15 +252,15 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[float, float]:
 
     Returns
     -------
-    (forward, backward), two numbers [-]
+    (forward, backward), ndarrays of float that broadcast to shape (rank shape,) [-]
 
     Source: `graph.operators.launches`.
     """
-    forward = backward = 0.0
+    forward, backward = np.zeros(1), np.zeros(1)
     for op in operators:
         each = launches(op)
-        forward += op.layers * each[0]
-        backward += op.layers * each[1]
+        forward = forward + op.layers * each[0]
+        backward = backward + op.layers * each[1]
     return forward, backward
 
 

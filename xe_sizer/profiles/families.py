@@ -23,7 +23,8 @@ ATTENTION_BIAS = ("attention_bias", False)
 class Moe:
     """Keys of a mixture of experts. `shared` holds the shared width, `shared_count` a number of experts.
 
-    `optional`: the family has models without experts, whose configs do not have the key of their number.
+    `optional`: the family has models without experts, whose configs do not have the key of their number. `loop`: how
+    its classes compute one expert after the other.
     """
 
     count: str = "num_experts"
@@ -36,6 +37,7 @@ class Moe:
     every: str | None = None
     biased: bool = False
     optional: bool = False
+    loop: str = "modules"
 
 
 @frozen(eq=True)
@@ -175,8 +177,8 @@ FAMILIES: Mapping[str, Family] = {
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, window="3-of-4", defaults={"sliding_window": 4096}),
     "granite": _LLAMA,
-    "granitemoe": replace(_BIASED, moe=_LOCAL),
-    "granitemoeshared": replace(_BIASED, moe=replace(_LOCAL, shared="shared_intermediate_size")),
+    "granitemoe": replace(_BIASED, moe=replace(_LOCAL, loop="split")),
+    "granitemoeshared": replace(_BIASED, moe=replace(_LOCAL, loop="split", shared="shared_intermediate_size")),
     "deepseek_v2": _LATENT,
     "deepseek_v3": _LATENT,
     "deepseek_v32": _LATENT,
@@ -185,7 +187,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "gpt_oss": Family(
         qkv_bias=("attention_bias", True), output_bias=("attention_bias", True), sinks=True, head_dim=64,
-        wide_norm=True, window="alternate", moe=replace(_LOCAL, biased=True),
+        wide_norm=True, window="alternate", moe=replace(_LOCAL, biased=True, loop="sliced"),
     ),
     "internlm": Family(qkv_bias=("bias", True), output_bias=("bias", True)),
     "internlm2": Family(qkv_bias=("bias", False), output_bias=("bias", False)),

@@ -254,6 +254,7 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
         every_n_layers=config.count(moe.every, default=1) if moe.every else 1,
         router_bias=moe.biased,
         expert_bias=moe.biased,
+        loop=moe.loop,
         groups=config.count("n_group", default=1),
         groups_per_token=config.count("topk_group", default=1),
     )

@@ -50,6 +50,10 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     own_norms: Annotated[bool, Meta(description="norms around routed and around shared experts")] = False
     groups: Annotated[Count, Meta(description="groups that routed experts are divided into, side by side")] = 1
     groups_per_token: Annotated[Count, Meta(description="groups that a token's experts may lie in")] = 1
+    loop: Annotated[
+        Literal["modules", "sliced", "split"],
+        Meta(description="how the reference implementation of transformers computes one expert after the other"),
+    ] = "modules"
     latent: Annotated[Count | None, Meta(description="narrower width that routed experts work in; default: hidden")] = (
         None
     )

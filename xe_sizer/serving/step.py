@@ -217,8 +217,8 @@ def host(waiting: Waiting) -> Array:
     step, job, engine = waiting.step, waiting.step.job, waiting.step.job.engine
     if job.efficiency.fixed:
         return step.zeros
-    launches = sum(launch_counts(operators)[0] for operators in (step.layers, step.ends))
-    launches += _narrow_launches(job, step.layers)
+    layers, ends = (launch_counts(operators)[0] for operators in (step.layers, step.ends))
+    launches = layers + ends + _narrow_launches(job, step.layers)
     waits = exposed_launch_time_s(launches, engine.launch_s, waiting.device_s)
     replayed = step.pure_decode if engine.host.graphs else 0.0
     parallel_s = engine.parallel_step_s * (step.placements.gpus > 1)

@@ -64,6 +64,7 @@ class KernelChoice(_Part, frozen=True):
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    experts: Literal["grouped", "products", "unsplit", "loop"] = "grouped"
 
 
 class States(_Part, frozen=True):
@@ -224,26 +225,10 @@ class Supports(_Part, frozen=True):
     )
 
 
-class ExpertLoop(_Part, frozen=True):
-    """That a stack computes the experts of a layer one after another, and what published runs of such a loop took.
-
-    describes : where the loop is, and what is faster, without a verb
-    fastest, slowest : measured over predicted time of those runs [-]
-    """
-
-    describes: str
-    runs: AtLeastOne
-    publications: AtLeastOne
-    fastest: Annotated[float, msgspec.Meta(ge=1, le=1000)]
-    slowest: Annotated[float, msgspec.Meta(ge=1, le=1000)]
-    source: str
-
-
 class Stack(_Part, frozen=True):
     """One stack, complete.
 
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
-    expert_loop : None where experts are computed together, as grouped products
     default : stands for all where none is named
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
@@ -268,7 +253,6 @@ class Stack(_Part, frozen=True):
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     loads: dict[str, dict[str, Any] | None] = {}
     fused: dict[str, dict[str, Any]] = {}
-    expert_loop: ExpertLoop | None = None
     parent: str | None = None
     releases: tuple[Release, ...] = ()
     release: str | None = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.optimizer import Optimizer
-    from xe_sizer.software.stack import ExpertLoop, Stack
+    from xe_sizer.software.stack import Stack
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.lengths import TokenLengths
     from xe_sizer.training.methods import Method
@@ -88,11 +88,6 @@ class Job:
     def read_tokens(self) -> float:
         """Tokens of those samples, before any is cut and without padding."""
         return self.samples_read * self.lengths.mean * self.method.sequences_per_sample
-
-    @property
-    def expert_loop(self) -> ExpertLoop | None:
-        """What is known of the stack's loop over experts, where the model has any."""
-        return self.stack.expert_loop if self.model.experts else None
 
     @property
     def element_bytes(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import as_array, recomputed_share
+from xe_sizer.graph.operators import recomputed_share
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
@@ -173,11 +173,16 @@ class MicroBatch:
     def gaps_s(self) -> tuple[Array, Array]:
         """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
         stack, counts = self.job.stack, [launch_counts(operators) for operators in self.operators]
-        forward, backward = (self.stages.total(*(as_array(count[side]) for count in counts)) for side in (0, 1))
-        recomputed = recomputed_layers_share(self.job, self.layouts) * self.stages.layers * counts[0][0]
+        spread = [[self._spread(side) for side in count] for count in counts]
+        forward, backward = (self.stages.total(*(count[side] for count in spread)) for side in (0, 1))
+        recomputed = recomputed_layers_share(self.job, self.layouts) * self.stages.layers * spread[0][0]
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
         forward_gap_s = exposed_launch_time_s(forward, stack.forward_launch_s, self.forward_s)
         return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_s)
+
+    def _spread(self, launched: Array) -> Array:
+        """Launches of the distinct shapes of ranks, by layout."""
+        return self.shapes.spread(np.broadcast_to(launched, self.shapes.inputs.rank.tp.shape))
 
     @cached_property
     def frozen_s(self) -> Array:

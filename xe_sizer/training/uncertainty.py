@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +52,7 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     evidence = Evidence(seen(SEEN), _kin(stack), "comparable runs", "runs of other jobs", alike=True)
     # Two in five of the publications behind the table ran on accelerators whose laws are borrowed: it is wide enough.
     span = from_residuals(published(TABLE), group, kind, assumed, False, evidence)
-    return with_expert_loop(span if group[1] == TUNED else reaching_own(span, evidence.own(kind)), job)
+    return span if group[1] == TUNED else reaching_own(span, evidence.own(kind))
 
 
 def explained_by(job: Job) -> tuple[str, str]:
@@ -70,12 +69,6 @@ def explained_by(job: Job) -> tuple[str, str]:
 def _kin(stack: Stack) -> tuple[str, ...]:
     """The stack and its parent, the nearest first."""
     return tuple(one for one in (stack.name, stack.parent) if one)
-
-
-def with_expert_loop(span: Uncertainty, job: Job) -> Uncertainty:
-    """The range up to what runs took whose stack computes the experts of a layer one after another."""
-    loop = job.expert_loop
-    return span if loop is None else replace(span, high=max(span.high, loop.slowest))
 
 
 def peak_spread() -> Spread:

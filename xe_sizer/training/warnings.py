@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xe_sizer.graph.expert_loop import loop_of
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.software.number_formats import told_by
@@ -16,7 +17,6 @@ from xe_sizer.units import MINUTE_S
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
-    from xe_sizer.training.job import Job
     from xe_sizer.training.resolved import ResolvedTraining
 
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
@@ -41,20 +41,21 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
     resolved, stack = sized.resolved, sized.resolved.job.stack
     if sized.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
-    yield from _expert_loop(resolved.job)
+    yield from _expert_loop(resolved)
     yield from _epochs_of_nothing(resolved)
     yield from _unpacked_weights(resolved)
 
 
-def _expert_loop(job: Job) -> Iterator[str]:
-    """That experts may be computed one after another, and by how much such runs exceeded predictions."""
-    loop = job.expert_loop
-    if loop is not None:
-        seen = f"{loop.runs} full fine-tunes of {loop.publications} publication{'s' * (loop.publications > 1)}"
-        yield (
-            f"{job.stack.name} computes experts one after another ({loop.describes}); {seen} took "
-            f"{loop.fastest:.1f} to {loop.slowest:.1f} times as long as predicted, and the range reaches that far"
-        )
+def _expert_loop(resolved: ResolvedTraining) -> Iterator[str]:
+    """That experts are computed one after the other, and the setting that prices them together."""
+    job = resolved.job
+    if job.model.experts is None or not loop_of(job.stack.graph_kernels(job.attention), job.model.experts):
+        return
+    told = f"{job.stack.name} computes the {job.model.experts.count} experts of a layer one after the other"
+    together = [name for name, kernels in job.stack.fused.items() if kernels.get("experts") == "grouped"]
+    for name in together[:1]:
+        told += f"; {resolved.given.caller.setting('train.fused_kernels', name)} estimates grouped products"
+    yield told
 
 
 def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:

@@ -1,0 +1,115 @@
+"""Experts one after the other: kernels of each, gathers, gradients of slices, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import GPT, graph, job
+
+from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.model import Experts, ModelShape
+from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound, Operator, launches
+from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.software.stack import load_stack
+
+ALL, FROZEN = Learning(True), Learning(False)
+TOKENS, HIDDEN, FFN, COUNT, PICKED = 512, 1024, 256, 16, 2
+LOOP = Kernels(experts="loop", fused_gate_up=False)
+SORTED = TOKENS * PICKED * HIDDEN  # elements of all token copies
+
+
+def model(loop: str) -> ModelShape:
+    experts = Experts(count=COUNT, per_token=PICKED, ffn=FFN, loop=loop)
+    return replace(GPT, norm="rmsnorm", activation="swiglu", mlp_bias=False, layers=1, experts=experts)
+
+
+def of(loop: str, kernels: Kernels = LOOP, learning: Learning = ALL) -> dict[str, Operator]:
+    operators = layer_operators(graph(model(loop), learning, kernels))
+    return {op.name: op for op in operators if op.module == "experts"}
+
+
+def moving(op: Operator) -> MemoryBound:
+    assert isinstance(op, MemoryBound)
+    return op
+
+
+def bytes_of(op: Operator) -> tuple[float, float]:
+    return float(moving(op).forward_bytes[0]), float(moving(op).backward_bytes[0])
+
+
+def test_every_expert_launches_its_own_products() -> None:
+    found = of("modules")
+    gate, up, down = found["expert gate"], found["expert up"], found["expert down"]
+    for product in (gate, up, down):
+        assert isinstance(product, Matmul)
+        assert product.apart and not product.grouped
+        assert [float(side[0]) for side in launches(product)] == pytest.approx([16, 32])
+    assert float(np.sum(moving(found["expert activation"]).forward_launches)) == pytest.approx(COUNT)
+    assert "expert gate and up" in of("sliced")
+
+
+def test_grouped_products_are_one_launch_and_products_side_by_side_one_for_each() -> None:
+    grouped, apart = (of("modules", Kernels(experts=way))["expert down"] for way in ("grouped", "products"))
+    assert launches(grouped) == (1.0, 2.0)
+    assert isinstance(apart, Matmul)
+    assert apart.grouped
+    assert [float(side[0]) for side in launches(apart)] == pytest.approx([16, 32])
+
+
+def test_each_expert_gathers_its_tokens_and_has_a_gradient_like_all_of_them() -> None:
+    """Gather: read and write. Back: zeros, an indexed addition (3 of the copies), and the sum of two into one."""
+    forward, backward = bytes_of(of("modules")["dispatch"])
+    assert forward == pytest.approx(2 * SORTED * 2)
+    assert backward == pytest.approx(2 * (3 * SORTED + 4 * COUNT * TOKENS * HIDDEN))
+
+
+def test_sorted_tokens_have_one_gradient_and_are_put_together_again() -> None:
+    forward, backward = bytes_of(of("split")["dispatch"])
+    assert forward == pytest.approx(2 * SORTED * 2)
+    assert backward == pytest.approx(2 * (7 * SORTED + 4 * TOKENS * HIDDEN))
+    assert moving(of("split")["dispatch"]).forward_launches == 8.0
+
+
+def test_outputs_are_weighted_and_added() -> None:
+    """Multiplication 2, indexed addition 3; back, its gather 2, and gradients of outputs and weights 2 + 4."""
+    assert bytes_of(of("modules")["combine"]) == pytest.approx((2 * 5 * SORTED, 2 * 8 * SORTED))
+
+
+@pytest.mark.parametrize("loop", ["sliced", "split"])
+def test_slices_of_one_tensor_have_gradients_like_the_whole(loop: str) -> None:
+    """Of 16 experts each writes zeros and sums two tensors of all 16 x 3 x 256 x 1024 weights into one."""
+    slices = moving(of(loop)["expert slices"])
+    assert slices.backward_bytes[0] == pytest.approx(4 * COUNT * (COUNT * 3 * FFN * HIDDEN) * 2)
+    assert float(np.sum(slices.backward_launches)) == pytest.approx(3 * 2 * COUNT)
+    assert "expert slices" not in of(loop, learning=FROZEN)
+    assert "expert slices" not in of("modules")
+
+
+def test_float32_weights_have_float32_slices() -> None:
+    inputs = replace(graph(model("split"), ALL, LOOP), residual_element_bytes=4.0)
+    found = {op.name: op for op in layer_operators(inputs)}
+    assert moving(found["expert slices"]).backward_bytes[0] == pytest.approx(16 * COUNT * COUNT * 3 * FFN * HIDDEN)
+
+
+def test_transformers_5_groups_experts_but_for_those_that_it_splits() -> None:
+    kernels = Kernels(experts="unsplit")
+    assert "expert slices" in of("split", kernels)
+    assert "expert slices" not in of("sliced", kernels)
+    assert load_stack("hf-trainer@4.57").kernels.experts == "loop"
+    assert load_stack("hf-trainer@5.0").kernels.experts == "unsplit"
+    assert {load_stack(name).kernels.experts for name in ("torchtune", "unsloth", "megatron-lm")} == {"grouped"}
+
+
+def test_a_loop_takes_a_quarter_of_a_millisecond_an_expert_to_launch() -> None:
+    """Qwen1.5-MoE, 16 tokens: 40 experts in 24 layers took 0.207 s more than grouped ones (transformers pull 42697)."""
+    looped = job("qwen1.5-moe-a2.7b", stack="hf-trainer@4.57")
+    assert looped.model.experts is not None
+    sliced = replace(looped.model, experts=replace(looped.model.experts, loop="sliced"))
+    kernels = looped.stack.graph_kernels("sdpa")
+    launched = []
+    for way in (kernels, replace(kernels, experts="grouped")):
+        operators = layer_operators(graph(sliced, ALL, way, sequence=16))
+        launched.append(sum(float(np.sum(op.layers * launches(op)[0])) for op in operators))
+    assert (launched[0] - launched[1]) * looped.stack.forward_launch_s == pytest.approx(0.207, rel=0.15)
