@@ -44,7 +44,8 @@ def test_every_expert_launches_its_own_products() -> None:
     gate, up, down = found["expert gate"], found["expert up"], found["expert down"]
     for product in (gate, up, down):
         assert isinstance(product, Matmul)
-        assert product.apart and not product.grouped
+        assert product.apart
+        assert not product.grouped
         assert [float(side[0]) for side in launches(product)] == pytest.approx([16, 32])
     assert float(np.sum(moving(found["expert activation"]).forward_launches)) == pytest.approx(COUNT)
     assert "expert gate and up" in of("sliced")
