@@ -1,6 +1,7 @@
 """A stack fitted to runs: known factors are found again, unknown ones stay, strays are not followed."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ from xe_sizer.evidence.calibrate import FACTORS, Calibration, calibrate
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.evidence.training import predict_record
+from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
 
@@ -53,8 +55,8 @@ def test_a_known_factor_is_found_again() -> None:
     found = calibrate(RUNS, "megatron-lm", "ours")
     assert factor(found, "matmul") == pytest.approx(SLOWER_MATMUL, rel=0.05)
     assert found.after < 0.02 < found.before
-    assert found.left_out is not None
     assert found.left_out < 0.03
+    assert found.parts == len(RUNS)
     assert found.stack.efficiency.matmul == pytest.approx(factor(found, "matmul"))
     assert (found.stack.name, found.stack.parent) == ("ours", "megatron-lm")
 
@@ -72,6 +74,51 @@ def test_what_no_run_determines_stays() -> None:
     assert collectives.value == pytest.approx(1)
     assert collectives.error == pytest.approx(np.expm1(0.35))
     assert [one.name for one in found.factors] == list(FACTORS)
+
+
+def test_the_range_narrows_with_different_runs_and_not_with_repeats() -> None:
+    few = calibrate(RUNS[:4], "megatron-lm", "ours")
+    repeated = calibrate([*RUNS[:4], *RUNS[:4]], "megatron-lm", "ours")
+    all_of_them = calibrate(RUNS, "megatron-lm", "ours")
+    assert few.stack.uncertainty > 0.15, "four runs that agree say little about a fifth"
+    assert repeated.parts == 4
+    assert repeated.stack.uncertainty == pytest.approx(few.stack.uncertainty, rel=0.1)
+    assert all_of_them.stack.uncertainty < 0.7 * few.stack.uncertainty
+
+
+def renamed(run: Record, stack: str | None, framework: str | None = None) -> Record:
+    return msgspec.structs.replace(run, stack=stack, framework=framework)
+
+
+def test_the_fit_starts_from_the_stack_and_release_that_the_records_name() -> None:
+    runs = [renamed(run, "hf-trainer", "transformers 4.36") for run in RUNS if run.gpus == 1]
+    other = renamed(RUNS[1], "megatron-lm")
+    found = calibrate([other, *runs], None, "ours")
+    assert (found.parent, found.stack.parent) == ("hf-trainer@4.36", "hf-trainer@4.36")
+    assert found.skipped == ((other.id, "runs on megatron-lm, which --stack megatron-lm fits"),)
+    assert found.stack.kernels == load_stack("hf-trainer@4.36").kernels
+    newest = calibrate(runs, "hf-trainer@5.0", "ours")
+    assert newest.parent == "hf-trainer@5.0"
+    assert newest.before != pytest.approx(found.before), "the release that is asked for, not that of the records"
+
+
+def test_records_that_name_nothing_start_from_the_usual_stack() -> None:
+    found = calibrate([renamed(run, None) for run in RUNS if run.gpus == 1], None, "ours")
+    assert found.parent == default_stack()
+
+
+def test_what_is_guessed_is_not_fitted() -> None:
+    guessed = msgspec.structs.replace(RUNS[0], id="guessed", seq_len=None, batch=Batch())
+    found = calibrate([*RUNS, guessed], "megatron-lm", "ours")
+    assert found.skipped == (("guessed", "lengths, batch or the number of GPUs are not stated"),)
+
+
+def test_a_file_of_ones_own_is_no_start(tmp_path: Path) -> None:
+    own = tmp_path / "ours.yaml"
+    own.write_text("name: ours\nparent: generic\ndescribes: ours\nsource: ours\n")
+    with pytest.raises(InputError) as caught:
+        calibrate(RUNS, str(own), "again")
+    assert "is no shipped stack" in caught.value.problems[0].message
 
 
 def test_too_few_runs_are_refused_with_the_reasons() -> None:

@@ -17,7 +17,7 @@ from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
 from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.report.calibration import calibration_yaml
-from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.software.stack import load_stack
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
@@ -40,8 +40,13 @@ def calibrate_command(
         typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
     ] = None,
     stack: Annotated[
-        str, typer.Option("--stack", metavar="NAME", help="The shipped stack that comes nearest to yours.")
-    ] = default_stack(),
+        str | None,
+        typer.Option(
+            "--stack",
+            metavar="NAME",
+            help="The shipped stack that comes nearest to yours; left out: the one that most of the records name.",
+        ),
+    ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
     output: FileOption = None,
 ) -> int:
@@ -53,7 +58,8 @@ def calibrate_command(
             Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
         )
     file = _stack_file(output)
-    load_stack(stack, Location("--stack"))
+    if stack is not None:
+        load_stack(stack, Location("--stack"))
     read = read_all([Path(file) for file in files])
     print_problems(read.notes)
 
@@ -77,14 +83,18 @@ def _stack_file(output: Sequence[str] | None) -> Path | None:
 
 
 def _remarks(found: Calibration) -> list[str]:
-    unseen = "" if found.left_out is None else f", {found.left_out:.1%} on records that a fit had not seen"
     factors = "; ".join(
         f"{factor.name} x {factor.value:.2f} (+-{whole_percent(factor.error)})" for factor in found.factors
     )
     remarks = [
         (
             f"Fitted to {len(found.used)} measured times. Median error: {found.before:.1%} with {found.parent}, "
-            f"{found.after:.1%} with these factors{unseen}."
+            f"{found.after:.1%} with these factors, {found.left_out:.1%} on records that a fit had not seen."
+        ),
+        (
+            f"Four in five new runs should be closer than {whole_percent(found.stack.uncertainty)}. That follows from "
+            f"leaving out each of {found.parts} different runs, or publications, and from the published range of "
+            f"{found.parent}, which counts as one more: it narrows with the number of different runs."
         ),
         f"Factors on {found.parent}: {factors}. More of an efficiency is faster, more of launches is slower.",
     ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.profiles.inherited import of_release
 from xe_sizer.result.common import CERTAINTIES
 from xe_sizer.software.uncertainty import (
     TABLES,
@@ -19,6 +20,7 @@ from xe_sizer.software.uncertainty import (
     seen,
     symmetric,
 )
+from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +48,8 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     if fixed := of_fixed(efficiency, stack.uncertainty):
         return fixed
     if stack.calibrated_on:
-        text = f"8 of 10 of {stack.calibrated_on} are closer than {100 * stack.uncertainty:.0f} %"
+        error = whole_percent(stack.uncertainty)
+        text = f"four in five new runs should be closer than {error}, by {stack.calibrated_on}"
         return symmetric(stack.uncertainty, text, True)
     kind, group = job.method.kind.evidence, explained_by(job)
     evidence = Evidence(seen(SEEN), _kin(stack), "comparable runs", "runs of other jobs", alike=True)
@@ -68,7 +71,8 @@ def explained_by(job: Job) -> tuple[str, str]:
 
 def _kin(stack: Stack) -> tuple[str, ...]:
     """The stack and its parent, the nearest first."""
-    return tuple(one for one in (stack.name, stack.parent) if one)
+    parent = of_release(stack.parent)[0] if stack.parent else None
+    return tuple(one for one in (stack.name, parent) if one)
 
 
 def peak_spread() -> Spread:
