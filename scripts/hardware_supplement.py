@@ -168,9 +168,11 @@ GPU_NOTES = {
 SUSTAINED_SHARE_OF_BEST = 0.855
 # The B200's dies with more power, 1200 and 1400 for 1000 W: the clock follows about the 0.4th power of the power.
 SUSTAINED_WITH_MORE_POWER = {"gb200": 0.92, "gb300": 0.978}
-_SUSTAINED_IN_TRAINING = "Sustained: 0.92 of linear layers timed by Vidur, as published training runs show."
+_SUSTAINED_IN_TRAINING = (
+    "Sustained: 0.92 of linear layers timed by Vidur, fitted to published runs of tuned stacks on A100 and H100."
+)
 _POWER_LIMITED = "Sustained: the H100's x (500 / 700 W)^0.4; assumed."
-_NOT_SLOWED = "Sustained: the same, as published fine-tuning runs show."
+_NOT_SLOWED = "Sustained: the same, fitted to published fine-tuning runs on L40S."
 _SUSTAINED_ASSUMED = "Sustained: 0.87 of it, as on A100 and H100."
 
 

@@ -41,11 +41,11 @@ class DecodeLaw:
     source: str = ""
 
 
-# FlashAttention recomputes the scores in its backward: 5 matrix products against 2 (Dao 2022, algorithm 4).
+# Counted: FlashAttention recomputes the scores in its backward: 5 matrix products against 2 (Dao 2022, algorithm 4).
 FLASH_BACKWARD_FLOPS = 2.5
-# With the probabilities kept, the backward needs 4 products: dV, dP, dQ, dK.
+# Counted: with the probabilities kept, the backward needs 4 products: dV, dP, dQ, dK.
 EAGER_BACKWARD_FLOPS = 2.0
-# Passes over the s x s scores of an unfused attention, forward: the product writes them; scale, mask, softmax
+# Counted: passes over the s x s scores of an unfused attention, forward: the product writes them; scale, mask, softmax
 # and dropout each read and write; the second product reads. Backward the same in reverse, with two inputs.
 EAGER_FORWARD_PASSES = 8.0
 EAGER_BACKWARD_PASSES = 10.0

@@ -9,7 +9,7 @@ from xe_sizer.units import HOUR_S
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator
 
-KWH_J = 3.6e6  # joules of a kilowatt-hour
+KWH_J = 3.6e6  # defined: joules of a kilowatt-hour
 # Share of the thermal design power that an accelerator draws in training, and what the rest of a node adds to it.
 # Both are assumed: no measurement of this repository stands behind them.
 TRAINING_POWER_SHARE = 0.85

@@ -14,9 +14,10 @@ from xe_sizer.laws.collectives import (
 from xe_sizer.laws.collectives import CollectiveLaw as Law
 from xe_sizer.laws.hardware import BusShares, Server
 
-RANKS = (2, 4, 8)  # of which fabrics state shares and latencies
-SWITCH_REDUCTION_RANKS = 8  # from which a switch reduces: 4 ranks still run a ring (all-reduces on 8 H200 and 8 B200)
-AS_FAST = 0.99  # share of a link's rate from which a node's fabric counts as the link itself
+RANKS = (2, 4, 8)  # chosen: of which fabrics state shares and latencies
+# Measured, all-reduces on 8 H200 and 8 B200: from so many ranks on a switch reduces, 4 still run a ring.
+SWITCH_REDUCTION_RANKS = 8
+AS_FAST = 0.99  # chosen: share of a link's rate from which a node's fabric counts as the link itself
 
 
 def network(node: Server) -> Network:

@@ -49,7 +49,7 @@ _Exchange = tuple[str, "Picks | None"]  # operation, and who picks experts in it
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
 ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
-SCAN_BACKWARD = 3.0  # both gradients of every product, and the forward once more
+SCAN_BACKWARD = 3.0  # counted: both gradients of every product, and the forward once more
 
 
 @frozen

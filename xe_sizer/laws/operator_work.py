@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from xe_sizer.laws.matmul import MatmulLaw
     from xe_sizer.laws.operator_time import Device
 
-AT_ONCE = 1e300  # a rate at which nothing takes time, but is not nothing
-NOTHING = 1e-200  # below, what a device counts that does the rest at once
+AT_ONCE = 1e300  # defined: a rate at which nothing takes time, but is not nothing
+NOTHING = 1e-200  # defined: below, what a device counts that does the rest at once
 COMPUTE, MEMORY, LAUNCH, NETWORK = "compute", "memory", "launch", "network"
 Sides = tuple["Array", "Array"]
 """Forward and backward."""

@@ -235,6 +235,8 @@ class Stack(_Part, frozen=True):
     fused : what `kernels` are where somebody fuses a part of them, by what people call it
     aliases : other names of it, and tools that run on it
     lighter : a stack for the same scripts that holds less for every weight
+    origins : where figures of this file come from, by section or dotted key, each text after one word for it: fitted,
+        measured, published, counted, assumed or defined
     settings : what the stack calls the settings of a scenario, by dotted key, where that is not plain
     """
 
@@ -260,6 +262,7 @@ class Stack(_Part, frozen=True):
     aliases: tuple[str, ...] = ()
     lighter: str | None = None
     calibrated_on: str | None = None
+    origins: dict[str, str] = {}
     settings: dict[str, str] = {}
 
     @property

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
-# Batches of mean length that blocks stay reserved for beyond the peak: medians of a simulation by the allocator's rules
+# Simulated: batches of mean length that blocks stay reserved for beyond the peak: medians by the allocator's rules
 # over log-normal lengths. 0.5 to 2.0 where layers keep many small tensors, which serve each other; 2.4 to 4.1 where
 # they are recomputed and a few large ones are left (scripts/allocator.py).
 KEPT_BATCHES, RECOMPUTED_BATCHES = 1.1, 3.2
-ALIKE = 1.01  # longest over mean sequence up to which lengths count as one
+ALIKE = 1.01  # chosen: longest over mean sequence up to which lengths count as one
 
 
 def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:

@@ -130,7 +130,7 @@ def best_interval_s(pause_s: ArrayLike, mtbf_s: ArrayLike) -> Array:
     return np.where(half < 1.0, near, mtbf)
 
 
-MOST_EXPONENT = 40.0  # of a run that never gets on: keeps its time a number
+MOST_EXPONENT = 40.0  # chosen: of a run that never gets on: keeps its time a number
 
 
 def time_with_failures_s(segment_s: ArrayLike, restart_s: ArrayLike, mtbf_s: ArrayLike) -> Array:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.workload import Workload
 
 EVALUATED_SHARE = 0.05  # of the data set, chosen: val_set_size of the examples that axolotl ships
-MOST_BATCHES = 100  # global batches of one evaluation: --eval-iters of Megatron-LM
+MOST_BATCHES = 100  # published: global batches of one evaluation: --eval-iters of Megatron-LM
 
 
 def pauses_of(provenance: Provenance, work: Workload) -> Pauses:

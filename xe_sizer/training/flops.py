@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.training.layout import Layouts
 
-ATTENTION_PASSES = 3.0  # forward, and a backward of two products for each of the forward's
+ATTENTION_PASSES = 3.0  # counted: forward, and a backward of two products for each of the forward's
 
 
 def needed_flops(operators: Iterable[Operator]) -> Array:

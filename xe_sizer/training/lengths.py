@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 
-SUPPORT_POINTS: Final = 320  # 3 % apart over four decades: the longest of 128 is off by 0.1 %
-ASSUMED_SIGMA: Final = 0.8  # spread of log-length where no maximum is known
-ASSUMED_SAMPLES: Final = 10_000.0  # where the size of the data set is not known either
-SMALLEST_SAMPLE: Final = 2.0  # one sample has no spread; two keep a stated maximum above the mean
+SUPPORT_POINTS: Final = 320  # chosen: 3 % apart over four decades: the longest of 128 is off by 0.1 %
+ASSUMED_SIGMA: Final = 0.8  # assumed: spread of log-length where no maximum is known
+ASSUMED_SAMPLES: Final = 10_000.0  # assumed where the size of the data set is not known either
+SMALLEST_SAMPLE: Final = 2.0  # chosen: one sample has no spread; two keep a stated maximum above the mean
 
 
 @frozen

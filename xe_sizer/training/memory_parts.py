@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.stages import Stages
 
 
-ON_THE_WAY = 2.0  # layers whose offloaded activations are on the card: the one that runs, and the one that is copied
+ON_THE_WAY = 2.0  # counted: layers whose offloaded activations are on the card, the one that runs and the one in copy
 
 
 @frozen

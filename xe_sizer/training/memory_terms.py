@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.memory_around import Around
     from xe_sizer.training.memory_parts import Tensors
 
-NEAR = 1e-9  # share by which a sum in another order may differ [-]
+NEAR = 1e-9  # chosen: share by which a sum in another order may differ [-]
 BYTES, ZERO_RANKS = "B", "ZeRO ranks"
 
 

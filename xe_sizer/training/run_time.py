@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
-GATHERS_OF_A_STEP = 3.0  # exchanges of sharded weights in a micro-batch: two gathers, and gradients reduced
+GATHERS_OF_A_STEP = 3.0  # counted: exchanges of sharded weights in a micro-batch: two gathers, and gradients reduced
 
 
 @frozen

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.layout import Layouts
 
-ENDS = 2.0  # embedding and head, which count as a layer each where layers are spread with them
+ENDS = 2.0  # counted: embedding and head, which count as a layer each where layers are spread with them
 
 
 @frozen

@@ -15,7 +15,7 @@ READ_BYTES_PER_S = 2.0 * GIGA  # chosen: what one node reads from shared storage
 FIXED_S = 60.0  # chosen: imports, groups of the collectives, and the first steps, which compile and allocate
 # Building the groups grows with the ranks where nobody saw to it: 1,047 s on 2,048 GPUs, and less than 5 s with better
 # stores and barriers (MegaScale, arXiv:2402.15627, section 3.5). What jobs of today do lies inside FIXED_S.
-NOTICEABLE = 0.1  # share of the job's time from which it is worth a warning
+NOTICEABLE = 0.1  # chosen: share of the job's time from which it is worth a warning
 
 
 def start_up_s(job: Job) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
-FULLY_SHARDED = 3  # ZeRO stage
+FULLY_SHARDED = 3  # defined: ZeRO stage
 
 
 @frozen

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from xe_sizer.training.sharding import Census
     from xe_sizer.training.stage_time import MicroBatch, StageTime
 
-# Bytes per element of a fused Adam step: gradient read, weight written (16 bit), master and two moments read and
-# written; clipping reads the gradient once more and scales it. Multi-tensor updates run as separate kernels that
+# Counted: bytes per element of a fused Adam step: gradient read, weight written (16 bit), master and two moments read
+# and written; clipping reads the gradient once more and scales it. Multi-tensor updates run as separate kernels that
 # move about twice as much (torch.optim foreach implementation).
 CLIP_BYTES = 12.0
 MULTI_TENSOR_FACTOR = 2.0

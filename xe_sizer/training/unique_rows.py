@@ -13,7 +13,7 @@ from xe_sizer.frozen import frozen
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
 
-LARGEST_KEY = 2**62  # inside a signed integer of 64 bits
+LARGEST_KEY = 2**62  # defined: inside a signed integer of 64 bits
 
 
 @frozen

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.training.methods.method import MethodKind, MethodOptions
 
-# NeMo's prompt encoder (embedding_dim and bottleneck_dim of its p_tuning configuration).
+# Published: NeMo's prompt encoder (embedding_dim and bottleneck_dim of its p_tuning configuration).
 NEMO_EMBEDDING = 1024
 NEMO_BOTTLENECK = 1024
 
