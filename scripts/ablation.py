@@ -19,11 +19,14 @@ from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.evidence.training import PredictedRecord
 from xe_sizer.evidence.validate import timed
+from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.software.stack import load_stack
+from xe_sizer.training.device import device_of
 from xe_sizer.training.job import Job
 from xe_sizer.training.step import timeline
+from xe_sizer.units import SIXTEEN_BIT
 
 Change = Callable[[Job], Job]
 Row = tuple[str, float, float, float]
@@ -65,6 +68,15 @@ def _free_dequantisation(job: Job) -> Job:
     return replace(job, method=replace(job.method, held=replace(held, width=width)))
 
 
+def _narrow_activations(job: Job) -> Job:
+    held = job.method.held
+    if held is None:
+        return job
+    method = replace(job.method, held=replace(held, quantised_from_bytes=SIXTEEN_BIT))
+    device = device_of(job.server.accelerator, job.stack, method, job.precision, Efficiency())
+    return replace(job, method=method, device=device)
+
+
 def _no_dropout(job: Job) -> Job:
     learning = replace(job.method.learning, adapter_dropout=False)
     kernels = msgspec.structs.replace(job.stack.kernels, dropout=False)
@@ -91,6 +103,8 @@ TERMS: dict[str, Change] = {
     "matrix shapes (floor, bandwidth)": _matmul(lambda law: replace(law, floor_s=0.0, memory_efficiency=math.inf)),
     "sustained clocks": _matmul(lambda law: replace(law, sustained_flops_efficiency=None)),
     "dequantisation of frozen weights": _free_dequantisation,
+    "float32 activations of quantised models": _narrow_activations,
+    "masks of PyTorch's attention": _stack("kernels", attention_mask="none"),
     "dropout": _no_dropout,
     "casts to fp8": _matmul(lambda law: replace(law, cast_bytes_per_element=0.0)),
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),

@@ -34,7 +34,7 @@ def on_a_slower_cluster(plain: Record) -> Record:
     job = predicted.resolved.job
     slower = msgspec.structs.replace(job.stack.efficiency, matmul=SLOWER_MATMUL)
     stack = msgspec.structs.replace(job.stack, efficiency=slower)
-    device = device_of(job.server.accelerator, stack, job.precision, predicted.resolved.efficiency)
+    device = device_of(job.server.accelerator, stack, job.method, job.precision, predicted.resolved.efficiency)
     step_s = float(timeline(replace(job, stack=stack, device=device), predicted.layouts).step_s[0])
     return msgspec.structs.replace(plain, measured=Measured(step_time_s=step_s))
 

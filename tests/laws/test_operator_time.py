@@ -19,10 +19,12 @@ SHARP = MatmulLaw(floor_s=1e-3, flops_efficiency=1.0, memory_efficiency=1.0, sha
 ATTENTION = AttentionLaw(
     floor_s=1e-3, flops_efficiency=0.5, half_length=0.0, memory_efficiency=0.25, backward_flops_efficiency=0.25
 )
+MASKED = replace(ATTENTION, flops_efficiency=0.2, backward_flops_efficiency=0.1)
 DEVICE = Device(
     matmul=SHARP,
     peak_flops_per_s=1e6,
     attention=ATTENTION,
+    masked_attention=MASKED,
     attention_peak_flops_per_s=1e5,
     adapter_matmul=replace(SHARP, floor_s=2e-3),
     adapter_peak_flops_per_s=1e4,
@@ -287,3 +289,16 @@ def test_sizes_of_operators_by_name() -> None:
     assert float(sizes_of(moving())["kernels"]) == 1.0
     assert float(sizes_of(exchange("tp"))["message_bytes"][0]) == 8e9
     assert sizes_of(scan()) == {}
+
+
+def test_attention_with_a_mask_works_on_all_pairs_by_a_law_of_its_own() -> None:
+    """Two of the layouts: 10 x 10 pairs instead of 55, forward 4 x 100 x 8 FLOPs, backward 2.5 times as many."""
+    sizes = {"batch": array(1, 1), "heads": array(1, 1), "kv_heads": array(1, 1), "query": array(10, 10)}
+    op = Attention(
+        name="attention", module="attention", layers=1.0, saved_bytes=array(0, 0), **sizes, key=array(10, 10),
+        pairs=array(55, 55), qk_head_dim=8, v_head_dim=8, kernel="sdpa", statistics_bytes=array(0, 0),
+        masked=array(0, 1),
+    )  # fmt: skip
+    (time,) = operator_times([op], DEVICE)
+    assert time.forward_s == pytest.approx([1e-3 + 4 * 55 * 8 / 5e4, 1e-3 + 4 * 100 * 8 / 2e4], rel=1e-6)
+    assert time.backward_s == pytest.approx([1e-3 + 10 * 55 * 8 / 2.5e4, 1e-3 + 10 * 100 * 8 / 1e4], rel=1e-6)

@@ -112,8 +112,9 @@ class _Measured:
         """log(measured / predicted) under the factors."""
         resolved = self.found.sized.resolved
         stack = _with_factors(resolved.job.stack, log_factors)
-        device = device_of(resolved.job.server.accelerator, stack, resolved.job.precision, resolved.efficiency)
-        job = replace(resolved.job, stack=stack, device=device)
+        job = resolved.job
+        device = device_of(job.server.accelerator, stack, job.method, job.precision, resolved.efficiency)
+        job = replace(job, stack=stack, device=device)
         return float(np.log(self.measured_s / timeline(job, self.found.sized.layouts).step_s[0]))
 
 

@@ -203,11 +203,43 @@ def _core(block: Block) -> Iterator[Operator]:
         yield _attention(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
         yield _attention(block, "windowed attention", windowed, model.sliding_window)
+    yield from _repeated_for_masks(block, block.layers - windowed, windowed)
     width = kv_heads_per_rank(model, rank.tp) * (model.qk_head_dim + model.v_head_dim)
     keys_and_values = rank.batch * rank.sequence * width * inputs.element_bytes
     forward = (("all_gather", keys_and_values),)
     backward = (*forward, ("reduce_scatter", keys_and_values))
     yield exchange(block, "context exchange", "attention", "cp", forward, backward)
+
+
+def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
+    """1 where PyTorch's attention is given a mask: for padding, and past a sliding window; None: nowhere [-].
+
+    Source: transformers masking_utils.py, _ignore_causal_mask_sdpa: no mask where nothing is padded and the window is
+    not reached, so that is_causal takes its place; _update_causal_mask of models before release 4.53 did the same.
+    """
+    if inputs.kernels.attention != "sdpa" or inputs.kernels.attention_mask == "none":
+        return None
+    past_window = 0.0 if window is None else (inputs.rank.sequence > window).astype(float)
+    masked = np.maximum(inputs.padded * np.ones_like(inputs.rank.sequence), past_window)
+    return masked if np.any(masked > 0) else None
+
+
+def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[Operator]:
+    """Keys and values copied to all query heads: with a mask PyTorch's kernels have no groups of heads.
+
+        bytes = tokens (heads + kv_heads) (qk head size + v head size) element, forward; the same backward, summed
+
+    Source: transformers integrations/sdpa_attention.py (use_gqa_in_sdpa, repeat_kv).
+    """
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
+    masks = [(_masked(inputs, None), full), (_masked(inputs, model.sliding_window), windowed)]
+    share = sum((mask * layers / block.layers for mask, layers in masks if mask is not None), inputs.zeros)
+    if not np.any(share * (heads - kv_heads) > 0) or _falls_back(inputs):
+        return
+    width = (heads + kv_heads) * (heads > kv_heads) * (model.qk_head_dim + model.v_head_dim)
+    moved = share * rank.batch * rank.keys * width * inputs.element_bytes
+    yield memory_bound(block, "repeated keys and values", "attention", moved, (1.0, 1.0), (2.0, 2.0), None, 0.0)
 
 
 def _indexer(block: Block, layers: float) -> Iterator[Attention]:
@@ -290,12 +322,14 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
     query = rank.sequence / rank.cp
     operands, statistics = _kept_operands(inputs, heads, kv_heads), rank.batch * heads * query * FLOAT32
-    if inputs.kernels.attention == "sdpa" and window is not None:
-        # Past the window sdpa is given a mask: one a layer, and keys and values repeated for every head.
-        masked = (rank.sequence > window) * inputs.element_bytes
+    masked = _masked(inputs, window)
+    if masked is not None:
+        # A mask in the compute type, one a layer, and keys and values repeated for every head.
+        size = masked * inputs.element_bytes
         repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
-        operands = operands + masked * rank.batch * query * repeated * (model.qk_head_dim + model.v_head_dim)
-        statistics = statistics + masked * query * rank.sequence
+        operands = operands + size * rank.batch * query * repeated * (model.qk_head_dim + model.v_head_dim)
+        masks = np.where(inputs.padded > 0, rank.batch, 1.0)  # padding differs between the sequences
+        statistics = statistics + size * masks * query * rank.sequence
     kernel, temporary = inputs.kernels.attention, 0.0
     if kernel == "eager" or _falls_back(inputs):
         kept, temporary = _score_bytes(inputs)
@@ -321,6 +355,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         score_temporary_bytes=temporary,
         cached_element_bytes=inputs.cached_element_bytes,
         loaded_keys=_loaded_keys(inputs, window),
+        masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
     )
 

@@ -148,7 +148,8 @@ def weight_traffic(
 
         bytes = bytes per element of the direction x elements + input bytes x inputs + output bytes x outputs
 
-    Inputs and outputs count in the forward, where the product itself runs on quantised values (LLM.int8).
+    Inputs and outputs count in the forward, where the product itself runs on quantised values (LLM.int8); in both
+    directions, where the product casts them (bitsandbytes Linear4bit.forward in a float32 model).
 
     Parameters
     ----------
@@ -168,6 +169,7 @@ def weight_traffic(
     forward, backward = block.inputs.weight_forward_bytes, block.inputs.weight_backward_bytes
     moves_forward, moves_backward = block.inputs.moves_weights
     moves_forward = moves_forward or expansion.input_bytes > 0 or expansion.output_bytes > 0
+    casts = expansion.cast_bytes * (np.asarray(inputs_read) + np.asarray(outputs))
     if not (moves_forward or moves_backward):
         return
     activations = expansion.input_bytes * np.asarray(inputs_read) + expansion.output_bytes * np.asarray(outputs)
@@ -176,8 +178,8 @@ def weight_traffic(
         module=module,
         layers=block.layers,
         saved_bytes=block.inputs.zeros,
-        forward_bytes=forward * elements + activations,
-        backward_bytes=backward * elements,
+        forward_bytes=forward * elements + activations + casts,
+        backward_bytes=backward * elements + casts,
         forward_launches=expansion.launches[0] * float(moves_forward),
         backward_launches=expansion.launches[1] * float(moves_backward),
         temporary_bytes=block.inputs.zeros,

@@ -59,12 +59,14 @@ class Expansion:
     launches : kernels that expand a weight, forward and backward
     input_bytes, output_bytes : moved for an element of the forward product's input and output [bytes]
     keeps_input : autograd keeps the product's input
+    cast_bytes : moved for an element of input and output of the product, which casts them, forward and backward [bytes]
     """
 
     launches: tuple[float, float] = (1.0, 1.0)
     input_bytes: float = 0.0
     output_bytes: float = 0.0
     keeps_input: bool = False
+    cast_bytes: float = 0.0
 
 
 PLAIN = Expansion()
@@ -84,6 +86,7 @@ class GraphInputs:
     autocast : products run in the compute type whatever their weights are kept in
     expansion : what frozen weights cost that are held in few bits
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
+    padded : 1 where PyTorch's attention is given a mask that hides padding, else 0 [-]
     """
 
     model: ModelShape
@@ -97,6 +100,7 @@ class GraphInputs:
     autocast: bool = False
     expansion: Expansion = PLAIN
     cached_element_bytes: float | None = None
+    padded: Array = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def hidden_bytes(self) -> Array:

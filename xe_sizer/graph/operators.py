@@ -117,6 +117,8 @@ class Kernels:
         after the other, as the model's reference implementation does; unsplit: grouped, but for models whose
         implementation splits sorted tokens, whose loop nothing replaces
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
+    attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
+        micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
         product and all that only moves memory, but not the attention core)
@@ -141,6 +143,7 @@ class Kernels:
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
     experts: Literal["grouped", "products", "unsplit", "loop"] = "grouped"
+    attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
     windows: bool = True
 
@@ -208,6 +211,7 @@ class Attention(Operator):
     `cached_element_bytes`: size of a key's or value's element where a cache keeps it in a format of its own.
     `values_in_keys`: the values are part of the keys and not read again.
     `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
+    `masked`: 1 where the kernel is given a mask and works on all pairs of queries and keys (None: nowhere).
     """
 
     batch: Array
@@ -223,6 +227,7 @@ class Attention(Operator):
     score_temporary_bytes: float = 0.0
     cached_element_bytes: float | None = None
     loaded_keys: Array | None = None
+    masked: Array | None = None
     values_in_keys: bool = False
 
     @property

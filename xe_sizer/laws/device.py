@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 OLDER_FAMILY = {"flash-3": "flash-2", "sdpa": "flash-2", "flash-2": "flash-1"}
 
 
+# PyTorch's attention kernels that take a mask, or float32, are the memory-efficient ones of CUTLASS, about as fast as
+# the first FlashAttention (arXiv:2307.08691, figures 4 to 7: xformers beside it).
+MEMORY_EFFICIENT = "flash-1"
+HEAD = "head"  # the module whose weights nobody quantises
+# In float32 they reach 0.40, 0.28 and 0.17 of the peak of A100, H100 and RTX PRO 6000, forward and backward together:
+# fitted to what QLoRA with float32 activations takes beyond LoRA (universal-llm-trainer docs/gpu_test.md).
+FLOAT32_ATTENTION = 0.3
+
+
 @frozen
 class Efficiency:
     """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
@@ -80,6 +89,24 @@ def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLa
     return laws[family]
 
 
+def _attention_laws(gpu: Accelerator, family: str, precision: str, factor: float) -> tuple[AttentionLaw, AttentionLaw]:
+    """Laws of attention without and with a mask, in fractions of the peak of its precision."""
+    laws = gpu.laws.attention
+    plain, masked = _attention_law(laws, family), _attention_law(laws, MEMORY_EFFICIENT)
+    if precision in FLOAT32_FORMATS and FP32 in gpu.peak_flops_per_s:
+        share = FLOAT32_ATTENTION * gpu.peak_flops_per_s[FP32] / gpu.peak_flops_per_s[precision]
+        plain = masked = replace(masked, flops_efficiency=share, backward_flops_efficiency=share)
+    return _at_factor(plain, factor), _at_factor(masked, factor)
+
+
+def _at_factor(law: AttentionLaw, factor: float) -> AttentionLaw:
+    return replace(
+        law,
+        flops_efficiency=law.flops_efficiency * factor,
+        backward_flops_efficiency=law.backward_flops_efficiency * factor,
+    )
+
+
 def _at_fraction(matmul: MatmulLaw, chosen: Efficiency) -> tuple[MatmulLaw, AttentionLaw]:
     """The laws of a plain roofline at fixed fractions: no floors, a sharp knee."""
     flops = 1.0 if chosen.ideal else chosen.flops or matmul.effective_flops_efficiency
@@ -95,33 +122,37 @@ def device(
     factors: LawFactors,
     chosen: Efficiency,
     wide_adapters: bool,
+    wide_activations: bool = False,
 ) -> Device:
-    """The device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider."""
+    """The device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider.
+
+    wide_activations : all but the products with linear weights of the layers is float32
+    """
     peaks = gpu.peak_flops_per_s
     beside = precision if precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS) else sixteen_bit(peaks)
+    if wide_activations and FP32 in peaks:
+        beside = FP32
     adapters = FP32 if wide_adapters and FP32 in peaks else beside
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     scan = _matmul_law(gpu.laws.matmul, beside)
-    attention, decode = _attention_law(gpu.laws.attention, attention_family), gpu.laws.decode
+    attention, masked = _attention_laws(gpu, attention_family, beside, factors.attention)
+    decode = gpu.laws.decode
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:
         matmul, attention = _at_fraction(matmul, chosen)
         experts = adapter = scan = matmul
+        masked = attention
         memory_bound, floor_s = matmul.memory_efficiency, 0.0
         decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)
     else:
         experts = _scaled(grouped_law(matmul), factors.matmul * factors.experts)
         matmul, adapter, scan = (_scaled(law, factors.matmul) for law in (matmul, adapter, scan))
-        attention = replace(
-            attention,
-            flops_efficiency=attention.flops_efficiency * factors.attention,
-            backward_flops_efficiency=attention.backward_flops_efficiency * factors.attention,
-        )
         memory_bound *= factors.memory_bound
     return Device(
         matmul=matmul,
         peak_flops_per_s=peaks[precision],
         attention=attention,
+        masked_attention=masked,
         attention_peak_flops_per_s=peaks[beside],
         adapter_matmul=adapter,
         adapter_peak_flops_per_s=peaks[adapters],
@@ -130,8 +161,9 @@ def device(
         bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
         memory_bound_efficiency=memory_bound,
         memory_bound_floor_s=floor_s,
-        element_bytes=activation_bytes(precision),
+        element_bytes=activation_bytes(beside if wide_activations else precision),
         decode=decode,
+        wide_modules=frozenset({HEAD}) if wide_activations else frozenset(),
     )
 
 

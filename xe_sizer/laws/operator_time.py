@@ -58,13 +58,15 @@ class Device:
 
     `expert_matmul` is the law of grouped products of experts, `adapter_*` that of adapters, which may run in another
     precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
+    `masked_attention` is the law of attention kernels that take a mask.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
-    `wide_modules`, which keep and multiply 16 bit.
+    `wide_modules`, which keep and multiply what attention does.
     """
 
     matmul: MatmulLaw
     peak_flops_per_s: float
     attention: AttentionLaw
+    masked_attention: AttentionLaw
     attention_peak_flops_per_s: float
     adapter_matmul: MatmulLaw
     adapter_peak_flops_per_s: float
@@ -159,9 +161,16 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
         return forward, np.zeros_like(forward)
     forward = attention_time_s(flops, moved, sequence, law, peak, bandwidth) + scores_s
-    backward = attention_time_s(
-        backward_flops, ATTENTION_BACKWARD_BYTES * moved, sequence, law, peak, bandwidth, backward=True
-    )
+    backward_moved = ATTENTION_BACKWARD_BYTES * moved
+    backward = attention_time_s(backward_flops, backward_moved, sequence, law, peak, bandwidth, backward=True)
+    if op.masked is not None:
+        whole, law = flops * (op.query * op.key) / op.pairs, device.masked_attention
+        masked = attention_time_s(whole, moved, sequence, law, peak, bandwidth)
+        forward = np.where(op.masked > 0, masked, forward)
+        masked = attention_time_s(
+            FLASH_BACKWARD_FLOPS * whole, backward_moved, sequence, law, peak, bandwidth, backward=True
+        )
+        backward = np.where(op.masked > 0, masked, backward)
     return forward, backward + scores_backward_s
 
 

@@ -93,6 +93,7 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
         expert_matmul=_unit_matmul(device.expert_matmul),
         scan_matmul=_unit_matmul(device.scan_matmul),
         attention=_unit_attention(device.attention),
+        masked_attention=_unit_attention(device.masked_attention),
         decode=NO_LAW,
         memory_bound_efficiency=1.0,
         **_rates(flops_per_s, bytes_per_s),
@@ -107,7 +108,7 @@ def _rates(flops_per_s: float | None = None, bytes_per_s: float | None = None) -
 
 def _without_floors(device: Device) -> Device:
     """The device whose kernels start at once."""
-    names = ("matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention", "decode")
+    names = ("matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention", "masked_attention", "decode")
     laws: dict[str, Any] = {name: replace(getattr(device, name), floor_s=0.0) for name in names}
     return replace(device, memory_bound_floor_s=0.0, **laws)
 

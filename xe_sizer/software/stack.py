@@ -48,7 +48,10 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class KernelChoice(_Part, frozen=True):
-    """`attention_family` is the law in the accelerator's profile that the stack's flash kernel follows."""
+    """`attention_family` is the law in the accelerator's profile that the stack's flash kernel follows.
+
+    `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
+    """
 
     norm: Literal["fused", "eager"]
     rotary: Literal["fused", "eager"]
@@ -65,6 +68,7 @@ class KernelChoice(_Part, frozen=True):
     mlp: Literal["whole", "tiled"] = "whole"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
     experts: Literal["grouped", "products", "unsplit", "loop"] = "grouped"
+    attention_mask: Literal["none", "padded", "always"] = "none"
 
 
 class States(_Part, frozen=True):
@@ -168,6 +172,7 @@ class Defaults(_Part, frozen=True):
     usual_offload : what waits in host memory; None: as memory needs
     recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
     layers; None: as memory needs
+    quantised_weights_dtype : what the rest of a quantised model is loaded in where that differs from `weights_dtype`
     quantiser : holds frozen weights in few bits for the jobs that do so
     """
 
@@ -189,6 +194,7 @@ class Defaults(_Part, frozen=True):
     usual_offload: Offloadable | None = None
     recompute: Recompute | None = None
     quantised_recompute: Recompute | None = None
+    quantised_weights_dtype: str | None = None
     sharded_recompute: Recompute | None = None
 
     def recompute_of(self, *, quantised: bool, sharded: bool) -> Recompute | None:
@@ -354,11 +360,12 @@ def _misloaded(stack: Stack, document: Document) -> Iterator[Problem]:
     loads = {name: states for name, states in stack.loads.items() if states}
     yield from _changed("loads", loads, stack.states, document)
     yield from _changed("fused", stack.fused, stack.kernels, document)
-    dtype = stack.defaults.weights_dtype
-    if dtype is not None and dtype not in stack.weights_dtypes:
-        where = document.locate(("defaults", "weights_dtype"))
-        hint = f"it has {', '.join(stack.weights_dtypes)}" if stack.loads else None
-        yield Problem(f"'loads' does not say what weights in {dtype} take", place_of(where), hint)
+    for key in ("weights_dtype", "quantised_weights_dtype"):
+        dtype = getattr(stack.defaults, key)
+        if dtype is not None and dtype not in stack.weights_dtypes:
+            where = document.locate(("defaults", key))
+            hint = f"it has {', '.join(stack.weights_dtypes)}" if stack.loads else None
+            yield Problem(f"'loads' does not say what weights in {dtype} take", place_of(where), hint)
 
 
 def _changed(section: str, rows: Mapping[str, Mapping[str, Any]], part: _Part, document: Document) -> Iterator[Problem]:

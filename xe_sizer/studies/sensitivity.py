@@ -127,7 +127,7 @@ def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedT
     if step.server is None:
         return replace(resolved, job=job)
     gpu = step.server.accelerator
-    device = device_of(gpu, job.stack, job.precision, resolved.efficiency)
+    device = device_of(gpu, job.stack, job.method, job.precision, resolved.efficiency)
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
     # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.

@@ -84,7 +84,7 @@ def _quantised(provenance: Provenance, stack: Stack) -> Quantised:
         where = given.locate(("train", "bits"))
         hint = f"it has {', '.join(map(str, quantiser.bits))}"
         raise InputError(Problem(f"the quantiser {quantiser.name} has no weights of {bits} bits", where, hint))
-    wide = given.values.train.weights_dtype == FP32
+    wide = (given.values.train.weights_dtype or stack.defaults.quantised_weights_dtype) == FP32
     return Quantised(quantiser, quantiser.width(bits), FLOAT32 if wide else SIXTEEN_BIT)
 
 

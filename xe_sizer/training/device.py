@@ -16,23 +16,25 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.job import Job
+    from xe_sizer.training.methods import Method
 
 
-def device_of(gpu: Accelerator, stack: Stack, precision: str, chosen: Efficiency) -> Device:
-    """The device at one precision under one stack, for training.
+def device_of(gpu: Accelerator, stack: Stack, method: Method, precision: str, chosen: Efficiency) -> Device:
+    """The device at one precision under one stack, for training by one method.
 
     Adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products; float32 adapters
     without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off).
     """
     wide = stack.states.adapter_weight_bytes == FLOAT32 and not stack.states.autocast
-    return device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide)
+    activations = method.wide_activations(stack.states.autocast)
+    return device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide, activations)
 
 
 def at_the_speed_of_light(job: Job) -> Job:
     """The same job with every peak reached and every exchange hidden, as `--ideal` times it."""
     ideal = Efficiency(ideal=True)
     stack = without_losses(job.stack, ideal)
-    device = device_of(job.server.accelerator, stack, job.precision, ideal)
+    device = device_of(job.server.accelerator, stack, job.method, job.precision, ideal)
     return replace(job, stack=stack, device=device)
 
 

@@ -11,7 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs, Learning
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
-from xe_sizer.training.padding import PACKED, sequences
+from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
 from xe_sizer.training.pauses import NO_PAUSES
 from xe_sizer.training.stages import Split
 from xe_sizer.training.unique_rows import unique_rows
@@ -91,8 +91,9 @@ class Job:
 
     @property
     def element_bytes(self) -> float:
-        """Size of an activation element."""
-        return activation_bytes(self.precision)
+        """Size of an activation element [bytes]."""
+        wide = self.method.wide_activations(self.stack.states.autocast)
+        return FLOAT32 if wide else activation_bytes(self.precision)
 
     @property
     def casts_weights(self) -> bool:
@@ -156,7 +157,18 @@ class Job:
             residual_element_bytes=self._residual_element_bytes(layouts),
             autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
             expansion=self._expansion(),
+            padded=self._padded(rank.batch),
         )
+
+    def _padded(self, sequences: Array) -> Array:
+        """1 where attention is given a mask that hides padding, shape (layout,) [-].
+
+        Sequences of one length need none, and neither does a single one that is padded to itself.
+        """
+        given, shortest = self.stack.kernels.attention_mask, self.lengths.lengths[0]
+        alone = given == "always" or (given == "padded" and self.padding == TO_SEQ_LEN and shortest < self.seq_len)
+        together = given == "padded" and self.padding in TO_EACH_OTHER and shortest < self.lengths.longest
+        return np.where(sequences > 1, float(alone or together), float(alone))
 
     def _expansion(self) -> Expansion:
         """Kernels and activations of frozen weights in few bits; backward, none or those of the forward."""
@@ -165,7 +177,9 @@ class Job:
             return PLAIN
         width, cast = held.width, float(held.cast_bytes > 0)
         forward, backward = (float(width.launches) + cast, float(width.backward_bytes > 0) * (width.launches + cast))
-        return Expansion((forward, backward), width.input_bytes, width.output_bytes, width.keeps_input)
+        wide = float(self.method.wide_activations(self.stack.states.autocast))
+        around = wide * (FLOAT32 + activation_bytes(self.precision))
+        return Expansion((forward, backward), width.input_bytes, width.output_bytes, width.keeps_input, around)
 
     def _residual_element_bytes(self, layouts: Layouts) -> float | Array:
         """Size of an element of the hidden state between blocks under each layout [bytes].

@@ -77,7 +77,9 @@ def _loaded(stack: Stack, given: Given) -> Stack:
     """The stack with weights in the number format that is asked for. Raises InputError where it has none such."""
     dtype = given.values.train.weights_dtype
     if dtype is None:
-        return stack
+        kind = METHODS.get(given.values.job or DEFAULT_METHOD.name)
+        dtype = stack.defaults.quantised_weights_dtype if kind and kind.quantises else None
+        return stack.loaded_in(dtype) if dtype else stack
     if dtype not in stack.weights_dtypes:
         known = ", ".join(stack.weights_dtypes)
         hint = f"it has {known}" if known else "what it keeps weights in is part of the stack"
@@ -223,7 +225,7 @@ def _assembled(
         stack=stack_used,
         server=server,
         network=network(server),
-        device=device_of(server.accelerator, stack_used, precision, efficiency),
+        device=device_of(server.accelerator, stack_used, method, precision, efficiency),
         precision=precision,
         optimizer=optimizer,
         attention=provenance.settle("attention", stack.kernels.attention, "stack"),

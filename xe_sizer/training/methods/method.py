@@ -9,6 +9,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters, embedding_weights, head_weights
+from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Learning
@@ -99,6 +100,10 @@ class Method:
     def quantised(self) -> bool:
         """Whether frozen linear weights are held in few bits."""
         return self.held is not None
+
+    def wide_activations(self, autocast: bool) -> bool:
+        """Whether activations are float32, as what is not quantised was loaded, and nothing casts them."""
+        return self.held is not None and self.held.quantised_from_bytes == FLOAT32 and not autocast
 
     @property
     def frozen_linear_bytes(self) -> float | None:

@@ -1,0 +1,100 @@
+"""Attention that is given a mask, and quantised models whose activations are float32: conditions, bytes and laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import job, layouts
+
+from xe_sizer.graph.operators import Attention, MemoryBound
+from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.training.job import Job
+
+TOKENS = 1000.0
+
+
+def operators(made: Job, **sizes: object) -> dict[str, object]:
+    return {op.name: op for op in layer_operators(made.graph(layouts(**sizes), np.array([TOKENS])))}
+
+
+def attention(made: Job, **sizes: object) -> Attention:
+    found = operators(made, **sizes)["attention"]
+    assert isinstance(found, Attention)
+    return found
+
+
+def lora(stack: str = "hf-trainer", model: str = "llama-3.1-8b", **more: object) -> Job:
+    return job(model, kind="lora", stack=stack, **{"data__mean_tokens": 300, "train__seq_len": 1000, **more})
+
+
+@pytest.mark.parametrize(
+    ("stack", "padding", "micro_batch", "masked"),
+    [
+        ("hf-trainer", "longest-in-micro-batch", 4, True),
+        ("hf-trainer", "longest-in-micro-batch", 1, False),
+        ("hf-trainer", "to-seq-len", 1, True),
+        ("hf-trainer", "packed", 4, False),
+        ("litgpt", "longest-in-micro-batch", 4, False),
+        ("universal-llm-trainer", "packed", 1, True),
+    ],
+)
+def test_when_attention_gets_a_mask(stack: str, padding: str, micro_batch: int, masked: bool) -> None:
+    found = attention(lora(stack, train__padding=padding), micro_batch=micro_batch).masked
+    assert (found is not None and bool(found[0])) == masked
+
+
+def test_flash_attention_gets_none() -> None:
+    assert attention(lora(attention="flash"), micro_batch=4).masked is None
+
+
+def test_sequences_of_one_length_need_no_mask() -> None:
+    made = lora()
+    same = replace(made, lengths=replace(made.lengths, lengths=np.array([300.0]), probabilities=np.array([1.0])))
+    assert attention(same, micro_batch=4).masked is None
+
+
+def test_a_mask_is_kept_and_keys_and_values_are_repeated() -> None:
+    """Llama 3.1 8B: 32 heads of 128 share 8 of keys and values. A mask has 2 bytes for each pair of a sequence."""
+    masked, plain = (attention(lora(train__padding=name), micro_batch=4) for name in ("to-seq-len", "packed"))
+    tokens = 4 * TOKENS
+    mask, repeated = 2 * tokens * TOKENS, 2 * tokens * (32 - 8) * 2 * 128
+    assert masked.saved_bytes - plain.saved_bytes == pytest.approx(mask + repeated)
+    copies = operators(lora(train__padding="to-seq-len"), micro_batch=4)["repeated keys and values"]
+    assert isinstance(copies, MemoryBound)
+    assert copies.forward_bytes == copies.backward_bytes == pytest.approx(2 * tokens * (32 + 8) * 2 * 128)
+    assert "repeated keys and values" not in operators(lora(train__padding="packed"), micro_batch=4)
+
+
+def test_past_a_window_attention_gets_a_mask_of_one_sequence() -> None:
+    """Mistral's windows of 4,096 tokens in transformers; Unsloth's kernels know them."""
+    found = {}
+    for stack in ("hf-trainer", "unsloth"):
+        made = lora(stack, "mistral-7b", train__seq_len=8192, train__padding="packed", attention="sdpa")
+        ops = layer_operators(made.graph(layouts(micro_batch=2), np.array([8192.0])))
+        found[stack] = next(op for op in ops if isinstance(op, Attention))
+    assert found["hf-trainer"].masked is not None
+    assert found["unsloth"].masked is None
+    mask, repeated = 2 * 8192 * 8192, 2 * 2 * 8192 * (32 - 8) * 2 * 128
+    assert found["hf-trainer"].saved_bytes - found["unsloth"].saved_bytes == pytest.approx(mask + repeated)
+
+
+def test_a_quantised_model_loaded_in_float32_has_float32_activations_but_under_autocast() -> None:
+    """Products stay in 16 bit and cast input and output, 6 bytes an element; head, adapters, attention are float32."""
+    made = job("llama-3.1-8b", kind="qlora", stack="universal-llm-trainer", train__seq_len=1000)
+    peaks = made.server.accelerator.peak_flops_per_s
+    assert made.element_bytes == made.device.element_bytes == 4
+    assert made.device.peak_flops_per_s == peaks["bf16"]
+    assert made.device.attention_peak_flops_per_s == made.device.adapter_peak_flops_per_s == peaks["fp32"]
+    assert made.device.wide_modules == {"head"}
+    assert made.device.attention.flops_efficiency == pytest.approx(0.3)
+    narrow = job("llama-3.1-8b", kind="qlora", stack="universal-llm-trainer", train__weights_dtype="bf16")
+    wide, plain = (operators(each)["output projection weight traffic"] for each in (made, narrow))
+    assert isinstance(wide, MemoryBound)
+    assert isinstance(plain, MemoryBound)
+    expanded = made.method.held.cast_bytes - narrow.method.held.cast_bytes  # type: ignore[union-attr]
+    around = 6 * TOKENS * 2 * 4096
+    assert wide.forward_bytes - plain.forward_bytes == pytest.approx(around + expanded * 4096**2)
+    autocast = job("llama-3.1-8b", kind="qlora", stack="hf-trainer", train__weights_dtype="fp32")
+    assert (narrow.element_bytes, autocast.element_bytes) == (2, 2)
