@@ -1,9 +1,11 @@
 """How well the search ranks published layouts: python scripts/rank_layouts.py FILE...
 
-Runs of one source with the same model, job, GPUs, sequence length and precision form a group. The layout that is
-ranked first should be near the measured best; layouts that are said not to fit are not ranked. Of two layouts that
-measured times tell apart, the model should say which is faster. Of publications that development does not look
-at, only the sums are printed (`held_out`).
+Runs of one source that share all but the layout form a group: the model and its sizes, the job, the lengths, the
+kernels and the GPUs. Times are per token, as the batch may differ. Runs of one layout and batch count once, with their
+median. The layout that is ranked first should be near the measured best; layouts that are said not to fit are not
+ranked, nor runs of which the source leaves out lengths or batch. Of two layouts that measured times tell apart, the
+model should say which is faster. Of publications that development does not look at, only the sums are printed
+(`held_out`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from held_out import held_out
@@ -27,10 +30,11 @@ NEAR = 0.05
 APART = 0.03  # share by which measured times of two layouts must differ
 LEAST_LAYOUTS = 3
 LAYOUT = ("layout.", "train.micro_batch")
-Conditions = tuple[str, str, tuple[object, ...]]
-"""What runs of a group share: the source, model and GPUs in words, and the rest."""
-Run = tuple[Mapping[str, object], float, float]
-"""Flags of a run, and its measured and predicted time of a token [s]."""
+BATCH = "train.global_batch"
+Choices = tuple[tuple[str, str], ...]
+"""Keys and values of a scenario, by key."""
+Conditions = tuple[str, str, Choices]
+"""What runs of a group share: the source, model and GPUs in words, and all that is asked for but layout and batch."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,16 @@ class Group:
     right: int
 
 
+@dataclass(frozen=True)
+class Run:
+    """A layout that ran: its global batch, and its measured and predicted time of a token [s]."""
+
+    layout: Choices
+    batch: float
+    measured: float
+    predicted: float
+
+
 def per_token(run: PredictedRecord, step_s: float) -> float:
     job = run.sized.resolved.job
     return step_s / (job.global_batch * float(job.sequences(run.sized.layouts).mean_tokens[0]))
@@ -58,36 +72,47 @@ def groups(records: Iterable[Record]) -> list[Group]:
     """Every group with enough different layouts that fit."""
     found: dict[Conditions, list[Run]] = defaultdict(list)
     for run, prediction in timed(records):
-        record = run.record
-        if not run.fits:
+        if not run.fits or run.asked.guessed:
             continue
+        record, flags = run.record, run.asked.flags
         name = f"{record.model} on {record.gpus} x {record.gpu}"
-        rest = (record.job, record.seq_len, record.precision, record.framework)
-        measured_s, predicted_s = (float(value) for value in (prediction.measured, prediction.predicted))
-        found[record.title, name, rest].append(
-            (run.asked.flags, per_token(run, measured_s), per_token(run, predicted_s))
-        )
+        times = [per_token(run, float(value)) for value in (prediction.measured, prediction.predicted)]
+        batch = float(run.sized.resolved.job.global_batch)
+        layout, rest = (_chosen(flags, of_layout=which) for which in (True, False))
+        found[record.title, name, rest].append(Run(layout, batch, *times))
     scored = (_scored(source, name, runs) for (source, name, _), runs in found.items())
     return [group for group in scored if group is not None]
 
 
-def _scored(source: str, name: str, runs: Sequence[Run]) -> Group | None:
-    layouts = [_layout(flags) for flags, _, _ in runs]
-    if len(set(layouts)) < LEAST_LAYOUTS:
+def _once_each(runs: Sequence[Run]) -> list[Run]:
+    """Of runs of one layout and batch the median time, measured and predicted."""
+    alike: dict[tuple[Choices, float], list[Run]] = defaultdict(list)
+    for run in runs:
+        alike[run.layout, run.batch].append(run)
+    return [
+        Run(layout, batch, median(run.measured for run in same), median(run.predicted for run in same))
+        for (layout, batch), same in alike.items()
+    ]
+
+
+def _scored(source: str, name: str, every: Sequence[Run]) -> Group | None:
+    runs = _once_each(every)
+    if len({run.layout for run in runs}) < LEAST_LAYOUTS:
         return None
-    measured, predicted = np.array([run[1] for run in runs]), np.array([run[2] for run in runs])
+    measured, predicted = np.array([(run.measured, run.predicted) for run in runs]).T
     loss = float(measured[np.argmin(predicted)] / measured.min() - 1.0)
     told = [
-        bool((measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0)
-        for i, j in combinations(range(len(runs)), 2)
-        if layouts[i] != layouts[j] and abs(np.log(measured[i] / measured[j])) > np.log1p(APART)
+        (one.measured - other.measured) * (one.predicted - other.predicted) > 0
+        for one, other in combinations(runs, 2)
+        if one.layout != other.layout and abs(np.log(one.measured / other.measured)) > np.log1p(APART)
     ]
-    right = sum(told)
-    return Group(name, source, len(runs), loss, spearman(measured, predicted), len(told), right)
+    return Group(name, source, len(runs), loss, spearman(measured, predicted), len(told), sum(told))
 
 
-def _layout(flags: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((key, str(value)) for key, value in flags.items() if key.startswith(LAYOUT)))
+def _chosen(flags: Mapping[str, object], *, of_layout: bool) -> Choices:
+    """What a scenario says of the layout, or of all else but the batch."""
+    chosen = (key for key in flags if key.startswith(LAYOUT) is of_layout and key != BATCH)
+    return tuple((key, str(flags[key])) for key in sorted(chosen))
 
 
 def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:

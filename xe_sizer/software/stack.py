@@ -123,6 +123,17 @@ class Overlap(_Part, frozen=True):
     sharding: Share
 
 
+class Boundaries(_Part, frozen=True):
+    """How the stages of a pipeline hand tensors on.
+
+    scattered : where every tensor-parallel rank has the whole tensor, each sends its part, and they gather it after
+    paired : what a stage sends to a neighbour and what it gets from it cross at once; else one waits for the other
+    """
+
+    scattered: bool
+    paired: bool
+
+
 class StackFactors(_Part, frozen=True):
     """Factors on the accelerator's laws; 1 means as measured. `experts` is for their grouped products."""
 
@@ -166,6 +177,7 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
+    reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
@@ -184,6 +196,7 @@ class Defaults(_Part, frozen=True):
     sequence_parallel: bool
     zero: ZeroStages
     reduces_every_micro_batch: bool
+    reduces_whole_gradients: bool
     pad_to_multiple: AtLeastOne
     counts_ends: bool
     lora_rank: AtLeastOne
@@ -253,6 +266,7 @@ class Stack(_Part, frozen=True):
     states: States
     host: Host
     overlap: Overlap
+    boundaries: Boundaries
     efficiency: StackFactors
     memory: MemoryAround
     defaults: Defaults

@@ -8,7 +8,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s
 from xe_sizer.training.schedules import bubble_time_s
 from xe_sizer.training.stages import stages_of
 
@@ -31,11 +31,13 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
     """Idle time and transfers of a pipeline by its schedule.
 
         bubble = sum over the stages but the slowest of max(f F + b B + w W, 0), by the schedule's row
-        transfers = (2 + r) vpp grad_accum x one send of a boundary tensor x (1 - hidden share)
+        transfers = (2 + r) w vpp grad_accum x boundary x (1 - hidden share)
+        boundary = send(b s h), or send(b s h / tp) + gather(b s h) over the tp ranks where they scatter it
 
     The slowest stage works for grad_accum (F + B + W); before and after it the pipeline fills and drains. Each
     micro-batch crosses every boundary of its rank once a chunk in each direction, and once more forwards in each of r
-    passes through frozen weights.
+    passes through frozen weights. Stages between others have two boundaries: both are waited for (w = 2) where sends
+    and receives are not paired.
 
     Parameters
     ----------
@@ -58,12 +60,22 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
         passes,
         stages_of(job.model.layers, job.split, layouts).middles,
     )
-    inputs = shapes.inputs
+    waited = np.where((pp > 2) & (not job.stack.boundaries.paired), 2.0, 1.0)
+    crossings = (2.0 + job.method.frozen_forwards) * waited * vpp * as_array(layouts.grad_accum)
+    transfer_s = crossings * _boundary_s(job, layouts, shapes) * (1.0 - job.stack.overlap.pipeline)
+    return Pipeline(bubble_s, transfer_s)
+
+
+def _boundary_s(job: Job, layouts: Layouts, shapes: RankShapes) -> Array:
+    """One boundary tensor from stage to stage, shape (layout,) [s]; nothing without a pipeline."""
+    inputs, tp, several = shapes.inputs, as_array(layouts.tp), layouts.pp > 1
     message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
-    each_s = collective_time_s(
-        POINT_TO_POINT, message, np.where(pp > 1, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
+    scattered = job.stack.boundaries.scattered & (layouts.tp > 1) & ~layouts.sequence_parallel.astype(bool)
+    sent = message / np.where(scattered, tp, 1.0)
+    send_s = collective_time_s(
+        POINT_TO_POINT, sent, np.where(several, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
     )
-    crossings = (2.0 + job.method.frozen_forwards) * vpp * as_array(layouts.grad_accum)
-    transfer_s = crossings * each_s * (1.0 - job.stack.overlap.pipeline)
-    return Pipeline(bubble_s, transfer_s)
+    ranks = np.where(scattered & several, tp, 1.0)
+    gather_s = collective_time_s(ALL_GATHER, message, ranks, np.minimum(ranks, job.network.node_ranks), job.network)
+    return send_s + gather_s
