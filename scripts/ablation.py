@@ -36,7 +36,7 @@ NO_HOST = {
 }  # fmt: skip
 
 
-def _stack(section: str, **values: float | str) -> Change:
+def _stack(section: str, **values: bool | float | str) -> Change:
     """A job whose stack has other values in one section."""
 
     def change(job: Job) -> Job:
@@ -108,6 +108,8 @@ TERMS: dict[str, Change] = {
     "dropout": _no_dropout,
     "casts to fp8": _matmul(lambda law: replace(law, cast_bytes_per_element=0.0)),
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
+    "how pipeline stages hand tensors on": _stack("boundaries", scattered=False, paired=True),
+    "whole gradients reduced under ZeRO-1": _stack("defaults", reduces_whole_gradients=False),
     "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
     "tokens cross the network once per node": _stack("kernels", dispatch="per-expert"),
     "grouped products of experts": _device(lambda device: replace(device, expert_matmul=device.matmul)),

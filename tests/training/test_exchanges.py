@@ -133,6 +133,15 @@ def test_zero_2_reduces_in_every_micro_batch_and_gathers_once() -> None:
     assert found == pytest.approx([scatter_s + gather_s, 4 * scatter_s + gather_s], rel=1e-12)
 
 
+def test_whole_gradients_are_reduced_where_the_stack_does_so() -> None:
+    """DeepSpeed pipelines all-reduce 4-byte gradients under ZeRO-1 and gather 2-byte weights; Megatron-LM scatters."""
+    made = {name: overlapping(job(stack=name)) for name in ("megatron-deepspeed", "megatron-lm")}
+    gather_s = exchange_s(made["megatron-lm"], ALL_GATHER, 2 * PARAMETERS, 8, 8)
+    for name, operation in (("megatron-deepspeed", ALL_REDUCE), ("megatron-lm", REDUCE_SCATTER)):
+        (found,) = found_s(made[name], dp=8, zero=1, grad_accum=4)
+        assert found == pytest.approx(exchange_s(made[name], operation, 4 * PARAMETERS, 8, 8) + gather_s, rel=1e-12)
+
+
 def test_stacks_that_wait_reduce_once_a_step() -> None:
     """FSDP under accelerate: gathers in each of three micro-batches, scatters in the last one alone."""
     made = overlapping(job(stack="hf-bf16"))

@@ -7,7 +7,7 @@ import pytest
 from cases import job, layouts
 
 from xe_sizer.graph.operators import Array
-from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s
 from xe_sizer.training.job import Job
 from xe_sizer.training.pipeline import Pipeline, pipeline
 from xe_sizer.training.schedules import SCHEDULES, Passes
@@ -92,3 +92,26 @@ def test_transfers_of_a_boundary_tensor() -> None:
     assert far.transfer_s[0] == pytest.approx(2 * 8 * one_s[1] * shown, rel=1e-12)
     sharded = scheduled(made, np.ones((3, 1)), pp=2, tp=8, grad_accum=8, sequence_parallel=1)
     assert sharded.transfer_s[0] < far.transfer_s[0]
+
+
+def test_scattered_boundaries_are_gathered_after() -> None:
+    """8 tensor-parallel ranks send an eighth each to the next node and gather 2048 x 4096 in 16 bit inside it."""
+    made = job(stack="megatron-deepspeed")
+    network, bytes_whole = made.network, 2048 * 4096 * 2
+    send_s = float(collective_time_s(POINT_TO_POINT, bytes_whole / 8, 2, 1, network))
+    gather_s = float(collective_time_s(ALL_GATHER, bytes_whole, 8, 8, network))
+    found = scheduled(made, np.ones((3, 1)), pp=2, tp=8, grad_accum=8)
+    assert found.transfer_s[0] == pytest.approx(2 * 8 * (send_s + gather_s), rel=1e-12)
+    alone = scheduled(made, np.ones((3, 1)), pp=2, tp=1, grad_accum=8)
+    whole_s = float(collective_time_s(POINT_TO_POINT, bytes_whole, 2, 2, network))
+    assert alone.transfer_s[0] == pytest.approx(2 * 8 * whole_s, rel=1e-12)
+    split = scheduled(made, np.ones((3, 1)), pp=2, tp=8, grad_accum=8, sequence_parallel=1)
+    assert split.transfer_s[0] == pytest.approx(2 * 8 * send_s, rel=1e-12)
+
+
+def test_stages_between_others_wait_for_both_neighbours() -> None:
+    """One after the other a middle stage sends and receives 4 tensors a micro-batch, an end 2; paired 2 as well."""
+    stages = np.ones((3, 2))
+    apart, paired = (scheduled(job(stack=name), stages, pp=[2, 4], tp=2) for name in ("aleph-alpha-scaling", "generic"))
+    assert apart.transfer_s[1] / paired.transfer_s[1] == pytest.approx(2.0, rel=1e-12)
+    assert apart.transfer_s[0] == pytest.approx(paired.transfer_s[0], rel=1e-12)

@@ -208,7 +208,7 @@ def bubble(step: Step) -> Array:
 
 @part(
     "pipeline transfers",
-    "2 vpp sends of a boundary tensor per micro-batch, vpp for a frozen forward",
+    "2 vpp sends of a boundary tensor per micro-batch, twice that where they are not paired, vpp for a frozen forward",
     "collective laws",
 )
 def transfers(step: Step) -> Array:
