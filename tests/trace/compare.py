@@ -29,6 +29,7 @@ SOFTWARE = {
     "bf16": {"stack": "hf-bf16"},
     "autocast": {"stack": "hf-trainer", "train.weights_dtype": "fp32"},
 }
+QUANTISED = {"stack": "hf-trainer"}  # from 16-bit weights
 ADAPTER_DROPOUT = 0.05
 TRANSIENTS = {"fused": "fused", "foreach": "multi-tensor"}
 MEBIBYTE = 2**20
@@ -44,10 +45,10 @@ def job_of(case: Case) -> Job:
     flags: dict[str, Any] = {
         "model": case.subject.model,
         "server": "dell-xe9680-h100",
-        "job": "lora" if case.rank else "sft",
+        "job": ("qlora" if case.quantised else "lora") if case.rank else "sft",
         "attention": case.attention,
         "train.dropout": 0.1 * case.dropout,
-        **SOFTWARE[case.dtype],
+        **(QUANTISED if case.quantised else SOFTWARE[case.dtype]),
     }
     if case.rank:
         saved = {"lora.modules_to_save": list(case.subject.ends)} if case.saved else {}

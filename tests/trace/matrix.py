@@ -21,6 +21,7 @@ class Case:
     recompute : every layer's activations are recomputed in the backward
     optimizer : fused or foreach AdamW; dropout : as the published model has it, else none
     adapter_dropout : adapters drop elements of their input; saved : embedding and head learn beside them
+    quantised : frozen linear weights are in four bits, what else is frozen in float32
     """
 
     family: str
@@ -35,6 +36,7 @@ class Case:
     dropout: bool = False
     adapter_dropout: bool = False
     saved: bool = False
+    quantised: bool = False
 
     @property
     def subject(self) -> Subject:
@@ -55,6 +57,7 @@ class Case:
         """Short and unique."""
         dropouts = ("dropout" * self.dropout, "lora-dropout" * self.adapter_dropout, "saved" * self.saved)
         flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, *dropouts)
+        flags += ("nf4" * self.quantised,)
         sizes = f"{self.layers}x{self.batch}x{self.length}"
         return "/".join(filter(None, (self.family, self.method, sizes, *flags)))
 
@@ -82,6 +85,8 @@ def cases_of(family: str) -> Iterator[Case]:
         plain = Case(family, method, first, batch=2, length=1024)
         yield replace(plain, optimizer="foreach")
         yield replace(plain, batch=1, length=LONG)
+        if plain.rank and not subject.grouped_experts:
+            yield from (replace(plain, recompute=one, dtype="autocast", quantised=True) for one in (False, True))
         for recompute in (False, True):
             yield from (replace(plain, recompute=recompute, layers=layers) for layers in (2, 8))
             if not (subject.grouped_experts and method == "full"):

@@ -24,6 +24,7 @@ from xe_sizer.graph.parameters import count_parameters  # noqa: E402
 
 MEDIAN_ERROR = 0.005
 WORST_ERROR = 0.03
+QUANTISED = ("llama", "mistral", "qwen3", "gemma", "phi", "olmo2")
 PLAIN = Case("llama", batch=2, length=1024, layers=2)
 
 
@@ -149,6 +150,9 @@ def _compared() -> Iterator[Case]:
         yield Case(subject.family, "lora-all", attention, batch=2, length=1024, adapter_dropout=True)
         if not subject.tied:
             yield Case(subject.family, "lora-qv", attention, recompute=True, saved=True)
+        if subject.family in QUANTISED:
+            yield Case(subject.family, "lora-all", attention, dtype="autocast", quantised=True)
+            yield Case(subject.family, "lora-qv", attention, recompute=True, dtype="autocast", quantised=True)
         if subject.dropout:
             yield Case(subject.family, "full", attention, batch=2, length=1024, dropout=True)
         if shape_of(subject, LAYERS, LONG).windowed_layers:

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.trace.emulation import gpu_like, recomputation
 from tests.trace.matrix import Case
+from tests.trace.quantised import quantise
 from tests.trace.subjects import shape_of
 from tests.trace.tracer import MemoryTracer, Phase
 
@@ -76,6 +77,8 @@ def build(case: Case) -> tuple[Any, int]:
         attn_implementation=case.attention,
     )
     parameters = sum(weight.numel() for weight in model.parameters())
+    if case.quantised:
+        quantise(model)
     if case.recompute:
         options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": recomputation}
         model.gradient_checkpointing_enable(options)

@@ -206,11 +206,47 @@ def test_a_multi_tensor_update_has_a_temporary_of_each_share() -> None:
     assert course(ledger(job(stack="megatron-lm")), name) == [0] * 6
 
 
-def test_half_a_layer_is_expanded_for_its_product() -> None:
-    """bitsandbytes expands a matrix to 16 bit for its product; gate and up, or down and o, are half of the layer."""
+def test_a_matrix_is_expanded_for_its_product() -> None:
+    """bitsandbytes expands a matrix to 16 bit for its product, of the MLP the largest; none at the loss."""
     found = course(ledger(job(kind="qlora", stack="hf-bf16")), "dequantised layer")
-    assert found[4:] == [0, 0]
-    assert found[0] == found[3] == pytest.approx(2 * LINEAR / 2, rel=1e-4)
+    assert found == [0, 0, 2 * HIDDEN * FFN, 2 * HIDDEN * FFN, 0, 0]
+
+
+def saved_of_a_layer(made: Job) -> float:
+    """What a layer keeps of a token [bytes]."""
+    found = course(ledger(made), "activations")
+    return (found[0] - found[3]) / LAYERS / TOKENS
+
+
+def test_layers_in_few_bits_return_float32_where_the_rest_is_float32() -> None:
+    """Trainer, peft and bitsandbytes: hidden state, gate, up and their product are float32, so is what norms keep.
+
+    Of a token in a layer beside the adapters' inputs: two norms (4 bytes each), Q, K, V and output in 16 bit, three
+    tensors of the MLP in float32 instead of 16 bit. The head is cast to 16 bit until its backward.
+    """
+    wide, narrow = (job(kind="qlora", stack=name, lora__targets=["q"]) for name in ("hf-trainer", "axolotl"))
+    assert (wide.upcasts, narrow.upcasts) == (True, False)
+    assert saved_of_a_layer(wide) - saved_of_a_layer(narrow) == pytest.approx(3 * 2 * FFN, rel=2e-3)
+    assert course(ledger(wide), "cast weights") == pytest.approx([2 * TABLE] * 2 + [0] * 4, rel=1e-4)
+    assert course(ledger(wide, dp=8, zero=3), "cast weights") == [0] * 6
+    full = [course(ledger(one, recompute=2), "activations")[0] for one in (wide, narrow)]
+    assert full[0] - full[1] == pytest.approx((LAYERS + 1) * 2 * HIDDEN * TOKENS, rel=0.02)
+
+
+@pytest.mark.parametrize(("quantiser", "wide"), [("bitsandbytes", True), ("awq", True), ("hqq", False)])
+def test_peft_upcasts_what_some_libraries_leave(quantiser: str, wide: bool) -> None:
+    made = job(kind="qlora", stack="hf-trainer", train__quantiser=quantiser)
+    assert made.upcasts == wide
+    tables = (
+        course(ledger(made), "weights")[0]
+        - course(ledger(job(kind="qlora", stack="hf-bf16", train__quantiser=quantiser)), "weights")[0]
+    )
+    assert tables == pytest.approx(2 * (ROOT + LAYERS * NORMS) * wide, abs=1)
+
+
+def test_trl_stopped_preparing_quantised_models() -> None:
+    assert job(kind="qlora", stack="trl@0.25").upcasts
+    assert not job(kind="qlora", stack="trl@0.26").upcasts
 
 
 def test_overheads_of_a_level() -> None:

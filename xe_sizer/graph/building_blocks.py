@@ -321,7 +321,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     name : of the operator
     width : elements that are normalised together [-]
     tokens : rows, shape (rank shape,) [-]
-    inner : whether the norm stands inside a block and reads the compute type, not the hidden state
+    inner : whether the norm stands inside a block and reads what linear layers return, not the hidden state
 
     Returns
     -------
@@ -332,7 +332,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     inputs = block.inputs
     kind = inputs.kernels.norm if inputs.model.norm.startswith("rms") else "fused"
     elements = tokens * width
-    size = inputs.element_bytes if inner else inputs.residual_element_bytes
+    size = inputs.returned_bytes if inner else inputs.residual_element_bytes
     normalised = FLOAT32 if inputs.model.wide_norm else size
     kept = size if kind == "fused" else FLOAT32 + normalised * float(inputs.learning.base)
     if kind == "fused" and inputs.autocast:
@@ -371,7 +371,7 @@ def residual(block: Block, name: str) -> MemoryBound:
 def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
     """The activation of an MLP.
 
-        bytes = GATED_PASSES or PLAIN_PASSES x elements x element
+        bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
         kept = 2 tensors, or 3 step by step (gate, up, act(gate)); plain: 1, its input
 
     ReLU keeps its output instead, which the next product keeps anyway when it learns.
@@ -391,14 +391,17 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     inputs, kind = block.inputs, block.inputs.kernels.activation
     gated = inputs.model.gated
     passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
-    tensors = (2.0 if kind == "fused" else 3.0) if gated else 1.0
+    tensors: ArrayLike = (2.0 if kind == "fused" else 3.0) if gated else 1.0
     if inputs.model.activation == "relu" and inputs.learning.base:
         tensors = 0.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
     if inputs.model.activation == "gelu-new" and kind == "eager":
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
-        tensors = WRITTEN_OUT_KEPT + (WRITTEN_OUT_WIDENED if inputs.autocast else 0.0)
-    tensor_bytes = elements * inputs.element_bytes
+        widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
+        tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
+    tensor_bytes = elements * inputs.returned_bytes
     temporaries = 3.0 if gated else 2.0
-    return memory_bound(block, name, module, tensor_bytes, passes, launches, tensors * tensor_bytes, temporaries)
+    return memory_bound(
+        block, name, module, tensor_bytes, passes, launches, np.asarray(tensors) * tensor_bytes, temporaries
+    )

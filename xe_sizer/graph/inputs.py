@@ -83,6 +83,8 @@ class GraphInputs:
     residual_element_bytes : size of an element of the hidden state between blocks; under autocast with float32
     weights the embedding returns float32, and every linear layer casts its own input; FSDP hands 16-bit weights to the
     embedding, and the hidden state stays 16 bit [bytes]
+    returned_element_bytes : size of an element of what linear layers return; None: that of activations. Layers in few
+    bits return the type that they are given, which is float32 where what is not quantised became that [bytes]
     autocast : products run in the compute type whatever their weights are kept in
     expansion : what frozen weights cost that are held in few bits
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
@@ -97,6 +99,7 @@ class GraphInputs:
     weight_forward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     residual_element_bytes: float | Array = 2.0
+    returned_element_bytes: float | Array | None = None
     autocast: bool = False
     expansion: Expansion = PLAIN
     cached_element_bytes: float | None = None
@@ -111,6 +114,11 @@ class GraphInputs:
     def residual_bytes(self) -> Array:
         """The hidden state that the rank holds between the blocks [bytes]."""
         return self.rank.resident_tokens * self.model.hidden * self.residual_element_bytes
+
+    @property
+    def returned_bytes(self) -> float | Array:
+        """Size of an element of what linear layers return [bytes]."""
+        return self.element_bytes if self.returned_element_bytes is None else self.returned_element_bytes
 
     @cached_property
     def moves_weights(self) -> tuple[bool, bool]:

@@ -30,6 +30,7 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
     prompt = given.values.p_tuning
     if not kind.quantises:
         _refuse_quantiser(given, kind)
+    quantised = _quantised(provenance, stack) if kind.quantises else None
     options = MethodOptions(
         lora_rank=provenance.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
         lora_targets=provenance.settle("lora.targets", _default_targets(model, stack), "stack")
@@ -42,8 +43,8 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         lora_dropout=given.values.lora.dropout or 0.0,
         dora=bool(given.values.lora.dora),
         modules_to_save=given.values.lora.modules_to_save or (),
-        saved_element_share=_saved_element_share(stack, kind),
-        quantised=_quantised(provenance, stack) if kind.quantises else None,
+        saved_element_share=_saved_element_share(stack, quantised),
+        quantised=quantised,
     )
     try:
         return kind.applied_to(model, options)
@@ -53,10 +54,11 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
 
 
-def _saved_element_share(stack: Stack, kind: MethodKind) -> float:
+def _saved_element_share(stack: Stack, quantised: Quantised | None) -> float:
     """Size of an element of a copied module, which has the frozen one's type (ModulesToSaveWrapper of peft) [-]."""
     states = stack.states
-    kept = FLOAT32 if kind.quantises and states.quantised_upcast else states.frozen_bytes
+    upcast = quantised is not None and quantised.quantiser.upcasts and states.quantised_upcast
+    kept = FLOAT32 if upcast else states.frozen_bytes
     return kept / states.adapter_weight_bytes
 
 

@@ -102,6 +102,21 @@ class Job:
         kept_bytes = states.trained_weight_bytes if self.method.learning.base else states.frozen_bytes
         return states.autocast and kept_bytes == FLOAT32 and self.element_bytes < FLOAT32 and not self.method.quantised
 
+    @property
+    def upcasts(self) -> bool:
+        """Whether everything is float32 that a quantised model does not hold in few bits."""
+        held = self.method.held
+        return held is not None and held.quantiser.upcasts and self.stack.states.quantised_upcast
+
+    @property
+    def widens_activations(self) -> bool:
+        """Whether layers in few bits return float32, since the embedding and the norms before them do.
+
+        Source: peft prepare_model_for_kbit_training; bitsandbytes nn/modules.py, Linear4bit.forward, which returns the
+        type that it was given, under autocast too.
+        """
+        return self.upcasts and self.element_bytes < FLOAT32
+
     def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
         """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
         return as_array(
@@ -155,6 +170,7 @@ class Job:
             weight_forward_bytes=forward,
             weight_backward_bytes=backward,
             residual_element_bytes=self._residual_element_bytes(layouts),
+            returned_element_bytes=self._residual_element_bytes(layouts) if self.widens_activations else None,
             autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
             expansion=self._expansion(),
             padded=self._padded(rank.batch),
@@ -184,13 +200,13 @@ class Job:
     def _residual_element_bytes(self, layouts: Layouts) -> float | Array:
         """Size of an element of the hidden state between blocks under each layout [bytes].
 
-        Autocast leaves the embedding's float32 weights as they are, so the hidden state is float32. FSDP gathers them
-        in 16 bit, and so does ZeRO-3.
+        Autocast leaves the embedding's float32 weights as they are, so the hidden state is float32; so it does those of
+        a quantised model that became float32. FSDP gathers them in 16 bit, and so does ZeRO-3.
 
         Source: torch.distributed.fsdp MixedPrecision.param_dtype, which accelerate sets from mixed_precision
         (FullyShardedDataParallelPlugin.set_mixed_precision).
         """
-        if not self.casts_weights:
+        if not (self.casts_weights or self.widens_activations):
             return self.element_bytes
         return np.where(as_array(layouts.zero) == 3, self.element_bytes, float(FLOAT32))
 

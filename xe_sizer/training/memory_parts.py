@@ -172,7 +172,7 @@ class Tensors:
         """The logits' float32 copy of a quantised model whose modules are kept in float32, shape (layout,) [bytes]."""
         job = self.job
         # Autocast runs a float32 head in 16 bit all the same.
-        upcast = job.method.quantised and job.stack.states.quantised_upcast and not job.stack.states.autocast
+        upcast = job.widens_activations and not job.stack.states.autocast
         size = np.where(self.layouts.zero < 3, FLOAT32 * float(upcast), 0.0)
         return size * self.shapes.spread(logits_per_rank(self.shapes.inputs))
 
@@ -201,20 +201,21 @@ def frozen_copies(tensors: Tensors) -> Array:
 
 @part(
     "cast weights",
-    "linear weights x 2 bytes, kept by autograd until their backward",
+    "linear weights x 2 bytes, kept by autograd until their backward; of a quantised model the head alone",
     "PyTorch autocast",
-    lambda tensors: tensors.job.casts_weights,
+    lambda tensors: tensors.job.casts_weights or tensors.job.widens_activations,
 )
 def cast_weights(tensors: Tensors) -> Array:
     job, held = tensors.job, tensors.held
-    casts = job.element_bytes * (1.0 - tensors.gathers) * float(job.casts_weights)
+    each = job.element_bytes * (1.0 - tensors.gathers) * float(job.stack.states.autocast)
+    casts = each * float(job.casts_weights)
     kept = 1.0 - recomputed_layers_share(job, tensors.layouts)  # a recomputed layer casts again
     again = held.whole_layer * casts
     return over_time(
         (ALL_ACTIVATIONS, (held.linear + held.experts) * casts * kept),
         (FIRST_LAYER, again),
         (LAST_LAYER, again * (1.0 - kept)),
-        (FORWARD + LOSS, held.head * casts),
+        (FORWARD + LOSS, held.head * each),
     )
 
 
@@ -239,12 +240,12 @@ def gathered_layers(tensors: Tensors) -> Array:
 
 @part(
     "dequantised layer",
-    "half a layer's quantised weights, its largest product, in 16 bit and in what they are cast from",
+    "the largest quantised matrix of a layer, in 16 bit and in what it is cast from, while its product runs",
     "the quantiser's file; bitsandbytes matmul_4bit",
     lambda tensors: tensors.buffer_bytes > 0,
 )
 def dequantised_layer(tensors: Tensors) -> Array:
-    return over_time((PASSES, tensors.held.whole_layer / 2.0 * tensors.buffer_bytes))
+    return over_time((LAYERS_BACKWARD, tensors.held.largest * tensors.buffer_bytes))
 
 
 @part(

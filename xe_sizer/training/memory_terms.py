@@ -166,8 +166,7 @@ def _gathered(peak: Peak) -> Iterator[Terms]:
 
 def _dequantised(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
-    half = peak.product((tensors.held.whole_layer, "elements of a layer"), (tensors.buffer_bytes, BYTES))
-    yield ((*half, Factor(2.0, "", divides=True)),)
+    yield (peak.product((tensors.held.largest, "elements of the largest matrix"), (tensors.buffer_bytes, BYTES)),)
 
 
 def _logits(peak: Peak) -> Iterator[Terms]:

@@ -42,6 +42,7 @@ class Census:
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
     gathers; mean_layer, mean_experts : of an average layer; root : embedding and head, which it gathers for the
     whole micro-batch
+    largest : the matrix of a layer with the most elements, of experts half of what the layer has
     vectors, tables : norms and biases anywhere, and the matrices of embedding and head
     embedding, head : of the root, the tables on the first stage, and the weights of the head on the last (with the
     table of a tied one)
@@ -56,6 +57,7 @@ class Census:
     mean_layer: Array
     mean_experts: Array
     root: Array
+    largest: Array
     vectors: Array
     tables: Array
     embedding: Array
@@ -97,6 +99,10 @@ class _Groups:
         whole = [(weight, weight.matrix_elements * float(weight.kind == "vector")) for weight in weights]
         held = [weight.on_rank(elements, weight.bias_elements, self.tp, self.experts) for weight, elements in whole]
         return np.asarray(np.sum([np.zeros(self.tp.shape), *held], axis=0))
+
+    def matrices(self, weights: Iterable[Weight]) -> list[Array]:
+        """Elements of each dense matrix on one rank [-]."""
+        return [self.elements(weight) for weight in weights if weight.kind == "linear" and weight.split != "expert"]
 
     def total(self, weights: Iterable[Weight]) -> Array:
         return np.asarray(np.sum([np.zeros(self.tp.shape), *map(self.elements, weights)], axis=0))
@@ -144,7 +150,7 @@ def _census(
     sizes: tuple[bytes, ...],
 ) -> Census:  # fmt: skip
     groups = _Groups.of(sizes)
-    linear = other = experts = layer = layer_experts = vectors = np.zeros(groups.tp.shape)
+    linear = other = experts = layer = layer_experts = largest = vectors = np.zeros(groups.tp.shape)
     for kind, layers in model.layer_kinds:
         share, weights = layers / model.layers, layer_weights(model, kind)
         parts = [
@@ -154,6 +160,7 @@ def _census(
         ]
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
         vectors = vectors + share * groups.vectors(weights)
+        largest = np.max([largest, parts[2] / 2.0, *groups.matrices(weights)], axis=0)
         layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
     stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
@@ -186,6 +193,7 @@ def _census(
         mean_layer=np.stack([linear + other] * 2),
         mean_experts=np.stack([experts] * 2),
         root=ends,
+        largest=np.stack([largest] * 2),
         vectors=vectors * stage_layers + ends_vectors,
         tables=ends - ends_vectors,
         embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),

@@ -81,8 +81,7 @@ class StateBytes:
             kind.bytes(states.moment_bytes) for kind in (kept.matrix, kept.vector, kept.embedding)
         )
         wide = job.element_bytes == FLOAT32
-        upcast = job.method.quantised and states.quantised_upcast
-        frozen = FLOAT32 if wide or upcast else states.frozen_bytes
+        frozen = FLOAT32 if wide or job.upcasts else states.frozen_bytes
         linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
         more = {"vector_more": vector - moments, "embedding_more": embedding - moments}
         if wide:
