@@ -25,12 +25,6 @@ MASK = 1.0  # bytes of a dropout mask's element
 # Face RMSNorm (cast up, square, mean, scale, cast down, weight) in float32, counted in 16-bit elements.
 NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
 NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
-# Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
-GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
-PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
-# 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
-WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
-WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
 # Read both, write the sum; in the next norm's kernel the norm reads the sum already.
 RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
 # Bytes that the kernels around an adapter move, per element of its input and of its output, forward and backward.
@@ -366,42 +360,3 @@ def residual(block: Block, name: str) -> MemoryBound:
     passes = (RESIDUAL_PASSES[kind][0] + 2.5 * drops, RESIDUAL_PASSES[kind][1] + 2.5 * drops)
     own = float(kind == "apart")
     return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)
-
-
-def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
-    """The activation of an MLP.
-
-        bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
-        kept = 2 tensors, or 3 step by step (gate, up, act(gate)); plain: 1, its input
-
-    ReLU keeps its output instead, which the next product keeps anyway when it learns.
-
-    Parameters
-    ----------
-    block : a kind of layer
-    name, module : of the operator
-    elements : tokens x width of the rank's shard, shape (rank shape,) [-]
-
-    Returns
-    -------
-    MemoryBound; bytes of shape (rank shape,) [bytes]
-
-    Source: the modules of Hugging Face transformers and fused kernels, counting what each reads and writes; traced.
-    """
-    inputs, kind = block.inputs, block.inputs.kernels.activation
-    gated = inputs.model.gated
-    passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
-    tensors: ArrayLike = (2.0 if kind == "fused" else 3.0) if gated else 1.0
-    if inputs.model.activation == "relu" and inputs.learning.base:
-        tensors = 0.0
-    steps = 2.0 if gated and kind != "fused" else 1.0
-    launches = (steps, 1.5 * steps)
-    if inputs.model.activation == "gelu-new" and kind == "eager":
-        passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
-        widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
-        tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
-    tensor_bytes = elements * inputs.returned_bytes
-    temporaries = 3.0 if gated else 2.0
-    return memory_bound(
-        block, name, module, tensor_bytes, passes, launches, np.asarray(tensors) * tensor_bytes, temporaries
-    )

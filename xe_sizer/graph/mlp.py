@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.building_blocks import activation, linear, memory_bound, norm, residual, weight_traffic
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
 from xe_sizer.graph.expert_loop import (
     MODULES,
@@ -23,10 +23,18 @@ from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array
 from xe_sizer.graph.parameters import OWN_NORMS
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import Experts
     from xe_sizer.graph.operators import Array, Operator
 
+# Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
+GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
+PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
+# 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
+WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
+WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
 # Read and write every token copy once, in each direction.
 PERMUTE_PASSES = (2.0, 2.0)
@@ -62,6 +70,45 @@ def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
         yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
     yield leave_parallel(block, "mlp", "mlp")
     yield residual(block, "mlp residual")
+
+
+def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
+    """The activation of an MLP.
+
+        bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
+        kept = 2 tensors, or 3 step by step (gate, up, act(gate)); plain: 1, its input
+
+    ReLU keeps its output instead, which the next product keeps anyway when it learns.
+
+    Parameters
+    ----------
+    block : a kind of layer
+    name, module : of the operator
+    elements : tokens x width of the rank's shard, shape (rank shape,) [-]
+
+    Returns
+    -------
+    MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: the modules of Hugging Face transformers and fused kernels, counting what each reads and writes; traced.
+    """
+    inputs, kind = block.inputs, block.inputs.kernels.activation
+    gated = inputs.model.gated
+    passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
+    tensors: ArrayLike = (2.0 if kind == "fused" else 3.0) if gated else 1.0
+    if inputs.model.activation == "relu" and inputs.learning.base:
+        tensors = 0.0
+    steps = 2.0 if gated and kind != "fused" else 1.0
+    launches = (steps, 1.5 * steps)
+    if inputs.model.activation == "gelu-new" and kind == "eager":
+        passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
+        widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
+        tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
+    tensor_bytes = elements * inputs.returned_bytes
+    temporaries = 3.0 if gated else 2.0
+    return memory_bound(
+        block, name, module, tensor_bytes, passes, launches, np.asarray(tensors) * tensor_bytes, temporaries
+    )
 
 
 def _dense(block: Block) -> Iterator[Operator]:
