@@ -110,10 +110,12 @@ TERMS: dict[str, Change] = {
     "exposed exchanges": _stack("overlap", **EVERYTHING_HIDDEN),
     "how pipeline stages hand tensors on": _stack("boundaries", scattered=False, paired=True),
     "whole gradients reduced under ZeRO-1": _stack("defaults", reduces_whole_gradients=False),
-    "imbalance of experts": lambda job: replace(job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0)),
+    "imbalance of experts": lambda job: replace(
+        job, stack=msgspec.structs.replace(job.stack, expert_imbalance=1.0, tuned_expert_spread=0.0)
+    ),
     "tokens cross the network once per node": _stack("kernels", dispatch="per-expert"),
     "grouped products of experts": _device(lambda device: replace(device, expert_matmul=device.matmul)),
-    "experts one after the other": _stack("kernels", experts="grouped"),
+    "experts each on their own": _stack("kernels", experts="grouped"),
     "scans of state-space layers": _device(
         lambda device: replace(device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf))
     ),

@@ -9,6 +9,7 @@ import pytest
 from cases import GPT, graph, job
 
 from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.mlp import busiest_load
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound, Operator, launches
 from xe_sizer.graph.transformer import layer_operators
@@ -56,7 +57,7 @@ def test_grouped_products_are_one_launch_and_products_side_by_side_one_for_each(
     assert launches(grouped) == (1.0, 2.0)
     assert isinstance(apart, Matmul)
     assert apart.grouped
-    assert [float(side[0]) for side in launches(apart)] == pytest.approx([16, 32])
+    assert [float(np.sum(side)) for side in launches(apart)] == pytest.approx([16 * 15, 16 * 2 * 20])
 
 
 def test_each_expert_gathers_its_tokens_and_has_a_gradient_like_all_of_them() -> None:
@@ -100,7 +101,8 @@ def test_transformers_5_groups_experts_but_for_those_that_it_splits() -> None:
     assert "expert slices" not in of("sliced", kernels)
     assert load_stack("hf-trainer@4.57").kernels.experts == "loop"
     assert load_stack("hf-trainer@5.0").kernels.experts == "unsplit"
-    assert {load_stack(name).kernels.experts for name in ("torchtune", "unsloth", "megatron-lm")} == {"grouped"}
+    assert {load_stack(name).kernels.experts for name in ("torchtune", "unsloth", "megatron-bridge")} == {"grouped"}
+    assert {load_stack(name).kernels.experts for name in ("megatron-lm", "megatron-bridge@26.04")} == {"products"}
 
 
 def test_a_loop_takes_a_quarter_of_a_millisecond_an_expert_to_launch() -> None:
@@ -114,3 +116,18 @@ def test_a_loop_takes_a_quarter_of_a_millisecond_an_expert_to_launch() -> None:
         operators = layer_operators(graph(sliced, ALL, way, sequence=16))
         launched.append(sum(float(np.sum(op.layers * launches(op)[0])) for op in operators))
     assert (launched[0] - launched[1]) * looped.stack.forward_launch_s == pytest.approx(0.207, rel=0.15)
+
+
+def test_the_busiest_rank_has_more_the_fewer_experts_it_holds() -> None:
+    """8 ranks of 4 experts with loads that vary by 45 %: 1 + 0.45 x 1.434 / 2; one rank has all, two at most twice."""
+    ranks, local = np.array([1.0, 2.0, 8.0, 8.0]), np.array([32.0, 16.0, 4.0, 16.0])
+    loads = busiest_load(ranks, local, Kernels(expert_imbalance=1.1, expert_spread=0.45))
+    assert loads == pytest.approx([1.0, 1.1 * (1 + 0.45 * 0.589 / 4), 1.1 * 1.3227, 1.1 * 1.1613], rel=1e-3)
+    assert busiest_load(ranks, local, Kernels(expert_spread=9.0)).tolist()[1] == pytest.approx(2.0)
+    assert busiest_load(ranks, local, Kernels()).tolist() == [1.0] * 4
+
+
+def test_only_fine_tuning_leaves_loads_uneven() -> None:
+    stack = load_stack("megatron-lm")
+    assert stack.graph_kernels("flash", fine_tunes=True).expert_spread == stack.tuned_expert_spread > 0
+    assert stack.graph_kernels("flash").expert_spread == 0

@@ -182,17 +182,6 @@ def test_spread_goes_with_how_kernels_are_launched(launch_us: float, group: str)
     assert ranges.explained_by(mixture)[0] == "experts"
 
 
-def test_a_loop_over_experts_reaches_as_far_as_runs_did() -> None:
-    looped = job("mixtral-8x7b", kind="lora", stack="hf-trainer")
-    assert looped.expert_loop is not None
-    slowest = looped.expert_loop.slowest
-    span = replace(ranges.uncertainty(job(stack="megatron-lm"), Efficiency()), high=2.0)
-    assert ranges.with_expert_loop(span, looped).high == slowest
-    assert ranges.with_expert_loop(replace(span, high=slowest + 1), looped).high == slowest + 1
-    assert ranges.with_expert_loop(span, job(stack="hf-trainer")) is span
-    assert ranges.uncertainty(looped, Efficiency()).high >= slowest
-
-
 def test_a_range_has_room_on_both_sides() -> None:
     for stack in ("megatron-lm", "hf-bf16"):
         found = ranges.uncertainty(job(stack=stack), Efficiency())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import REGISTRY, ask, job
+from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import read_scenario
@@ -169,16 +169,15 @@ def test_several_gpus_for_a_stack_on_one() -> None:
 
 
 def test_experts_one_after_another() -> None:
-    looped = job("mixtral-8x7b", kind="lora", stack="hf-trainer")
-    loop = looped.expert_loop
-    assert loop is not None
-    (told,) = warnings._expert_loop(looped)
-    plural = "s" if loop.publications > 1 else ""
-    assert f"; {loop.runs} full fine-tunes of {loop.publications} publication{plural} took " in told
-    assert f" took {loop.fastest:.1f} to {loop.slowest:.1f} times as long as predicted" in told
-    assert job(stack="hf-trainer").expert_loop is None  # no experts
-    assert list(warnings._expert_loop(job(stack="hf-trainer"))) == []
-    assert job("mixtral-8x7b", stack="megatron-lm").expert_loop is None
+    """Transformers 4 loops over every mixture, 5 over those alone whose classes split sorted tokens."""
+    (told,) = warnings._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer@4.57"}))
+    assert told == (
+        "hf-trainer computes the 8 experts of a layer one after the other; "
+        "--fused-kernels grouped-experts estimates grouped products"
+    )
+    assert list(warnings._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer"}))) == []
+    assert list(warnings._expert_loop(ask({"model": "llama-2-7b", "job": "lora", "stack": "hf-trainer@4.57"}))) == []
+    assert len(list(warnings._expert_loop(ask({"model": "granite-3.0-3b-a800m", "stack": "hf-trainer"})))) == 1
 
 
 def test_passes_over_data_that_nobody_knows() -> None:

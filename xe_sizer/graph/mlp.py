@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import Experts
-    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.graph.operators import Array, Kernels, Operator
 
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
@@ -156,10 +157,10 @@ def _tiled(block: Block) -> Iterator[Operator]:
 def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     """Router, dispatch, grouped expert products, combine and shared experts of a mixture-of-experts layer.
 
-        token copies of a rank = tokens x expert_tp / tp x experts per token x imbalance
+        token copies of a rank = tokens x expert_tp / tp x experts per token x busiest_load
 
     A rank of an expert-parallel group holds count / ep experts and gets, when balanced, as many token copies as it
-    sends; `expert_imbalance` scales the busiest rank's share.
+    sends; the others wait for the busiest.
 
     Parameters
     ----------
@@ -213,7 +214,7 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     there = (("all_to_all", sent),)
     yield exchange(block, "expert dispatch", "experts", "ep", there, there, picks)
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
-    imbalance = np.where(rank.ep > 1, inputs.kernels.expert_imbalance, 1.0)
+    imbalance = busiest_load(rank.ep, as_array(experts.count) / rank.ep, inputs.kernels)
     yield from _products(block, experts, routed * imbalance, local)
     yield exchange(block, "expert combine", "experts", "ep", there, there, picks)
     if loop:
@@ -221,6 +222,32 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     else:
         yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
+
+
+def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
+    """Tokens of the busiest rank of an expert group over their mean.
+
+        load = imbalance (1 + spread z(n) / sqrt(E / n)),  z(n) = Phi^-1((n - 0.375) / (n + 0.25)), at most n; 1 alone
+
+    A rank adds up the loads of its experts, which vary by `spread`; z is the largest of n such sums, in standard
+    deviations.
+
+    Parameters
+    ----------
+    ranks : n, of the expert group, shape (rank shape,) [-]
+    local : E / n, experts of a rank, shape (rank shape,) [-]
+    kernels : imbalance and spread of the stack [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: own derivation for loads that do not depend on each other; Blom 1958 for the largest of n normal values.
+    """
+    sizes, places = np.unique(ranks, return_inverse=True)
+    largest = np.array([NormalDist().inv_cdf((size - 0.375) / (size + 0.25)) for size in sizes])[places]
+    load = kernels.expert_imbalance * (1.0 + kernels.expert_spread * largest.reshape(ranks.shape) / np.sqrt(local))
+    return np.where(ranks > 1, np.minimum(load, ranks), 1.0)
 
 
 def touched_experts(block: Block, experts: Experts) -> Array:

@@ -248,6 +248,8 @@ class Stack(_Part, frozen=True):
     """One stack, complete.
 
     uncertainty : its relative error, assumed unless `calibrated_on` names measurements
+    expert_imbalance : the busiest rank's load over the mean
+    tuned_expert_spread : standard deviation of experts' loads over their mean where a trained router picks them
     default : stands for all where none is named
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
@@ -273,6 +275,7 @@ class Stack(_Part, frozen=True):
     supports: Supports
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]
     loads: dict[str, dict[str, Any] | None] = {}
     fused: dict[str, dict[str, Any]] = {}
     parent: str | None = None
@@ -323,10 +326,18 @@ class Stack(_Part, frozen=True):
             kernels = msgspec.structs.replace(kernels, **self.fused[name])
         return msgspec.structs.replace(self, kernels=kernels)
 
-    def graph_kernels(self, attention: str) -> Kernels:
-        """The graph's view of the stack, with the attention implementation that the job chose."""
-        loss = LOSSES[self.kernels.loss]
-        return Kernels.chosen(self.kernels, attention=attention, loss=loss, expert_imbalance=self.expert_imbalance)
+    def graph_kernels(self, attention: str, fine_tunes: bool = False) -> Kernels:
+        """The graph's view of the stack, with the attention implementation that the job chose.
+
+        fine_tunes : nothing evens out the loads of experts, whose router is trained
+        """
+        return Kernels.chosen(
+            self.kernels,
+            attention=attention,
+            loss=LOSSES[self.kernels.loss],
+            expert_imbalance=self.expert_imbalance,
+            expert_spread=self.tuned_expert_spread if fine_tunes else 0.0,
+        )
 
 
 def stack_names() -> tuple[str, ...]:

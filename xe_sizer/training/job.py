@@ -159,7 +159,7 @@ class Job:
             expert_tp=as_array(layouts.expert_tp),
             sequence_parallel=as_array(layouts.sequence_parallel),
         )
-        kernels = self.stack.graph_kernels(self.attention)
+        kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes)
         forward, backward = self._weight_traffic(layouts)
         return GraphInputs(
             model=self.model,

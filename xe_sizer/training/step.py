@@ -84,7 +84,7 @@ class Timeline:
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
         inputs = self.job.graph(self.layouts, as_array(self.sequences.mean_tokens))
-        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0))
+        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
         needed = needed_flops(layer_operators(even)) + needed_flops(head_operators(even))
         if passes := self.job.method.frozen_forwards:
             frozen = self.job.frozen(even)
