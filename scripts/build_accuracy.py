@@ -29,7 +29,6 @@ from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_
 from xe_sizer.evidence.statistics import GUESSED, WEIGHTED
 from xe_sizer.evidence.validate import validate
 from xe_sizer.result.accuracy import Accuracy, Prediction, Summary
-from xe_sizer.software.certainty import FAR, FAR_SPREAD
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 LEAST = 4  # runs of a group that is shown
@@ -102,12 +101,13 @@ def certainty(records: list[Record]) -> list[str]:
     of_known = (known.yes_or_no, known.of_peaks, known.chance)
     return [
         "### How sure is a fit?",
-        (f"The probability that a run goes out of memory is {best.least:.2f} + {best.most - best.least:.2f} "
-        f"Phi((ln(peak / card) + {best.shift:.2f}) / {best.sigma:.2f}) + {1.0 - best.most:.2f} Phi((ln(peak / card) - "
-        f"ln {FAR:.0f}) / {FAR_SPREAD}), with the cautious peak of the verdict, and {best.widening:.1f} times "
-        "the spread where lengths, batch or micro-batch are guessed. Its numbers are fitted to runs that say whether "
-        "they ran, publications weighted alike; each publication below is judged by what the others give. Brier scores "
-        "(lower is better; 0.25 is a coin):"),
+        (f"The probability that a run goes out of memory is {best.least:.3f} + {1.0 - 2.0 * best.least:.3f} "
+        f"Phi(ln(peak / card) / s), with the cautious peak of the verdict and s = {best.below:.2f} where it is smaller "
+        f"than the card, {best.above:.2f} where it is larger, and {best.widening:.1f} times that where lengths, batch "
+        "or micro-batch are guessed. These numbers are fitted to runs that say whether they ran, publications weighted "
+        "alike; each publication below is judged by what the others give. That a peak as large as the card is an even "
+        "chance is chosen: a run that failed is seldom published, so more of those that were published ran. Brier "
+        "scores (lower is better; 0.25 is a coin):"),
         table(("said by", "all runs", "without guessed ones"), [
             (name, f"{score:.3f}", f"{alone:.3f}") for (name, score), alone in zip(pairs, of_known, strict=True)
         ]),

@@ -47,23 +47,27 @@ def test_a_side_without_spread_holds_its_half_in_the_middle() -> None:
     assert EXACT.probability([0.999, 1.0, 1.001]).tolist() == [0.0, 1.0, 1.0]
 
 
-CHANCE = MemoryChance(shift=-0.3, sigma=0.5, least=0.01, most=0.8, widening=2.0)
+CHANCE = MemoryChance(below=0.2, above=0.8, least=0.01, widening=2.0)
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.9, 1.0, 1.5, 4.0])
 @pytest.mark.parametrize("guessed", [False, True])
 def test_the_chance_of_going_out_of_memory_is_what_its_equation_says(ratio: float, guessed: bool) -> None:
-    log, phi = math.log(ratio), NormalDist().cdf
-    sigma = 1.0 if guessed else 0.5
-    expected = 0.01 + 0.79 * phi((log - 0.3) / sigma) + 0.2 * phi((log - math.log(3)) / 0.5)
+    spread = (0.2 if ratio < 1.0 else 0.8) * (2.0 if guessed else 1.0)
+    expected = 0.01 + 0.98 * NormalDist().cdf(math.log(ratio) / spread)
     assert float(CHANCE.out_of_memory(ratio, guessed)) == pytest.approx(expected, rel=1e-9)
     assert float(CHANCE.probability(1 / ratio)) == pytest.approx(1 - float(CHANCE.out_of_memory(ratio)), rel=1e-9)
+    assert float(CHANCE.of_a_guess.out_of_memory(ratio)) == pytest.approx(float(CHANCE.out_of_memory(ratio, True)))
+
+
+def test_what_needs_all_there_is_may_end_either_way() -> None:
+    assert CHANCE.probability([0.999, 1.0, 1.001]) == pytest.approx([0.5, 0.5, 0.5], abs=3e-3)
+    assert float(CHANCE.probability(1.0)) == CHANCE.quantile(0.5) / 2.0 == 0.5
 
 
 def test_a_job_far_larger_than_the_card_does_not_fit_and_one_far_smaller_does() -> None:
-    assert float(CHANCE.out_of_memory(100.0)) == pytest.approx(1.0, abs=1e-6)
+    assert float(CHANCE.out_of_memory(100.0)) == pytest.approx(0.99, abs=1e-6)
     assert float(CHANCE.out_of_memory(1e-3)) == pytest.approx(0.01, abs=1e-6)
-    assert list(CHANCE.out_of_memory([0.01, 100.0], True)) == pytest.approx([0.01, 1.0], abs=1e-3)
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.5, 0.9, 0.98])
@@ -73,3 +77,4 @@ def test_room_that_suffices_with_a_probability_is_the_inverse(probability: float
 
 def test_what_is_never_so_sure_needs_endless_room() -> None:
     assert CHANCE.quantile(0.995) == math.inf
+    assert CHANCE.quantile(0.005) == 0.0

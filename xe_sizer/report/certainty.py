@@ -14,7 +14,7 @@ RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
 WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
 UNBOUNDED = "unbounded"
-CLOSE = 0.4
+CLOSE = 0.25
 """Probability to fit from which a no is a close one: chosen."""
 CLOSE_WORDS = "close: inside the error of the memory model; a smaller change may do"
 

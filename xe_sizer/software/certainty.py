@@ -8,6 +8,7 @@ the range.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 NINE_TENTHS = 1.2815515655446004
 """The 90 % quantile of the standard normal distribution: inverse of Phi at 0.9 [-]."""
-FARTHEST, BISECTIONS = 20.0, 60  # logarithms of room between which a quantile is sought, and halvings: to rounding
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
@@ -87,32 +87,32 @@ EXACT = Spread(1.0, 1.0)
 """What is known as it is: a number of GPUs."""
 
 
-# Chosen: where far more is needed than there is, every run ends for want of memory, however little is known of it.
-FAR, FAR_SPREAD = 3.0, 0.5
-
-
 @frozen(eq=True)
 class MemoryChance:
-    """How likely a run ends for want of memory, by what it is said to need over what there is.
+    """How likely memory suffices, by the room that the cautious peak of a verdict leaves.
 
-    shift, sigma : of the logarithm of that ratio [-]; least : share of the runs that end so whatever they need [-]
-    most : share of the runs whose conditions are what is supposed, and of which the distribution says [-]
-    widening : factor on sigma where lengths, batch or micro-batch are a guess [-]
+    below, above : spread of the logarithm of need over memory where less, or more, is needed than there is [-]
+    least : share of the runs that turn out otherwise whatever they are said to need [-]
+    widening : factor on either spread where lengths, batch or micro-batch are a guess [-]
     """
 
-    shift: float
-    sigma: float
+    below: float
+    above: float
     least: float
-    most: float
     widening: float = 1.0
+
+    @property
+    def of_a_guess(self) -> MemoryChance:
+        """The chance where lengths, batch or micro-batch are a guess."""
+        return replace(self, below=self.below * self.widening, above=self.above * self.widening, widening=1.0)
 
     def out_of_memory(self, ratio: ArrayLike, guessed: ArrayLike = False) -> Array:
         """The probability that a run goes out of memory.
 
-            P = f + (c - f) Phi((ln r + mu) / s) + (1 - c) Phi((ln r - ln 3) / 0.5)
+            P = f + (1 - 2 f) Phi(ln r / s)
 
-        with f = `least`, c = `most`, mu = `shift`, s = `sigma`, times `widening` where something is guessed. A share
-        1 - c of published runs did something else than their description says, which needs less: the last term.
+        with f = `least` and s = `below` for r < 1, else `above`, times `widening` where something is guessed. A run
+        that is said to need just what there is may end either way, so that what fits does so with at least 50 %.
 
         Parameters
         ----------
@@ -123,13 +123,13 @@ class MemoryChance:
         -------
         ndarray of float, of the arguments' common shape [-]
 
-        Source: f, c, mu and s fitted to published runs by scripts/build_residuals.py; the last term is chosen.
+        Source: f, both s and the widening are fitted to what became of published runs (scripts/build_residuals.py).
+        The even chance at r = 1 is chosen, not fitted: more of those ran, as a failure is seldom published.
         """
         with np.errstate(divide="ignore"):
             log = np.log(np.asarray(ratio, dtype=float))
-        spread = self.sigma * np.where(guessed, self.widening, 1.0)
-        known = self.least + (self.most - self.least) * _phi((log + self.shift) / spread)
-        return np.asarray(known + (1.0 - self.most) * _phi((log - math.log(FAR)) / FAR_SPREAD))
+        spread = np.where(log < 0.0, self.below, self.above) * np.where(guessed, self.widening, 1.0)
+        return np.asarray(self.least + (1.0 - 2.0 * self.least) * _phi(log / spread))
 
     def probability(self, room: ArrayLike) -> Array:
         """The probability that memory suffices: 1 - P(1 / room), with `room` usable memory over the cautious peak [-].
@@ -144,17 +144,18 @@ class MemoryChance:
             return np.asarray(1.0 - self.out_of_memory(1.0 / np.asarray(room, dtype=float)))
 
     def quantile(self, probability: float) -> float:
-        """The room that suffices with a probability; inverse of `probability`, by bisection [-].
+        """The room that suffices with a probability; inverse of `probability` [-].
 
-        Infinite where so much is never reached.
+            room = exp(s Phi^-1((p - f) / (1 - 2 f)))    with s = `below` for p >= 0.5, else `above`
+
+        Infinite where so much is never reached, 0 where less is never possible.
         """
-        if probability >= 1.0 - self.least:
-            return math.inf
-        low, high = -FARTHEST, FARTHEST
-        for _ in range(BISECTIONS):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.probability(math.exp(middle)) < probability else (low, middle)
-        return math.exp(high)
+        from statistics import NormalDist
+
+        share = (probability - self.least) / (1.0 - 2.0 * self.least)
+        if not 0.0 < share < 1.0:
+            return math.inf if share > 0.0 else 0.0
+        return math.exp((self.below if share >= 0.5 else self.above) * NormalDist().inv_cdf(share))
 
 
 def _phi(score: Array) -> Array:

@@ -93,8 +93,8 @@ class TrainingEstimate:
         if self.host_unknown and self.fits:
             return None
         host, needed = self.resolved.job.server.host_usable_bytes, float(self.ledger.host_bytes[0])
-        room = self.usable_bytes / self.peak_bytes
-        return chance(memory_suffices(), min(room, host / needed) if host and needed else room)
+        room, suffices = self.usable_bytes / self.peak_bytes, memory_suffices(self.resolved.job.lengths_assumed)
+        return chance(suffices, min(room, host / needed) if host and needed else room)
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:

@@ -72,6 +72,7 @@ class Job:
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     pauses: Pauses = NO_PAUSES
+    lengths_assumed: bool = False
 
     @property
     def split(self) -> Split:

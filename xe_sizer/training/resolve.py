@@ -239,6 +239,7 @@ def _assembled(
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
         pauses=pauses_of(provenance, work),
+        lengths_assumed=provenance.origin["train.seq_len"] == "default",
     )
     provenance.keep(("data", "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():
@@ -248,7 +249,7 @@ def _assembled(
         job=job,
         fixed=_fixed(values.layout, values.train.micro_batch),
         gpus=gpus,
-        min_headroom_bytes=_headroom_bytes(values.limits, server.accelerator.memory_bytes),
+        min_headroom_bytes=_headroom_bytes(values.limits, job),
         tariff=tariff_of(given, server, provenance.finder),
         efficiency=efficiency,
         values=provenance.values,
@@ -259,12 +260,14 @@ def _assembled(
     )
 
 
-def _headroom_bytes(limits: LimitsSection, card_bytes: float) -> float:
+def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
     """What a layout must leave free of the card: what is asked, and what memory as sure as is asked takes [bytes]."""
     asked = (limits.min_headroom_gib or 0.0) * GIB
     if limits.confidence is None:
         return asked
-    return card_bytes - (card_bytes - asked) / max(memory_suffices().quantile(limits.confidence), 1.0)
+    card_bytes = job.server.accelerator.memory_bytes
+    room = memory_suffices(job.lengths_assumed).quantile(limits.confidence)
+    return card_bytes - (card_bytes - asked) / max(room, 1.0)
 
 
 def _with_loss(stack: Stack, loss: Any) -> Stack:

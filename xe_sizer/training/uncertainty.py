@@ -80,9 +80,10 @@ def peak_spread() -> Spread:
     return memory_spread(PEAKS)
 
 
-def memory_suffices() -> MemoryChance:
+def memory_suffices(lengths_assumed: bool) -> MemoryChance:
     """How likely memory suffices, by the room that the cautious peak of a verdict leaves."""
-    return memory_chance(PEAKS)
+    known = memory_chance(PEAKS)
+    return known.of_a_guess if lengths_assumed else known
 
 
 def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
@@ -94,5 +95,5 @@ def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
     -------
     ndarray of bool, shape (layout,) [-]
     """
-    likely = memory_suffices().quantile(CERTAINTIES["likely"])
+    likely = memory_suffices(job.lengths_assumed).quantile(CERTAINTIES["likely"])
     return np.asarray(peak_bytes * likely > job.server.accelerator.memory_bytes)
