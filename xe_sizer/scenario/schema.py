@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.graph.schedules import PipelineSchedule
-from xe_sizer.laws.precision import other_precisions, trained_in
+from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.fields import RANGE, named, or_else
 from xe_sizer.scenario.jobs import job_aliases, job_names
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
@@ -124,7 +124,8 @@ class TrainSection(Section, frozen=True):
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     weights_dtype: Annotated[
-        Precision | None, Meta(description="Number format that the weights are loaded and kept in")
+        Annotated[str, named(loaded_in, other_precisions)] | None,
+        Meta(description="Number format that the weights are loaded and kept in"),
     ] = None
     fused_kernels: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,

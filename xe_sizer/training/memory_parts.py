@@ -147,6 +147,11 @@ class Tensors:
         return self.stages.at_ends
 
     @cached_property
+    def any_layer(self) -> Array:
+        """1 on stages with layers, shape (stage, layout): the last may have the head alone."""
+        return np.minimum(self.layers, 1.0)
+
+    @cached_property
     def has_head(self) -> Array:
         """1 on stages with the output head, shape (stage, layout)."""
         first = self.stages.head_first
@@ -322,8 +327,8 @@ def saved_activations(tensors: Tensors) -> Array:
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
     before = np.where(layouts.hosts_activations, 0.0, one.before_learning)
     kept = one.kept * layers * together - before * together * first_stage
-    first = one.kept * layers * others + one.checkpoint
-    last = kept - one.kept + one.checkpoint
+    first = one.kept * layers * others + one.checkpoint * tensors.any_layer
+    last = kept + (one.checkpoint - one.kept) * tensors.any_layer
     return over_time((FORWARD + LOSS, kept + one.ends * tensors.has_head), (LAST_LAYER, last), (FIRST_LAYER, first))
 
 
@@ -338,7 +343,7 @@ def layer_in_backward(tensors: Tensors) -> Array:
     learns = float(model.tied_embeddings and tensors.job.method.learning.base)
     tied = 2.0 * learns * tensors.held.embedding * tensors.sizes.gradient
     at_the_end = tied + shapes.spread(shapes.inputs.residual_bytes)
-    return over_time((LAYERS_BACKWARD, tensors.saved.backward_peak), (BACKWARD_END, at_the_end))
+    return over_time((LAYERS_BACKWARD, tensors.saved.backward_peak * tensors.any_layer), (BACKWARD_END, at_the_end))
 
 
 @part("logits and loss", "tokens x vocabulary / TP x bytes alive together", "stack's loss kernel")

@@ -142,9 +142,12 @@ def _activations(peak: Peak) -> Iterator[Terms]:
     not_kept = peak.product((-one.before_learning * first, "B before what learns"), flight)
     everything = (peak.product(kept, layers, flight), not_kept)
     yield (*everything, peak.product((one.ends * tensors.has_head, "B at the ends")))
-    yield (*everything, peak.product((one.checkpoint - one.kept, "B of the layer in its backward")))
+    yield (
+        *everything,
+        peak.product(((one.checkpoint - one.kept) * tensors.any_layer, "B of the layer in its backward")),
+    )
     others = peak.product(kept, layers, (np.maximum(tensors.in_flight - 1.0, 0.0), "other micro-batches"))
-    yield others, peak.product((one.checkpoint, "B of the first layer"))
+    yield others, peak.product((one.checkpoint * tensors.any_layer, "B of the first layer"))
 
 
 def _gathered(peak: Peak) -> Iterator[Terms]:
