@@ -113,7 +113,7 @@ REMEDIES = {
     "recomputation": (
         (
             f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 2 "
-            "--seq-len 8192 --loss fused"
+            "--seq-len 8192 --loss fused --weights-dtype fp32"
         ),
         "--recompute full",
         True,
@@ -129,14 +129,14 @@ REMEDIES = {
             "--micro-batch 1"
         ),
         "--tp 2 --dp 4",
-        True,
+        False,
     ),
     "pipeline stages": (
         (
             "--model gpt3-175b --gpu a100-sxm-80gb --gpus 64 --job pretrain --stack megatron-lm --tp 8 --pp 1 "
             "--tokens 3e11 --global-batch 1536 --seq-len 2048"
         ),
-        "--pp 4",
+        "--pp 8",
         False,
     ),
     "8-bit optimizer": (

@@ -84,8 +84,8 @@ def test_a_deadline_beyond_the_range_is_sure_and_gets_no_annotation(cli: Cli, jo
 
 @pytest.mark.parametrize("limits", ["", "limits: {max_hours: 9000}\n"])
 def test_memory_that_is_not_sure_is_said_as_limits_are(cli: Cli, job: Path, limits: str) -> None:
-    """A gate that passes a job of which one in eight runs out of memory says so, whatever its limits."""
-    longer = JOB.replace("epochs", "micro_batch: 4, epochs").replace("seq_len: 8192", "seq_len: 9216")
+    """A gate that passes a job of which one in six runs out of memory says so, whatever its limits."""
+    longer = JOB.replace("epochs", "micro_batch: 4, epochs")
     job.write_text(f"{longer}layout: {{tp: 4, pp: 1, recompute: selective}}\n{limits}", encoding="utf-8")
     verdict = estimated(cli, job)["verdict"]
     assert (verdict["fits"], verdict["margin"]) == (True, "headroom")
@@ -188,10 +188,17 @@ def test_a_confidence_is_at_least_that_of_the_expected_value(cli: Cli, job: Path
 
 def test_the_layout_is_chosen_for_the_memory_that_is_asked_for(cli: Cli, job: Path) -> None:
     """A layout fits with a probability of its own; with more confidence another one is taken."""
-    usual = estimated(cli, job)["verdict"]["fit_probability"]
-    surer = estimated(cli, job, "--confidence", "0.99")["verdict"]
-    assert usual < 0.99 <= surer["fit_probability"]
+    usual = estimated(cli, job, "--micro-batch", "2")["verdict"]["fit_probability"]
+    surer = estimated(cli, job, "--micro-batch", "2", "--confidence", "0.95")["verdict"]
+    assert usual < 0.95 <= surer["fit_probability"]
     assert surer["meets_limits"]
+
+
+def test_memory_is_never_surer_than_published_runs_were(cli: Cli, job: Path) -> None:
+    """One run in fifty that had room to spare went out of memory."""
+    ran = cli("estimate", str(job), "--confidence", "0.99")
+    assert ran.code == 1
+    assert "memory suffices with a probability of 98 %, 99 % required" in " ".join(ran.out.split())
 
 
 def test_the_speed_of_light_is_a_bound_without_a_probability(cli: Cli, job: Path) -> None:
@@ -336,10 +343,10 @@ def test_a_deadline_that_a_published_run_missed_by_far_is_not_sure(cli: Cli) -> 
 
 
 def test_a_no_by_a_hair_says_that_it_is_close(cli: Cli, tmp_path: Path) -> None:
-    """1.42 GiB of 79.1 are missing, and every other published peak is below the one that is reckoned with."""
+    """0.65 GiB of 79.1 are missing: nearly every other such run would fit."""
     text = (
         "{model: qwen2.5-14b, gpu: h100-sxm-80gb, gpus: 8, job: sft, stack: trl, layout: {zero: 3}, "
-        "train: {seq_len: 8192}, data: {samples: 52000, mean_tokens: 2000, max_tokens: 8192}}"
+        "train: {seq_len: 24576}, data: {samples: 52000, mean_tokens: 2000, max_tokens: 24576}}"
     )
     path = tmp_path / "close.yaml"
     path.write_text(text, encoding="utf-8")

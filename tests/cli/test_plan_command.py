@@ -145,7 +145,7 @@ def test_every_look(cli: Cli, format_: str) -> None:
 
 def test_efficiency_above_one_is_explained(cli: Cli) -> None:
     out = cli("plan", "examples/plan/sft-70b.yaml", "--scaling", "strong", "--max-gpus", "64").out
-    assert "above 100 %: 8 GPUs must keep the optimizer in host memory, 32 need not" in out
+    assert "above 100 %: 8 GPUs must keep the optimizer in host memory" in out
 
 
 @pytest.mark.parametrize(

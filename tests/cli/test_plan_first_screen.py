@@ -127,12 +127,12 @@ def test_numbers_of_gpus_that_only_the_global_batch_rules_out_are_named(cli: Cli
 
 
 def test_memory_and_limits_that_are_both_unsure_have_a_joint_probability(cli: Cli) -> None:
-    """The product, also where memory alone would be sure."""
+    """The product, also where memory alone would be likely enough."""
     job = JOB.replace("--samples 50000", "--samples 500000").replace("--job sft", "--job lora")
     command = f"plan {job} --server dell-xe9680-h100 --max-gpus 8"
     verdict = ask(cli, command)["verdict"]
     memory, hours = verdict["fit_probability"], verdict["limits"][0]["probability"]
-    assert verdict["fit_certainty"] == "sure"
+    assert verdict["fit_certainty"] in ("sure", "likely")
     assert verdict["limits"][0]["certainty"] != "sure"
     assert f"both {100 * memory * hours:.0f} %" in cli(*shlex.split(command), "--brief").out.splitlines()[1]
 

@@ -75,7 +75,7 @@ def test_tensors_never_grow_with_pipeline_stages(made: Job) -> None:
 
 
 def test_memory_never_grows_with_the_zero_stage(made: Job) -> None:
-    """For these models. Of two layers, or where the table is half of all, what ZeRO-3 gathers is nearly all there is."""
+    """For these models. Of two layers, or where the table is half of all, what ZeRO-3 gathers is all there is."""
     table = made.model.vocab * made.model.hidden / count_parameters(made.model).total
     chosen = layouts(dp=8, zero=[0, 1, 2, 3] if table < 0.4 else [0, 1, 2], grad_accum=8)
     assert falls(tensors(made, chosen))

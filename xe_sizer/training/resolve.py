@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Method
@@ -239,7 +239,7 @@ def _assembled(
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
         pauses=pauses_of(provenance, work),
-        lengths_assumed=provenance.origin["train.seq_len"] == "default",
+        lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
     provenance.keep(("data", "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():
@@ -258,6 +258,13 @@ def _assembled(
         data_source=work.source,
         known_samples=work.known_samples,
     )
+
+
+def _lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
+    """Whether nothing says how long sequences are, neither the job nor its data."""
+    data = values.data
+    told = (data.profile, data.histogram, data.mean_tokens, data.max_tokens)
+    return seq_len_from == "default" and all(one is None for one in told)
 
 
 def _headroom_bytes(limits: LimitsSection, job: Job) -> float:

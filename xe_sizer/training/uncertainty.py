@@ -55,7 +55,7 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     evidence = Evidence(seen(SEEN), _kin(stack), "comparable runs", "runs of other jobs", alike=True)
     # Two in five of the publications behind the table ran on accelerators whose laws are borrowed: it is wide enough.
     span = from_residuals(published(TABLE), group, kind, assumed, False, evidence)
-    return span if group[1] == TUNED else reaching_own(span, evidence.own(kind))
+    return reaching_own(span, evidence.own(kind))
 
 
 def explained_by(job: Job) -> tuple[str, str]:
