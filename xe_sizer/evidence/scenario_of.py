@@ -43,6 +43,7 @@ INSTRUCTION_SEQ_LEN = 2048
 PRETRAINING_BATCH_TOKENS = 4 * 2**20
 PRETRAINING_SEQ_LEN = 2048
 FINE_TUNING_BATCH = 128
+ROUNDED_BATCH = 0.05
 NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
@@ -325,7 +326,7 @@ def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
     total, micro = batch.total, batch.micro
     seq_len = flags.values.get("train.seq_len") or PRETRAINING_SEQ_LEN
     if total is None and tokens:
-        total = max(round(tokens / seq_len / replicas), 1) * replicas
+        total = _whole_share(tokens / seq_len / replicas, isinstance(batch.tokens, str)) * replicas
     if total is None and micro is not None:
         total = micro * (batch.grad_accum or 1) * replicas
         if batch.grad_accum is None:
@@ -342,6 +343,17 @@ def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
         total = rounded
     flags.put("train.global_batch", total)
     flags.put("train.micro_batch", micro)
+
+
+def _whole_share(sequences: float, rounded: bool) -> int:
+    """A replica's sequences of a batch of so many tokens; of a rounded count ("2M") what halves most often within 5 %.
+
+    Batches are powers of two, or a small number of them: GPT-3's 3.2M tokens are 1,536 sequences of 2,048.
+    """
+    part = 2 ** int(math.log2(max(sequences, 1.0))) if rounded else 1
+    while part > 1 and abs(round(sequences / part) * part / sequences - 1.0) > ROUNDED_BATCH:
+        part //= 2
+    return max(round(sequences / part) * part, 1)
 
 
 def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
