@@ -292,7 +292,7 @@ def test_sizes_of_operators_by_name() -> None:
 
 
 def test_attention_with_a_mask_works_on_all_pairs_by_a_law_of_its_own() -> None:
-    """Two of the layouts: 10 x 10 pairs instead of 55, forward 4 x 100 x 8 FLOPs, backward 2.5 times as many."""
+    """10 x 10 pairs instead of 55: forward 4 x 100 x 8 FLOPs, backward 2.5 times as many; 2 bytes a pair of the mask."""
     sizes = {"batch": array(1, 1), "heads": array(1, 1), "kv_heads": array(1, 1), "query": array(10, 10)}
     op = Attention(
         name="attention", module="attention", layers=1.0, saved_bytes=array(0, 0), **sizes, key=array(10, 10),
@@ -302,3 +302,8 @@ def test_attention_with_a_mask_works_on_all_pairs_by_a_law_of_its_own() -> None:
     (time,) = operator_times([op], DEVICE)
     assert time.forward_s == pytest.approx([1e-3 + 4 * 55 * 8 / 5e4, 1e-3 + 4 * 100 * 8 / 2e4], rel=1e-6)
     assert time.backward_s == pytest.approx([1e-3 + 10 * 55 * 8 / 2.5e4, 1e-3 + 10 * 100 * 8 / 1e4], rel=1e-6)
+    slow = replace(DEVICE, bandwidth_bytes_per_s=1.0, masked_attention=replace(MASKED, memory_efficiency=1.0))
+    (time,) = operator_times([replace(op, masked=array(1, 1))], slow)
+    operands = 2 * 4 * 10 * 8
+    assert time.forward_s == pytest.approx(operands + 200, rel=1e-2)
+    assert time.backward_s == pytest.approx(2.5 * operands + 200, rel=1e-2)

@@ -161,17 +161,29 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
         return forward, np.zeros_like(forward)
     forward = attention_time_s(flops, moved, sequence, law, peak, bandwidth) + scores_s
-    backward_moved = ATTENTION_BACKWARD_BYTES * moved
-    backward = attention_time_s(backward_flops, backward_moved, sequence, law, peak, bandwidth, backward=True)
+    backward = attention_time_s(
+        backward_flops, ATTENTION_BACKWARD_BYTES * moved, sequence, law, peak, bandwidth, backward=True
+    )
     if op.masked is not None:
-        whole, law = flops * (op.query * op.key) / op.pairs, device.masked_attention
-        masked = attention_time_s(whole, moved, sequence, law, peak, bandwidth)
+        masked, masked_backward = _masked_attention_times(op, device)
         forward = np.where(op.masked > 0, masked, forward)
-        masked = attention_time_s(
-            FLASH_BACKWARD_FLOPS * whole, backward_moved, sequence, law, peak, bandwidth, backward=True
-        )
-        backward = np.where(op.masked > 0, masked, backward)
+        backward = np.where(op.masked > 0, masked_backward, backward)
     return forward, backward + scores_backward_s
+
+
+def _masked_attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
+    """Kernels that are given a mask work on all pairs, and read the mask once for every head in each direction.
+
+    Source: PyTorch aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h and kernel_backward.h:
+    blocks of keys are left out under is_causal alone, and every head loads its tiles of the bias.
+    """
+    law, peak, bandwidth = device.masked_attention, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
+    sequence, scores = np.asarray(op.key), op.batch * op.heads * op.query * op.key
+    flops, mask_bytes = op.forward_flops * (op.query * op.key) / op.pairs, scores * device.element_bytes
+    moved = op.operand_bytes(device.element_bytes)
+    forward = attention_time_s(flops, moved + mask_bytes, sequence, law, peak, bandwidth)
+    flops, moved = FLASH_BACKWARD_FLOPS * flops, ATTENTION_BACKWARD_BYTES * moved + mask_bytes
+    return forward, attention_time_s(flops, moved, sequence, law, peak, bandwidth, backward=True)
 
 
 def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
