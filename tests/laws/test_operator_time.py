@@ -292,7 +292,7 @@ def test_sizes_of_operators_by_name() -> None:
 
 
 def test_attention_with_a_mask_works_on_all_pairs_by_a_law_of_its_own() -> None:
-    """10 x 10 pairs instead of 55: forward 4 x 100 x 8 FLOPs, backward 2.5 times as many; 2 bytes a pair of the mask."""
+    """100 pairs instead of 55: forward 4 x 100 x 8 FLOPs, backward 2.5 times as many; 2 bytes a pair of the mask."""
     sizes = {"batch": array(1, 1), "heads": array(1, 1), "kv_heads": array(1, 1), "query": array(10, 10)}
     op = Attention(
         name="attention", module="attention", layers=1.0, saved_bytes=array(0, 0), **sizes, key=array(10, 10),
