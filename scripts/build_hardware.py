@@ -262,16 +262,18 @@ def sweep(rows: list[Row], name: str) -> dict[str, Value]:
 
 def measured_peaks(row: Row) -> dict[str, Value]:
     """Efficiency from the fastest product that anybody measured; the rest of the law is borrowed."""
+    if row["id"] in extra.SUSTAINED:
+        return {
+            precision: {"flops_efficiency": best, "sustained_flops_efficiency": sustained, "source": text}
+            for precision, (best, sustained, text) in extra.SUSTAINED[row["id"]].items()
+        }
     row, _ = patched(row)
     laws: dict[str, Value] = {}
     for precision in ("bf16", "fp8"):
         best, peak = number(row[f"measured_max_{precision}_tflops"]), number(row[f"{precision}_tflops"])
         if best and peak:
             share = min(1.0, best / peak)
-            sustained = extra.SUSTAINED_WITH_MORE_POWER.get(row["id"], extra.SUSTAINED_SHARE_OF_BEST)
-            why = (
-                "as on A100 and H100" if sustained == extra.SUSTAINED_SHARE_OF_BEST else "A100 and H100, and its power"
-            )
+            sustained, why = extra.SUSTAINED_SHARE_OF_BEST, "as on A100 and H100"
             clock = ", above the nominal peak (the card clocks higher), taken as 1" if best > peak else ""
             laws[precision] = {
                 "flops_efficiency": round(share, 3),

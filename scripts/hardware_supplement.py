@@ -166,14 +166,60 @@ GPU_NOTES = {
 # kernels of a training step they reach 0.9 to 0.93 of that: published runs of stacks with fused kernels on A100 and
 # H100, robust regression over all sources. Ada cards run at the burst efficiency.
 SUSTAINED_SHARE_OF_BEST = 0.855
-# The B200's dies with more power, 1200 and 1400 for 1000 W: the clock follows about the 0.4th power of the power.
-SUSTAINED_WITH_MORE_POWER = {"gb200": 0.92, "gb300": 0.978}
+# What recent accelerators sustain follows their power: about its 0.8th power within a generation. AMD measured 0.61 on
+# one chip at 750 and 1000 W, GB200 against GB300 in the same containers of Megatron Bridge is 1.0 to 1.1. Best product
+# [TFLOP/s] and sustained share of the peak by precision, and where they are from.
+_BEST = "fastest measured product {} of {} TFLOP/s. Sustained: {}"
+_POWER = "that of the GB200 x ({} / 1200 W)^0.8, see there."
+_FITTED = (
+    "fitted to dense runs of Megatron Bridge. Others of its kind: x power^0.8, between 0.61 (AMD, one chip at 750 and "
+    "1000 W) and 1.1 (GB300 against GB200 in the same containers)."
+)
+_TYPICAL = "AMD: {} TFLOP/s at most, {} in products of DeepSeek-V3 (Typical Attained FLOPs, October 2026)"
+_MOST = "AMD: {} TFLOP/s at most (Max-Achievable FLOPs, part 2)"
+_OF_THE_MI355X = "that of the MI355X; sustained: x (1000 / 1400 W)^0.8 of its TFLOP/s, as on the GB200"
+_OF_CDNA3 = (
+    "the share that the MI300X reached in 2024 (668.4 of 1307.4 TFLOP/s); sustained: x 0.855, as on A100 and H100. "
+    "With three times the power for each FLOP, clocks need not fall as far; assumed."
+)
+_CDNA2 = {"bf16": (0.511, 0.437, _OF_CDNA3)}
+SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
+    "gb200": {
+        "bf16": (0.729, 0.62, _BEST.format(1822, 2500, "half of what 8 bit sustains.")),
+        "fp8": (0.723, 0.62, _BEST.format(3615.6, 5000, _FITTED)),
+    },
+    "gb300": {
+        "bf16": (0.729, 0.701, _BEST.format(1822, 2500, _POWER.format(1400))),
+        "fp8": (0.723, 0.701, _BEST.format(3615.6, 5000, _POWER.format(1400))),
+    },
+    "b300": {
+        "bf16": (0.786, 0.643, _BEST.format(1769, 2250, _POWER.format(1100))),
+        "fp8": (0.745, 0.643, _BEST.format(3353.3, 4500, _POWER.format(1100))),
+    },
+    "mi325x": {"bf16": (0.636, 0.471, _TYPICAL.format(831, 616)), "fp8": (0.54, 0.438, _TYPICAL.format(1409, 1143))},
+    "mi300x": {
+        "bf16": (
+            0.542,
+            0.396,
+            f"{_MOST.format(708)}. Sustained: that of the MI325X x 708 / 843, what AMD measured on both.",
+        ),
+        "fp8": (0.488, 0.367, f"{_MOST.format(1273)}; sustained: as in 16 bit"),
+    },
+    "mi355x": {
+        "bf16": (0.626, 0.463, _BEST.format(1565, 2500, "x 0.74, as AMD measured on the MI325X.")),
+        "fp8": (0.581, 0.43, "16 bit x 1143 / 616, what AMD measured on the MI325X; assumed"),
+    },
+    "mi350x": {"bf16": (0.626, 0.385, _OF_THE_MI355X), "fp8": (0.581, 0.357, _OF_THE_MI355X)},
+    "mi250x": _CDNA2,
+    "mi250": _CDNA2,
+    "mi210": _CDNA2,
+}
 _SUSTAINED_IN_TRAINING = (
     "Sustained: 0.92 of linear layers timed by Vidur, fitted to published runs of tuned stacks on A100 and H100."
 )
-_POWER_LIMITED = "Sustained: the H100's x (500 / 700 W)^0.4; assumed."
+_POWER_LIMITED = "Sustained: that of the H100 x (500 / 700 W)^0.8, as on the GB200."
 _NOT_SLOWED = "Sustained: the same, fitted to published fine-tuning runs on L40S."
-_SUSTAINED_ASSUMED = "Sustained: 0.87 of it, as on A100 and H100."
+_OF_LESS_POWER = f"Sustained: {_POWER.format(1000)}"
 
 
 @dataclass(frozen=True)
@@ -199,14 +245,13 @@ MATMUL_FITS: dict[str, dict[str, MatmulFit]] = {
         "bf16": MatmulFit(("h200_sxm", "trtllm/1.3.0rc20"), 0.62, "Sustained: that of the H100."),
         "fp8": MatmulFit(("h200_sxm", "trtllm/1.3.0rc20"), 0.60, "Sustained: that of the H100."),
     },
-    # A 500 W limit on the 700 W part's chip: the clock follows about the 0.4th power of the power.
     "h100-sxm-96gb-hbm2e": {
-        "bf16": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.54, _POWER_LIMITED),
-        "fp8": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.525, _POWER_LIMITED),
+        "bf16": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.474, _POWER_LIMITED),
+        "fp8": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.458, _POWER_LIMITED),
     },
     "b200": {
-        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.594, _SUSTAINED_ASSUMED, _B200_BANDWIDTH),
-        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.626, _SUSTAINED_ASSUMED, _B200_BANDWIDTH),
+        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.595, _OF_LESS_POWER, _B200_BANDWIDTH),
+        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.595, _OF_LESS_POWER, _B200_BANDWIDTH),
     },
     "l40s": {
         "bf16": MatmulFit(("l40s", "trtllm/1.0.0"), 0.574, f"Weights beyond the cache. {_NOT_SLOWED}"),

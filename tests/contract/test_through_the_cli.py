@@ -29,7 +29,7 @@ DENSE, EXPERTS = {"model": "llama-3.2-1b", "gpu": "b200"}, {"model": "qwen3-30b-
 PRICE = {"price_per_gpu_hour": 4.0}
 TRAINING: tuple[Scenario, ...] = tuple(
     {**DENSE, "gpus": gpus, "stack": stack, "cost": PRICE} for gpus in (8, 1) for stack in BUILT_IN.names("stack")
-)
+) + tuple({**DENSE, "gpus": 8, "stack": stack, "precision": "fp8"} for stack in ("megatron-lm", "generic"))
 SERVING: tuple[Scenario, ...] = tuple(
     {**model, "cost": PRICE, "job": "inference", "serve": {load: 4}}
     for model in (DENSE, EXPERTS)

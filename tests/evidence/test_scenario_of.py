@@ -213,3 +213,18 @@ def test_what_a_framework_does_by_itself_is_taken_where_the_record_is_silent() -
     for stated, expected in cases:
         flags = asked(**{"job": "sft", "gpus": 1, "layout": LayoutStated(), **stated}).flags
         assert {key: flags.get(key) for key in expected} == expected, stated
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "stated", "recipe"),
+    [
+        ("b200", "fp8", "mxfp8", "mxfp8"),
+        ("b200", "mxfp8", None, "mxfp8"),
+        ("h100-sxm-80gb", "fp8", "current scaling", "tensorwise"),
+        ("h100-sxm-80gb", "mxfp8", None, None),  # its matrix units scale no blocks
+        ("h100-sxm-80gb", "bf16", "delayed", None),
+    ],
+)
+def test_recipes_of_products_in_8_bit(gpu: str, precision: str, stated: str | None, recipe: str | None) -> None:
+    found = asked(gpu=gpu, precision=precision, fp8_recipe=stated, stack="nemo")
+    assert found.flags.get("train.fp8_recipe") == recipe

@@ -54,6 +54,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]
     weights_dtypes: dict[str, str]
+    fp8_recipes: dict[str, str]
     fused_kernels: dict[str, tuple[str, ...]]
     fused_in_words: dict[str, str]
     dispatch_in_words: dict[str, str]
@@ -117,6 +118,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     plain_name: str
     optimizers: tuple[str, ...]
     weights_dtypes: tuple[str, ...]
+    fp8_recipes: tuple[str, ...]
     quantiser: str
     assumed: tuple[str, ...]
     counts_micro_batches: bool
@@ -219,6 +221,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         plain_name=name,
         optimizers=stack.supports.optimizers,
         weights_dtypes=stack.weights_dtypes,
+        fp8_recipes=stack.fp8_recipes,
         quantiser=stack.defaults.quantiser,
         assumed=tuple(assumed),
         counts_micro_batches=counts_micro_batches,

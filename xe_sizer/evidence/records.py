@@ -154,6 +154,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None
     load_dtype: str | None = None
+    fp8_recipe: str | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     quantiser: str | None = None
     bits: Annotated[float, msgspec.Meta(gt=0, le=32)] | None = None

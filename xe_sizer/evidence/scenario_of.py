@@ -18,6 +18,7 @@ from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
@@ -86,6 +87,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("job", job.name)
     _precision(record, hardware.server.accelerator, flags)
     _software(record, stack, flags)
+    _fp8_recipe(record, stack, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
     known = recipes(record, stack.plain_name)
     _layout(record, known, flags)
@@ -159,6 +161,17 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     for word in words:
         if word not in table.fused_kernels:
             flags.assumed.append(f"fused kernel '{word}' is unknown here")
+
+
+def _fp8_recipe(record: Record, stack: ChosenStack, gpu: Accelerator, flags: Flags) -> None:
+    """The stated recipe of products in 8 bit, or the one that the name of a precision is, where both can do it."""
+    stated = look_up(names().fp8_recipes, record.fp8_recipe or record.precision or "")
+    if stated is None or flags.values.get("precision") != FP8:
+        return
+    if stated in stack.fp8_recipes and (stated not in BLOCK_SCALED or FP4 in gpu.peak_flops_per_s):
+        flags.put("train.fp8_recipe", stated)
+    else:
+        flags.assumed.append(f"fp8 recipe '{stated}' is not one of {stack.name} here: the stack's")
 
 
 def _words(stated: str | bool | tuple[str, ...] | None) -> list[str]:

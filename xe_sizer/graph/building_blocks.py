@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.adapters import adapters_on
+from xe_sizer.graph.casts import narrowing
 from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.units import FLOAT32
 
@@ -129,6 +130,7 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         learns=learning.base,
     )
     yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
+    yield from narrowing(block, name, weights[0].module, tokens * k, n * k, tokens * n)
     for adapter in adapters_on(weights, learning.adapters, learning.magnitudes):
         yield from _adapter(block, adapter, tokens)
         if adapter.magnitudes:

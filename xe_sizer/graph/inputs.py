@@ -13,6 +13,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import adapted_weights
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.casts import Casts
     from xe_sizer.graph.model import LayerKind, ModelShape
     from xe_sizer.graph.operators import Array, Kernels, RankShape
     from xe_sizer.graph.parameters import Weight
@@ -87,6 +88,7 @@ class GraphInputs:
     bits return the type that they are given, which is float32 where what is not quantised became that [bytes]
     autocast : products run in the compute type whatever their weights are kept in
     expansion : what frozen weights cost that are held in few bits
+    casts : what it takes to narrow the operands of products; None: they stay as they are
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     padded : 1 where PyTorch's attention is given a mask that hides padding, else 0 [-]
     """
@@ -102,6 +104,7 @@ class GraphInputs:
     returned_element_bytes: float | Array | None = None
     autocast: bool = False
     expansion: Expansion = PLAIN
+    casts: Casts | None = None
     cached_element_bytes: float | None = None
     padded: Array = field(default_factory=lambda: np.zeros(1))
 

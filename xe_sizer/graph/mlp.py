@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual, weight_traffic
+from xe_sizer.graph.casts import narrowing
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
 from xe_sizer.graph.expert_loop import (
     MODULES,
@@ -319,6 +320,8 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
         yield replicated(traffic, (matrices + 1.0) * local) if loop else traffic
     if loop:
         yield from slice_gradients(block, loop, elements, 2.0, local)
+    read, written = each * local * (hidden + ffn), each * local * (matrices * ffn + hidden)
+    yield from narrowing(block, "experts", "experts", read, elements, written)
 
 
 def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:

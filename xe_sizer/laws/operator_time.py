@@ -33,6 +33,7 @@ from xe_sizer.laws.matmul import grouped_law, matmul_time_s
 from xe_sizer.laws.memory_bound import memory_bound_time_s
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.casts import Casts
     from xe_sizer.graph.operators import (
         Operator,
         Picks,
@@ -60,7 +61,8 @@ class Device:
     precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
     `masked_attention` is the law of attention kernels that take a mask.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
-    `wide_modules`, which keep and multiply what attention does.
+    `wide_modules`, which keep and multiply what attention does. `casts`: what it takes to narrow operands, in kernels
+    beside the products; None: nothing is narrowed so.
     """
 
     matmul: MatmulLaw
@@ -79,6 +81,7 @@ class Device:
     decode: DecodeLaw = NO_LAW
     weight_element_bytes: float | None = None
     wide_modules: frozenset[str] = frozenset()
+    casts: Casts | None = None
 
 
 @frozen

@@ -39,6 +39,7 @@ class TrainKeys(TypedDict, total=False):
     seq_len: int | None
     padding: str | None
     weights_dtype: str | None
+    fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
     dropout: float | None
     quantiser: str | None

@@ -52,6 +52,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "steps": "train.steps",
     "padding": "train.padding",
     "weights-dtype": "train.weights_dtype",
+    "fp8-recipe": "train.fp8_recipe",
     "fused-kernels": "train.fused_kernels",
     "dropout": "train.dropout",
     "quantiser": "train.quantiser",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypedDict
 import msgspec
 from msgspec import Meta, field
 
+from xe_sizer.graph.casts import Fp8Recipe
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
@@ -52,6 +53,14 @@ Schedule = Annotated[
         interleaved1f1b="1f1b-interleaved", interleaved="1f1b-interleaved", onefoneb="1f1b", afab="gpipe",
         allforwardallbackward="gpipe", zb1p="zb-h1", zbh1="zb-h1", zb2p="zb-h2", zbh2="zb-h2", zbv="zb-v", zbb="zb-v",
         zbvzerobubble="zb-v", vzb="zb-v", vhalf="v-half", vmin="v-min",
+    ),
+]  # fmt: skip
+Fp8 = Annotated[
+    Fp8Recipe,
+    or_else(
+        currentscaling="tensorwise", current="tensorwise", pertensor="tensorwise", float8currentscaling="tensorwise",
+        axiswise="rowwise", perrow="rowwise", block="blockwise", subchannel="blockwise", float8blockscaling="blockwise",
+        mx="mxfp8", mxfp8blockscaling="mxfp8", delayedscaling="delayed",
     ),
 ]  # fmt: skip
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
@@ -126,6 +135,9 @@ class TrainSection(Section, frozen=True):
     weights_dtype: Annotated[
         Annotated[str, named(loaded_in, other_precisions)] | None,
         Meta(description="Number format that the weights are loaded and kept in"),
+    ] = None
+    fp8_recipe: Annotated[
+        Fp8 | None, Meta(description="How operands in 8 bit are scaled, e.g. mxfp8; default: the stack's")
     ] = None
     fused_kernels: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,

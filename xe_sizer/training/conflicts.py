@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
+from xe_sizer.graph.casts import BLOCK_SCALED
+from xe_sizer.laws.precision import FP4, FP8
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
 from xe_sizer.software.stack import PARALLEL_WAYS
@@ -45,6 +47,7 @@ def conflicts(
     if stack is not None:
         yield from _support(given, stack, finder, problem)
         yield from _offload(given, stack, problem)
+        yield from _fp8_recipe(given, stack, server, precision, problem)
         yield from _one_gpu(given, stack, gpus, finder, problem)
     yield from _pipeline(given, stack, problem)
     yield from _counts(given, gpus, problem)
@@ -85,6 +88,25 @@ def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterat
             f"{stack.name} does not support ZeRO stage {layout.zero}",
             f"it supports {', '.join(map(str, supports.zero))}",
         )
+
+
+def _fp8_recipe(
+    given: Given, stack: Stack, server: Server | None, precision: str | None, problem: Any
+) -> Iterator[Problem]:
+    """A recipe for products in 8 bit, which the stack's kernels have and the accelerator can apply."""
+    recipe = given.values.train.fp8_recipe
+    if recipe is None:
+        return
+    has = stack.fp8_recipes
+    if recipe not in has:
+        yield problem("train.fp8_recipe", f"{stack.name} has no recipe {recipe}", f"it has {', '.join(has)}")
+    elif precision is not None and precision != FP8:
+        hint = given.caller.setting("precision", FP8)
+        yield problem("train.fp8_recipe", f"the recipe {recipe} is of products in fp8, not {precision}", f"add {hint}")
+    elif server is not None and recipe in BLOCK_SCALED and FP4 not in server.accelerator.peak_flops_per_s:
+        others = ", ".join(name for name in has if name not in BLOCK_SCALED)
+        message = f"{server.accelerator.name} does not scale blocks in its matrix units, as {recipe} needs"
+        yield problem("train.fp8_recipe", message, f"use one of {others}")
 
 
 def _offload(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from xe_sizer.graph.casts import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
 from xe_sizer.software.stack import Overlap
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator
+    from xe_sizer.laws.matmul import MatmulLaw
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.job import Job
@@ -23,11 +25,33 @@ def device_of(gpu: Accelerator, stack: Stack, method: Method, precision: str, ch
     """The device at one precision under one stack, for training by one method.
 
     Adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products; float32 adapters
-    without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off).
+    without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off). Products in 8 and 4
+    bit follow the stack's recipe, but for the head and routers.
     """
     wide = stack.states.adapter_weight_bytes == FLOAT32 and not stack.states.autocast
     activations = method.wide_activations(stack.states.autocast)
-    return device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide, activations)
+    made = device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide, activations)
+    casts = stack.casts(precision, gpu.peak_flops_per_s)
+    if casts is None or chosen.fixed:
+        return made
+    narrow = replace(_narrow(made.matmul, made.scan_matmul, casts.rate), sharpness=made.scan_matmul.sharpness)
+    experts = _narrow(made.expert_matmul, made.scan_matmul, casts.rate)
+    return replace(made, matmul=narrow, expert_matmul=experts, wide_modules=KEPT_WIDE, casts=casts)
+
+
+def _narrow(law: MatmulLaw, wide: MatmulLaw, rate: float) -> MatmulLaw:
+    """The law of products in 8 or 4 bit without the casts in front, which stand in the graph as kernels of their own.
+
+    rate : share of it that products of the recipe reach [-]
+    """
+    sustained = law.sustained_flops_efficiency
+    return replace(
+        law,
+        floor_s=wide.floor_s,
+        cast_bytes_per_element=0.0,
+        flops_efficiency=law.flops_efficiency * rate,
+        sustained_flops_efficiency=None if sustained is None else sustained * rate,
+    )
 
 
 def at_the_speed_of_light(job: Job) -> Job:

@@ -175,6 +175,7 @@ class Job:
             autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
             expansion=self._expansion(),
             padded=self._padded(rank.batch),
+            casts=self.device.casts,
         )
 
     def _padded(self, sequences: Array) -> Array:

@@ -14,7 +14,7 @@ import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenario
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.network import network
-from xe_sizer.laws.precision import FP16
+from xe_sizer.laws.precision import FP8, FP16
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -215,6 +215,7 @@ def _assembled(
     stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack_used = _with_dropout(stack_used, values.train.dropout)
     stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
+    stack_used = _with_recipe(stack_used, provenance, precision, server)
     stack_used = without_losses(stack_used, efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     if stack.defaults.weights_dtype:
@@ -295,6 +296,16 @@ def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
     if every_micro_batch is None:
         return stack
     defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
+    return msgspec.structs.replace(stack, defaults=defaults)
+
+
+def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:
+    """The stack that scales operands in 8 bit as the user chose, or as it does by itself."""
+    usual = stack.fp8_recipe(precision, server.accelerator.peak_flops_per_s)
+    if precision != FP8 or usual is None:
+        return stack
+    recipe = provenance.settle("train.fp8_recipe", usual, "stack")
+    defaults = msgspec.structs.replace(stack.defaults, fp8_recipe=recipe, block_scaled_recipe=None)
     return msgspec.structs.replace(stack, defaults=defaults)
 
 
