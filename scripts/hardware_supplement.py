@@ -175,8 +175,8 @@ _FITTED = (
     "fitted to dense runs of Megatron Bridge. Others of its kind: x power^0.8, between 0.61 (AMD, one chip at 750 and "
     "1000 W) and 1.1 (GB300 against GB200 in the same containers)."
 )
-_TYPICAL = "AMD: {} TFLOP/s at most, {} in products of DeepSeek-V3 (Typical Attained FLOPs, October 2026)"
-_MOST = "AMD: {} TFLOP/s at most (Max-Achievable FLOPs, part 2)"
+_TYPICAL = "measured by AMD: {} TFLOP/s at most, {} in products of DeepSeek-V3 (Typical Attained FLOPs, October 2026)"
+_MOST = "measured by AMD: {} TFLOP/s at most (Max-Achievable FLOPs, part 2)"
 _OF_THE_MI355X = "that of the MI355X; sustained: x (1000 / 1400 W)^0.8 of its TFLOP/s, as on the GB200"
 _OF_CDNA3 = (
     "the share that the MI300X reached in 2024 (668.4 of 1307.4 TFLOP/s); sustained: x 0.855, as on A100 and H100. "
