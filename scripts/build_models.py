@@ -29,7 +29,7 @@ FUSED = {
     **{key: ["qkv"] for key in ("gpt3", "qwen", "internlm2", "baichuan", "santacoder")},
     **{key: ["qkv", "gate_up"] for key in ("phi-3", "phi-4", "chatglm")},
 }
-STEP_BY_STEP_GELU = {"gpt2", "phi", "gptj"}
+ACTIVATIONS = {**dict.fromkeys(("gpt2", "phi", "gptj"), "gelu-new"), "gpt-oss": "swiglu-clamped"}
 ALL_DROPOUT = ["embedding", "attention", "hidden"]
 DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, "opt": ["hidden"]}
 SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
@@ -177,7 +177,7 @@ def _details(row: Row) -> dict[str, Any]:
         "norm": row["norm"],
         "norms_per_layer": _int(row, "norms_per_layer"),
         "final_norm": False if row["id"] == "opt-350m" else None,
-        "activation": "gelu-new" if row["family"] in STEP_BY_STEP_GELU else row["activation"],
+        "activation": ACTIVATIONS.get(row["family"], row["activation"]),
         "biases": biases or None,
         "position": row["position"],
         "learned_positions": _int(row, "learned_position_rows"),

@@ -131,3 +131,43 @@ def test_only_fine_tuning_leaves_loads_uneven() -> None:
     stack = load_stack("megatron-lm")
     assert stack.graph_kernels("flash", fine_tunes=True).expert_spread == stack.tuned_expert_spread > 0
     assert stack.graph_kernels("flash").expert_spread == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "forward", "backward"),
+    [
+        ("grouped", 4 * 2 * (2 * FFN + HIDDEN), 2 * 2 * (2 * FFN + HIDDEN)),
+        ("loop", 2 * 2 * (2 * FFN + HIDDEN), 2 * (2 * FFN + HIDDEN)),
+        ("products", 28 * HIDDEN, 40 * HIDDEN),
+    ],
+)
+def test_biases_of_experts_are_added_row_by_row(way: str, forward: float, backward: float) -> None:
+    """Rows of biases gathered and added to both outputs; side by side the second alone, weighted in float32."""
+    shape = model("sliced")
+    assert shape.experts is not None
+    biased = replace(shape, experts=replace(shape.experts, expert_bias=True))
+    found = {op.name: op for op in layer_operators(graph(biased, ALL, replace(LOOP, experts=way)))}
+    copies = TOKENS * PICKED
+    assert bytes_of(found["expert bias"]) == pytest.approx((copies * forward, copies * backward))
+    assert "expert bias" not in of("sliced")
+
+
+def test_fused_routing_passes_once_each_way_and_eager_gathers_twice() -> None:
+    fused, eager = (of("modules", Kernels(routing=way)) for way in ("fused", "eager"))
+    assert bytes_of(fused["dispatch"]) == bytes_of(fused["combine"]) == (2 * 2 * SORTED, 2 * 2 * SORTED)
+    assert bytes_of(eager["dispatch"]) == (2 * 4 * SORTED, 2 * 7 * SORTED)
+    assert bytes_of(eager["combine"]) == (2 * 5 * SORTED, 2 * 10 * SORTED)
+    assert {load_stack(name).kernels.routing for name in ("megatron-lm", "nemo-automodel")} == {"fused"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes", "kept"), [("fused", (3, 5), 2), ("native", (14, 24), 6), ("eager", (16, 26), 6)]
+)
+def test_a_clamped_gate_is_many_kernels_unless_fused(kind: str, passes: tuple[float, float], kept: float) -> None:
+    clamped = replace(model("modules"), activation="swiglu-clamped")
+    (op,) = (
+        op for op in layer_operators(graph(clamped, ALL, Kernels(activation=kind))) if op.name == "expert activation"
+    )
+    width = TOKENS * PICKED * FFN * 2
+    assert bytes_of(op) == pytest.approx((passes[0] * width, passes[1] * width))
+    assert float(op.saved_bytes[0]) == pytest.approx(kept * width)

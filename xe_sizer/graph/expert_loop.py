@@ -29,6 +29,12 @@ SLICE_LAUNCHES = 3.0
 # Elements that a kernel reads or writes, of the token copies unless it says otherwise.
 GATHER, SCALE, ADD, SUM = 2.0, 2.0, 3.0, 4.0
 SPLIT_LAUNCHES = (8.0, 6.0)
+# Biases: gathered rows are written (1) and added (3), or a row is added to all (2); backward rows of the gradient are
+# read and added to their expert's (2), or read and summed (1).
+BIAS_PASSES = {"gathered": (4.0, 2.0), "loop": (2.0, 1.0)}
+# Bytes an element of bias x weight in float32: written 4, added 10, joined 8, cast 6; backward cast 6, cast back and
+# joined 10, times weight and bias 16, sums of both 8.
+WEIGHTED_BIAS = (28.0, 40.0)
 
 
 def loop_of(kernels: Kernels, experts: Experts) -> str | None:
@@ -151,6 +157,48 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
         forward_launches=SPLIT_LAUNCHES[0] if together else AFTER_LAUNCHES[0] * local,
         backward_launches=SPLIT_LAUNCHES[1] if together else AFTER_LAUNCHES[1] * local,
         temporary_bytes=2.0 * copies * width * size,
+    )
+
+
+def expert_bias(block: Block, loop: str | None, inner: Array, outer: Array) -> MemoryBound:
+    """Adding each expert's biases to what its two products give.
+
+        bytes = passes x (inner + outer) x element         rows of biases are gathered and added; loops: added
+        bytes = 28 forward, 40 backward x outer            side by side: in float32, weighted, expert by expert
+
+    Products side by side add the first bias themselves. Backward the rows that an expert got are summed.
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph
+    loop : how experts are computed one after the other; None: they are not
+    inner, outer : elements that the first and the second product give, shape (rank shape,) [-]
+
+    Returns
+    -------
+    MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: Megatron-Core transformer/moe/experts.py TEGroupedMLP._apply_bias; torchtitan models/gpt_oss/moe.py
+    (repeat_interleave); transformers 5 integrations/moe.py (gate_up_proj_bias[expert_ids]).
+    """
+    inputs = block.inputs
+    if loop is None and inputs.kernels.experts == "products":
+        forward, backward = WEIGHTED_BIAS[0] * outer, WEIGHTED_BIAS[1] * outer
+    else:
+        forward, backward = (
+            passes * (inner + outer) * inputs.element_bytes
+            for passes in BIAS_PASSES["gathered" if loop is None else "loop"]
+        )
+    return MemoryBound(
+        name="expert bias",
+        module="experts",
+        layers=block.layers,
+        saved_bytes=inputs.zeros,
+        forward_bytes=forward,
+        backward_bytes=backward * float(inputs.learning.base),
+        forward_launches=2.0,
+        backward_launches=2.0 * float(inputs.learning.base),
+        temporary_bytes=inputs.zeros,
     )
 
 

@@ -17,6 +17,7 @@ from xe_sizer.graph.expert_loop import (
     SLICED,
     after_experts,
     before_experts,
+    expert_bias,
     loop_of,
     replicated,
     slice_gradients,
@@ -37,9 +38,15 @@ PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
+# min(gate, 7) sigmoid(1.702 gate) (clip(up, -7, 7) + 1) as seven kernels, or as six; autograd keeps gate and up, and
+# four of the results.
+CLAMPED_PASSES, CLAMPED_KEPT = {"native": (14.0, 24.0), "eager": (16.0, 26.0)}, 6.0
+CLAMPED_LAUNCHES = {"native": (6.0, 11.0), "eager": (7.0, 12.0)}
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
-# Read and write every token copy once, in each direction.
-PERMUTE_PASSES = (2.0, 2.0)
+# Fused: read and write every token copy once, in each direction. Eager, as grouped_mm of transformers 5: two gathers
+# in front, whose gradients are zeros and indexed additions; behind, weights, a gather, a sum, and all their gradients.
+DISPATCH_PASSES = {"eager": (4.0, 7.0), "fused": (2.0, 2.0)}
+COMBINE_PASSES = {"eager": (5.0, 10.0), "fused": (2.0, 2.0)}
 # Fused, choosing, sorting and summing up are three kernels; eager, one for each arithmetic step (own count).
 DISPATCH_LAUNCHES = {"eager": (6.0, 6.0), "fused": (2.0, 2.0)}
 COMBINE_LAUNCHES = {"eager": (4.0, 4.0), "fused": (1.0, 1.0)}
@@ -78,7 +85,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     """The activation of an MLP.
 
         bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
-        kept = 2 tensors, or 3 step by step (gate, up, act(gate)); plain: 1, its input
+        kept = 2 tensors, or 3 step by step (gate, up, act(gate)), clamped 6; plain: 1, its input
 
     ReLU keeps its output instead, which the next product keeps anyway when it learns.
 
@@ -106,6 +113,8 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
         widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
         tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
+    if inputs.model.activation == "swiglu-clamped" and kind != "fused":
+        passes, launches, tensors = CLAMPED_PASSES[kind], CLAMPED_LAUNCHES[kind], CLAMPED_KEPT
     tensor_bytes = elements * inputs.returned_bytes
     temporaries = 3.0 if gated else 2.0
     return memory_bound(
@@ -207,7 +216,8 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     if loop:
         yield before_experts(block, loop, routed, width, local, kept)
     else:
-        yield memory_bound(block, "dispatch", "experts", permuted, PERMUTE_PASSES, DISPATCH_LAUNCHES[routing], kept)
+        passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
+        yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, kept)
     picks, sent = None, permuted
     if inputs.kernels.dispatch == "per-place":
         picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
@@ -221,7 +231,8 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     if loop:
         yield after_experts(block, loop, routed, width, local, permuted)
     else:
-        yield memory_bound(block, "combine", "experts", permuted, PERMUTE_PASSES, COMBINE_LAUNCHES[routing], permuted)
+        passes, launched = COMBINE_PASSES[routing], COMBINE_LAUNCHES[routing]
+        yield memory_bound(block, "combine", "experts", permuted, passes, launched, permuted)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 
 
@@ -313,6 +324,8 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
         yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
     acted = activation(block, "expert activation", "experts", width)
     yield replicated(acted, local) if loop in (MODULES, SLICED) else acted
+    if experts.expert_bias:
+        yield expert_bias(block, loop, width * matrices, routed * hidden)
     kept = float(inputs.keeps_input("expert_down"))
     yield product("expert down", hidden, ffn, width * inputs.element_bytes * kept)
     elements = (matrices + 1.0) * local * hidden * ffn

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
 
-GATED_ACTIVATIONS = frozenset({"swiglu", "geglu", "gegelu"})
+GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu"})
 
 
 @frozen(eq=True)
@@ -137,7 +137,8 @@ class ModelShape:
     its published configuration drops (embedding, attention, hidden). `soft_caps`: where values pass a tanh (scores,
     logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their weight
     before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which sdpa's
-    fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step.
+    fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step, `swiglu-clamped`
+    the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, M state-space, - dense MLP,
     E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.

@@ -187,7 +187,8 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "gpt_oss": Family(
         qkv_bias=("attention_bias", True), output_bias=("attention_bias", True), sinks=True, head_dim=64,
-        wide_norm=True, window="alternate", moe=replace(_LOCAL, biased=True, loop="sliced"),
+        wide_norm=True, window="alternate", activation="swiglu-clamped",
+        moe=replace(_LOCAL, biased=True, loop="sliced"),
     ),
     "internlm": Family(qkv_bias=("bias", True), output_bias=("bias", True)),
     "internlm2": Family(qkv_bias=("bias", False), output_bias=("bias", False)),

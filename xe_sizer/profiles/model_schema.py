@@ -114,7 +114,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     norms_per_layer: Literal[1, 2, 4] = 2
     embedding_norm: bool = False
     final_norm: bool = True
-    activation: Literal["swiglu", "geglu", "gegelu", "gelu", "gelu-new", "relu", "relu2"]
+    activation: Literal["swiglu", "swiglu-clamped", "geglu", "gegelu", "gelu", "gelu-new", "relu", "relu2"]
     biases: tuple[Literal["qkv", "output", "mlp", "head"], ...] = ()
     position: Literal["rope", "learned", "alibi", "none"]
     rotary_fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
