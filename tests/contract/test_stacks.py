@@ -95,8 +95,9 @@ def test_what_a_release_did_otherwise() -> None:
     """A few, by what their sources say: default dtype, loss, attention, what FSDP holds."""
     dtypes = [load_stack(name).defaults.weights_dtype for name in ("hf-trainer", "hf-trainer@4.57", "trl", "axolotl")]
     assert dtypes == ["bf16", "fp32", "fp32", "bf16"]
-    losses = [load_stack(name).kernels.loss for name in ("torchtitan@2024.12", "torchtitan", "trl@0.29", "trl@1.9")]
-    assert losses == ["eager", "vocab-parallel", "eager", "fused"]
+    losses = [load_stack(f"torchtitan@{release}").kernels.loss for release in ("2024.12", "0.2", "2026.08")]
+    assert losses == ["eager", "vocab-parallel", "fused"]
+    assert [load_stack(f"trl@{release}").kernels.loss for release in ("0.29", "1.6", "1.9")] == ["eager"] * 2 + ["fused"]
     attention = [load_stack(f"hf-trainer@{release}").kernels.attention for release in ("4.35.2", "4.36", "2023.11")]
     assert attention == ["eager", "sdpa", "eager"]
     assert load_stack("litgpt@0.5").states.flat_gradients > load_stack("litgpt@0.5.11").states.flat_gradients

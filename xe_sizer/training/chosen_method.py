@@ -74,8 +74,8 @@ def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
 def _quantised(provenance: Provenance, stack: Stack) -> Quantised:
     """How frozen weights are held. Raises InputError for bits that the quantiser does not have.
 
-    Weights are quantised from 16 bit unless somebody loads them in float32: transformers sets a 16-bit type where none
-    is asked for (quantizer_bnb_4bit.py, update_dtype), other libraries read 16-bit checkpoints as they are.
+    Weights are quantised from 16 bit unless somebody loads them in float32: transformers 4 sets float16 where none is
+    asked for (quantizer_bnb_4bit.py, update_dtype), transformers 5 and other libraries take the checkpoint's type.
     """
     given = provenance.given
     name = str(provenance.settle("train.quantiser", stack.defaults.quantiser, "stack"))
