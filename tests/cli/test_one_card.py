@@ -166,7 +166,8 @@ def test_weights_trained_in_16_bit_come_after_a_smaller_optimizer(cli: Cli) -> N
     asked = f"--model qwen2.5-1.5b --gpu rtx-4090 --gpus 1 --job sft --stack hf-trainer@4.57 --seq-len 2048 {DATA}"
     _, result = ask(cli, asked)
     assert changes(result)[0] == "8-bit AdamW"
-    assert not any("hf-bf16" in text for text in changes(result)[:2])
+    assert not any("weights loaded in bf16" in text for text in changes(result)[:2])
+    assert not any("hf-bf16" in text for text in changes(result))
 
 
 def test_a_smaller_optimizer_and_rank_come_before_fewer_adapters(cli: Cli) -> None:

@@ -177,6 +177,23 @@ def test_a_lighter_stack_costs_quality_where_the_model_learns() -> None:
     assert [effort for _, _, effort in proposed(remedies.lighter_stack, under_adapters)] == [3]
 
 
+def test_weights_that_learn_are_loaded_in_16_bit_instead_of_a_lighter_stack() -> None:
+    """The release that loads float32 has both; the key is the user's own, and keeps the release."""
+    flags = {"stack": "hf-trainer@4.57", "gpus": 8, "train.seq_len": 512, "train.micro_batch": 1}
+    wide = sized(flags)
+    change = {"train.weights_dtype": "bf16"}
+    assert proposed(remedies.narrower_weights, wide) == [("weights loaded in bf16 instead of fp32", change, 6)]
+    assert proposed(remedies.lighter_stack, wide) == []
+    assert proposed(remedies.narrower_weights, sized(flags, **change)) == []
+    assert len(proposed(remedies.lighter_stack, sized(flags, **change))) == 1
+    for stack in ("megatron-lm", "hf-bf16"):
+        assert proposed(remedies.narrower_weights, sized({**flags, "stack": stack})) == []
+    adapted = sized(flags, job="lora")
+    assert proposed(remedies.narrower_weights, adapted) == []
+    assert len(proposed(remedies.lighter_stack, adapted)) == 1
+
+
+
 OPTIMIZER, PARAMS = "optimizer states", "parameters and optimizer"
 HOST = "in host memory"
 

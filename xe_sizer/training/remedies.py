@@ -134,14 +134,31 @@ def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, COSTLY)
 
 
-def lighter_stack(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
-    """The variant of the stack that holds less: the same model under adapters, a coarser one if trained."""
+def narrower_weights(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Weights that learn, loaded in the 16-bit format of the products where the stack loads wider ones now."""
     job = sized.resolved.job
-    if job.stack.lighter is not None:
+    if job.method.learning.base and _loads_narrower(job):
+        now = job.stack.defaults.weights_dtype
+        words = f"weights loaded in {job.precision} instead of {now}"
+        yield Change(words, {"train.weights_dtype": job.precision}, COSTLY)
+
+
+def _loads_narrower(job: Job) -> bool:
+    """Whether the stack can hold less for every weight that learns by loading the format of the products."""
+    wide = job.stack.states.trained_weight_bytes
+    can = job.precision in job.stack.weights_dtypes
+    return can and job.stack.loaded_in(job.precision).states.trained_weight_bytes < wide
+
+
+def lighter_stack(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """The variant of the stack that holds less where its weights cannot be loaded narrower, as under adapters."""
+    job = sized.resolved.job
+    learns = job.method.learning.base
+    if job.stack.lighter is not None and not (learns and _loads_narrower(job)):
         other = load_stack(job.stack.lighter, finder=registry)
         described = other.describes.partition(";")[0].rstrip(".")
         words = f"stack {other.name} ({described}) instead of {job.stack.name}"
-        yield Change(words, {"stack": other.name}, COSTLY if job.method.learning.base else 3)
+        yield Change(words, {"stack": other.name}, COSTLY if learns else 3)
 
 
 def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -314,7 +331,9 @@ SAME_JOB = (
 """Remedies that keep model, method, data and hardware, by effort."""
 GENTLE = (*SAME_JOB, Remedy(4, smaller_adapters))
 """Those that keep the hardware and the method, and cost next to no quality."""
-ON_THE_CARD = (*GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences))
+ON_THE_CARD = (
+    *GENTLE, Remedy(COSTLY, narrower_weights), Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences),
+)  # fmt: skip
 """Those that keep the hardware and the method."""
 OTHER_HARDWARE = (
     Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card), Remedy(11, other_card),
