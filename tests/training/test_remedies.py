@@ -193,7 +193,6 @@ def test_weights_that_learn_are_loaded_in_16_bit_instead_of_a_lighter_stack() ->
     assert len(proposed(remedies.lighter_stack, adapted)) == 1
 
 
-
 OPTIMIZER, PARAMS = "optimizer states", "parameters and optimizer"
 HOST = "in host memory"
 
