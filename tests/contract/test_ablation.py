@@ -1,0 +1,96 @@
+"""Every term that the ablation switches off is one that some run has, and nothing stays switched off."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts"))
+ablation = importlib.import_module("ablation")
+accuracy = importlib.import_module("build_accuracy")
+
+PIPELINE: dict[str, Any] = {
+    "job": "pretrain", "stack": "megatron-zero-bubble", "model": "llama-2-7b", "gpus": 16, "pipeline_schedule": "zb-v",
+    "layout": LayoutStated(tp=2, pp=4, vpp=2, dp=2, zero=0), "batch": Batch(micro=1, total=64),
+}  # fmt: skip
+UNEVEN: dict[str, Any] = {
+    "job": "pretrain", "stack": "megatron-lm", "model": "llama-2-7b", "gpus": 24,
+    "layout": LayoutStated(tp=4, pp=6, dp=1, zero=0), "batch": Batch(micro=1, total=32),
+}  # fmt: skip
+TUNED: dict[str, Any] = {
+    "job": "sft", "stack": "hf-trainer", "framework": "transformers 4.46, accelerate 1.0", "model": "llama-2-7b",
+    "gpus": 8, "layout": LayoutStated(tp=1, pp=1, dp=8, zero=3), "batch": Batch(micro=2, total=64),
+}  # fmt: skip
+QLORA: dict[str, Any] = {
+    "job": "qlora", "stack": "hf-trainer", "framework": "transformers 4.46", "model": "llama-2-7b", "gpus": 1,
+    "layout": LayoutStated(tp=1, pp=1, dp=1, zero=0), "batch": Batch(micro=1, total=4),
+    "lora": Lora(rank=16, targets="all-linear"),
+}  # fmt: skip
+SHARDED_STAGES: dict[str, Any] = {
+    "job": "pretrain", "stack": "torchtitan", "model": "llama-3.1-8b", "gpus": 16,
+    "layout": LayoutStated(tp=1, pp=2, dp=8, zero=3), "batch": Batch(micro=1, total=128),
+}  # fmt: skip
+
+
+def run(**conditions: Any) -> Record:
+    usual: dict[str, Any] = {
+        "id": "run", "gpu": "a100-sxm-80gb", "gpus_per_node": 8, "precision": "bf16", "seq_len": 2048,
+        "recompute": "full", "attention": "flash",
+        "measured": Measured(step_time_s=5.0, peak_memory_gib=60.0, memory_metric="reserved"),
+    }  # fmt: skip
+    return Record(**(usual | conditions))
+
+
+@pytest.mark.parametrize(
+    ("term", "conditions", "moves"),
+    [
+        ("orders of pipelines beyond 1F1B", PIPELINE, "both"),
+        ("fewer layers at the ends of a pipeline", UNEVEN, "time"),
+        ("FSDP inside pipeline stages", SHARDED_STAGES, "both"),
+        ("16-bit hidden state under FSDP", TUNED, "both"),
+        ("float32 copies of what learns or is quantised", QLORA, "both"),
+        ("weights loaded in 16 bit", QLORA | {"job": "sft", "framework": "transformers 5.1", "lora": Lora()}, "both"),
+        ("norms written out in Python", TUNED, "both"),
+        ("activations in host memory", TUNED | {"offload": "activations", "recompute": "none"}, "both"),
+        ("blocks that the allocator keeps", QLORA | {"mean_tokens": 300, "max_seq_len": 2048}, "peak"),
+    ],
+)
+def test_a_term_that_is_off_changes_a_run_that_has_it(term: str, conditions: dict[str, Any], moves: str) -> None:
+    times, peaks = ablation.figures([run(**conditions)])
+    assert len(times) == len(peaks) == 1
+    for figures, quantity in ((times, "time"), (peaks, "peak")):
+        (figure,) = figures
+        job, layouts = figure.run.sized.resolved.job, figure.run.sized.layouts
+        switch, nothing = ablation.SWITCHES[term], ablation.Switch()
+        full = figure.predict(job, layouts, nothing)
+        without = ablation._without(switch, figure, full)
+        if moves in ("both", quantity):
+            assert without != pytest.approx(full, rel=1e-3), quantity
+        assert figure.predict(job, layouts, nothing) == pytest.approx(full), "nothing stays switched off"
+
+
+def test_a_term_that_a_run_does_not_have_changes_nothing() -> None:
+    times, _ = ablation.figures([run(**TUNED)])
+    for term in ("orders of pipelines beyond 1F1B", "FSDP inside pipeline stages", "activations in host memory"):
+        assert ablation._without(ablation.SWITCHES[term], times[0], 7.0) == 7.0
+
+
+def test_the_page_of_accuracy_can_be_written() -> None:
+    """Of a few records, those of one publication left out among them."""
+    titles = [f"Publication {letter}" for letter in "ABCDE"]
+    assert len({accuracy.held_out(title) for title in titles}) == 2
+    runs = [run(id=title, source={"title": title}, **TUNED) for title in titles]
+    page = accuracy.page(runs)
+    left_out = next(title for title in titles if accuracy.held_out(title))
+    shown = next(title for title in titles if not accuracy.held_out(title))
+    assert f"| {shown} | time | 1 |" in page
+    assert left_out not in page
+    assert "| all terms |" in page
+    assert "nan%" not in page
