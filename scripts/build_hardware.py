@@ -163,6 +163,8 @@ class Fits:
         }
         if not laws["matmul"]:
             laws["matmul"] = measured_peaks(row)
+        elif name in extra.SUSTAINED:  # products in 4 bit, whose other figures are those of 8 bit
+            laws["matmul"] |= {p: laws["matmul"]["fp8"] | law for p, law in measured_peaks(row).items()}
         return without_empty(laws)
 
     def matmul(self, fit: extra.MatmulFit, precision: str) -> dict[str, Value]:
@@ -265,6 +267,7 @@ def measured_peaks(row: Row) -> dict[str, Value]:
     if row["id"] in extra.SUSTAINED:
         return {
             precision: {"flops_efficiency": best, "sustained_flops_efficiency": sustained, "source": text}
+            | (extra.REST_IN_FOUR_BIT.get(row["id"], {}) if precision == "fp4" else {})
             for precision, (best, sustained, text) in extra.SUSTAINED[row["id"]].items()
         }
     row, _ = patched(row)

@@ -166,35 +166,45 @@ GPU_NOTES = {
 # kernels of a training step they reach 0.9 to 0.93 of that: published runs of stacks with fused kernels on A100 and
 # H100, robust regression over all sources. Ada cards run at the burst efficiency.
 SUSTAINED_SHARE_OF_BEST = 0.855
-# What recent accelerators sustain follows their power: about its 0.8th power within a generation. AMD measured 0.61 on
-# one chip at 750 and 1000 W, GB200 against GB300 in the same containers of Megatron Bridge is 1.0 to 1.1. Best product
-# [TFLOP/s] and sustained share of the peak by precision, and where they are from.
-_BEST = "fastest measured product {} of {} TFLOP/s. Sustained: {}"
-_POWER = "that of the GB200 x ({} / 1200 W)^0.8, see there."
-_FITTED = (
-    "fitted to dense runs of Megatron Bridge. Others of its kind: x power^0.8, between 0.61 (AMD, one chip at 750 and "
-    "1000 W) and 1.1 (GB300 against GB200 in the same containers)."
+# What recent accelerators sustain follows their power. Products of 16 to 60 TFLOP in aiconfigurator's sweeps (trtllm
+# 1.3.0rc20; 3 to 40 ms each) run at the clock that it leaves: 1343 TFLOP/s in 16 bit on the B200 of 1000 W, 1754 on the
+# GB300 of 1400 W, which is its 0.8th power; AMD measured 0.61 on one chip at 750 and 1000 W. Others: 0.8.
+# Best product and sustained rate as shares of the peak by precision, and where they are from.
+_CLOCK = (
+    "Sustained: median of 78 products of 16 to 60 TFLOP each, timed by aiconfigurator (trtllm 1.3.0rc20) at the clock "
+    "that power leaves{}."
 )
+_BEST = "fastest measured product {} of {} TFLOP/s. {}"
+_WIDE, _NARROW = _CLOCK.format(""), _CLOCK.format(", without the cast in front")
+_FOUR_BIT = "fastest and median of 78 products of 16 to 60 TFLOP each, timed by aiconfigurator (trtllm 1.3.0rc20)"
 _TYPICAL = "measured by AMD: {} TFLOP/s at most, {} in products of DeepSeek-V3 (Typical Attained FLOPs, October 2026)"
 _MOST = "measured by AMD: {} TFLOP/s at most (Max-Achievable FLOPs, part 2)"
-_OF_THE_MI355X = "that of the MI355X; sustained: x (1000 / 1400 W)^0.8 of its TFLOP/s, as on the GB200"
+_OF_THE_MI355X = "that of the MI355X; sustained: x (1000 / 1400 W)^0.8 of its TFLOP/s, as GB300 to B200"
 _OF_CDNA3 = (
     "the share that the MI300X reached in 2024 (668.4 of 1307.4 TFLOP/s); sustained: x 0.855, as on A100 and H100. "
     "With three times the power for each FLOP, clocks need not fall as far; assumed."
 )
+# Of products in 4 bit, where no accelerator that lends laws has any.
+REST_IN_FOUR_BIT = {
+    "mi355x": {"floor_us": 12.56, "memory_efficiency": 0.818, "sharpness": 2.77, "cast_bytes_per_element": 7.94}
+}
 _CDNA2 = {"bf16": (0.511, 0.437, _OF_CDNA3)}
 SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
+    "b200": {"fp4": (0.505, 0.455, f"{_FOUR_BIT}; the rest as in 8 bit, assumed")},
     "gb200": {
-        "bf16": (0.729, 0.62, _BEST.format(1822, 2500, "half of what 8 bit sustains.")),
-        "fp8": (0.723, 0.62, _BEST.format(3615.6, 5000, _FITTED)),
+        "bf16": (0.729, 0.574, _BEST.format(1822, 2500, _WIDE)),
+        "fp8": (0.723, 0.573, _BEST.format(3615.6, 5000, _NARROW)),
+        "fp4": (0.52, 0.446, _FOUR_BIT),
     },
     "gb300": {
-        "bf16": (0.729, 0.701, _BEST.format(1822, 2500, _POWER.format(1400))),
-        "fp8": (0.723, 0.701, _BEST.format(3615.6, 5000, _POWER.format(1400))),
+        "bf16": (0.729, 0.702, _BEST.format(1822, 2500, _WIDE)),
+        "fp8": (0.75, 0.727, _BEST.format(3749, 5000, _NARROW)),
+        "fp4": (0.646, 0.428, _FOUR_BIT),
     },
     "b300": {
-        "bf16": (0.786, 0.643, _BEST.format(1769, 2250, _POWER.format(1100))),
-        "fp8": (0.745, 0.643, _BEST.format(3353.3, 4500, _POWER.format(1100))),
+        "bf16": (0.786, 0.643, _BEST.format(1769, 2250, _WIDE)),
+        "fp8": (0.745, 0.652, _BEST.format(3353.3, 4500, _NARROW)),
+        "fp4": (0.665, 0.463, _FOUR_BIT),
     },
     "mi325x": {"bf16": (0.636, 0.471, _TYPICAL.format(831, 616)), "fp8": (0.54, 0.438, _TYPICAL.format(1409, 1143))},
     "mi300x": {
@@ -206,10 +216,15 @@ SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
         "fp8": (0.488, 0.367, f"{_MOST.format(1273)}; sustained: as in 16 bit"),
     },
     "mi355x": {
-        "bf16": (0.626, 0.463, _BEST.format(1565, 2500, "x 0.74, as AMD measured on the MI325X.")),
+        "bf16": (0.626, 0.463, _BEST.format(1565, 2500, "Sustained: x 0.74, as AMD measured on the MI325X.")),
         "fp8": (0.581, 0.43, "16 bit x 1143 / 616, what AMD measured on the MI325X; assumed"),
+        "fp4": (0.46, 0.34, "8 bit x 1.6, the mean of four Blackwells; the rest that of the H100 in 8 bit; assumed"),
     },
-    "mi350x": {"bf16": (0.626, 0.385, _OF_THE_MI355X), "fp8": (0.581, 0.357, _OF_THE_MI355X)},
+    "mi350x": {
+        "bf16": (0.626, 0.385, _OF_THE_MI355X),
+        "fp8": (0.581, 0.357, _OF_THE_MI355X),
+        "fp4": (0.46, 0.286, _OF_THE_MI355X),
+    },
     "mi250x": _CDNA2,
     "mi250": _CDNA2,
     "mi210": _CDNA2,
@@ -217,9 +232,8 @@ SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
 _SUSTAINED_IN_TRAINING = (
     "Sustained: 0.92 of linear layers timed by Vidur, fitted to published runs of tuned stacks on A100 and H100."
 )
-_POWER_LIMITED = "Sustained: that of the H100 x (500 / 700 W)^0.8, as on the GB200."
+_POWER_LIMITED = "Sustained: that of the H100 x (500 / 700 W)^0.8, as GB300 to B200."
 _NOT_SLOWED = "Sustained: the same, fitted to published fine-tuning runs on L40S."
-_OF_LESS_POWER = f"Sustained: {_POWER.format(1000)}"
 
 
 @dataclass(frozen=True)
@@ -250,8 +264,8 @@ MATMUL_FITS: dict[str, dict[str, MatmulFit]] = {
         "fp8": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.458, _POWER_LIMITED),
     },
     "b200": {
-        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.595, _OF_LESS_POWER, _B200_BANDWIDTH),
-        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.595, _OF_LESS_POWER, _B200_BANDWIDTH),
+        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.597, _WIDE, _B200_BANDWIDTH),
+        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.614, _NARROW, _B200_BANDWIDTH),
     },
     "l40s": {
         "bf16": MatmulFit(("l40s", "trtllm/1.0.0"), 0.574, f"Weights beyond the cache. {_NOT_SLOWED}"),
