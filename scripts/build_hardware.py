@@ -154,17 +154,16 @@ class Fits:
 
     def laws(self, row: Row) -> dict[str, Value]:
         name = row["id"]
+        products = {p: self.matmul(fit, p) for p, fit in extra.MATMUL_FITS.get(name, {}).items()}
+        if products and name in extra.SUSTAINED:  # in 4 bit, whose other figures are those of 8 bit
+            products |= {p: {**products["fp8"], **law} for p, law in measured_peaks(row).items()}
         laws = {
-            "matmul": {p: self.matmul(fit, p) for p, fit in extra.MATMUL_FITS.get(name, {}).items()},
+            "matmul": products or measured_peaks(row),
             "attention": {kernel: self.kernel(law) for kernel, law in extra.ATTENTION.get(name, {}).items()},
             "decode": self.decode(name),
             "collectives": self.operations(name),
             "memory_bound": self.memory_bound(name),
         }
-        if not laws["matmul"]:
-            laws["matmul"] = measured_peaks(row)
-        elif name in extra.SUSTAINED:  # products in 4 bit, whose other figures are those of 8 bit
-            laws["matmul"] |= {p: laws["matmul"]["fp8"] | law for p, law in measured_peaks(row).items()}
         return without_empty(laws)
 
     def matmul(self, fit: extra.MatmulFit, precision: str) -> dict[str, Value]:
@@ -262,7 +261,7 @@ def sweep(rows: list[Row], name: str) -> dict[str, Value]:
     }
 
 
-def measured_peaks(row: Row) -> dict[str, Value]:
+def measured_peaks(row: Row) -> dict[str, dict[str, Value]]:
     """Efficiency from the fastest product that anybody measured; the rest of the law is borrowed."""
     if row["id"] in extra.SUSTAINED:
         return {
@@ -271,7 +270,7 @@ def measured_peaks(row: Row) -> dict[str, Value]:
             for precision, (best, sustained, text) in extra.SUSTAINED[row["id"]].items()
         }
     row, _ = patched(row)
-    laws: dict[str, Value] = {}
+    laws: dict[str, dict[str, Value]] = {}
     for precision in ("bf16", "fp8"):
         best, peak = number(row[f"measured_max_{precision}_tflops"]), number(row[f"{precision}_tflops"])
         if best and peak:
