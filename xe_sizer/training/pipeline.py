@@ -9,7 +9,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s
-from xe_sizer.training.schedules import bubble_time_s
+from xe_sizer.training.schedules import HAS_OTHER_WORK, bubble_time_s
 from xe_sizer.training.stages import stages_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
     The slowest stage works for grad_accum (F + B + W); before and after it the pipeline fills and drains. Each
     micro-batch crosses every boundary of its rank once a chunk in each direction, and once more forwards in each of r
     passes through frozen weights. Stages between others have two boundaries: both are waited for (w = 2) where sends
-    and receives are not paired.
+    and receives are not paired. Nothing hides a transfer where a stage has one chunk and its passes follow one another.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
     )
     waited = np.where((pp > 2) & (not job.stack.boundaries.paired), 2.0, 1.0)
     crossings = (2.0 + job.method.frozen_forwards) * waited * vpp * as_array(layouts.grad_accum)
-    transfer_s = crossings * _boundary_s(job, layouts, shapes) * (1.0 - job.stack.overlap.pipeline)
+    hidden = np.where(HAS_OTHER_WORK[layouts.schedule] | (layouts.vpp > 1), job.stack.overlap.pipeline, 0.0)
+    transfer_s = crossings * _boundary_s(job, layouts, shapes) * (1.0 - hidden)
     return Pipeline(bubble_s, transfer_s)
 
 

@@ -103,6 +103,8 @@ OPEN_CHUNKS = np.array([row.most_chunks == 0 for row in ROWS])
 LEAST_CHUNKS = np.array([row.least_chunks for row in ROWS])
 # Whether chunks run down the stages and back up, so that the first stage has the head too.
 V_SHAPED = np.array([row.v_shaped for row in ROWS])
+# Whether a stage has other passes to do while a tensor is under way: those of other chunks, or deferred W.
+HAS_OTHER_WORK = np.array([row.least_chunks > 1 or row.waits[2] < 1 for row in ROWS])
 # Any number where they are open.
 MOST_CHUNKS = np.array([row.most_chunks or np.iinfo(np.int64).max for row in ROWS])
 _WAITS, _SPARED, _REPEATS = (
