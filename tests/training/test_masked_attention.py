@@ -55,6 +55,16 @@ def test_sequences_of_one_length_need_no_mask() -> None:
     assert attention(same, micro_batch=4).masked is None
 
 
+def test_micro_batches_of_samples_that_are_all_cut_need_no_mask() -> None:
+    """Three of four samples are cut to 1,000 tokens: of pairs, nine in sixteen have no padding."""
+    made = lora()
+    values = {"lengths": np.array([300.0, 2000.0]), "probabilities": np.array([0.25, 0.75])}
+    cut = attention(replace(made, lengths=replace(made.lengths, **values)), micro_batch=2).masked
+    assert cut == pytest.approx(7 / 16)
+    fixed = replace(made, padding="to-seq-len", lengths=replace(made.lengths, **values))
+    assert attention(fixed, micro_batch=1).masked == pytest.approx(1 / 4)
+
+
 def test_a_mask_is_kept_and_keys_and_values_are_repeated() -> None:
     """Llama 3.1 8B: 32 heads of 128 share 8 of keys and values. A mask has 2 bytes for each pair of a sequence."""
     masked, plain = (attention(lora(train__padding=name), micro_batch=4) for name in ("to-seq-len", "packed"))

@@ -212,7 +212,7 @@ def _core(block: Block) -> Iterator[Operator]:
 
 
 def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
-    """1 where PyTorch's attention is given a mask: for padding, and past a sliding window; None: nowhere [-].
+    """Share of micro-batches whose attention is given a mask, for padding or past a sliding window; None: none [-].
 
     Source: transformers masking_utils.py, _ignore_causal_mask_sdpa: no mask where nothing is padded and the window is
     not reached, so that is_causal takes its place; _update_causal_mask of models before release 4.53 did the same.
@@ -325,7 +325,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     masked = _masked(inputs, window)
     if masked is not None:
         # A mask in the compute type, one a layer, and keys and values repeated for every head.
-        size = masked * inputs.element_bytes
+        size = (masked > 0) * inputs.element_bytes
         repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
         operands = operands + size * rank.batch * query * repeated * (model.qk_head_dim + model.v_head_dim)
         masks = np.where(inputs.padded > 0, rank.batch, 1.0)  # padding differs between the sequences

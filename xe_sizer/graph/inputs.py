@@ -90,7 +90,7 @@ class GraphInputs:
     expansion : what frozen weights cost that are held in few bits
     casts : what it takes to narrow the operands of products; None: they stay as they are
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
-    padded : 1 where PyTorch's attention is given a mask that hides padding, else 0 [-]
+    padded : share of the micro-batches in which PyTorch's attention is given a mask that hides padding [-]
     """
 
     model: ModelShape

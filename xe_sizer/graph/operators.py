@@ -214,7 +214,7 @@ class Attention(Operator):
     `cached_element_bytes`: size of a key's or value's element where a cache keeps it in a format of its own.
     `values_in_keys`: the values are part of the keys and not read again.
     `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
-    `masked`: 1 where the kernel is given a mask and works on all pairs of queries and keys (None: nowhere).
+    `masked`: share of micro-batches whose kernel is given a mask and works on all pairs (None: none).
     """
 
     batch: Array

@@ -169,8 +169,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
     )
     if op.masked is not None:
         masked, masked_backward = _masked_attention_times(op, device)
-        forward = np.where(op.masked > 0, masked, forward)
-        backward = np.where(op.masked > 0, masked_backward, backward)
+        forward = forward + op.masked * (masked - forward)
+        backward = backward + op.masked * (masked_backward - backward)
     return forward, backward + scores_backward_s
 
 

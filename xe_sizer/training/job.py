@@ -179,14 +179,19 @@ class Job:
         )
 
     def _padded(self, sequences: Array) -> Array:
-        """1 where attention is given a mask that hides padding, shape (layout,) [-].
+        """Share of the micro-batches whose attention is given a mask that hides padding, shape (layout,) [-].
 
-        Sequences of one length need none, and neither does a single one that is padded to itself.
+            share = 1 - c^b     c of the samples are cut to the full length, and b of them need no mask
+
+        A single sequence that is padded to itself needs none, and neither do several of one length.
         """
-        given, shortest = self.stack.kernels.attention_mask, self.lengths.lengths[0]
-        alone = given == "always" or (given == "padded" and self.padding == TO_SEQ_LEN and shortest < self.seq_len)
-        together = given == "padded" and self.padding in TO_EACH_OTHER and shortest < self.lengths.longest
-        return np.where(sequences > 1, float(alone or together), float(alone))
+        given, cut = self.stack.kernels.attention_mask, self.lengths.truncated(self.seq_len)
+        if given != "padded" or self.padding not in (*TO_EACH_OTHER, TO_SEQ_LEN):
+            return np.full(np.shape(sequences), float(given == "always"))
+        whole = self.padding == TO_SEQ_LEN
+        full = cut.longest >= self.seq_len or (not whole and len(cut.lengths) == 1)
+        share = 1.0 - float(full) * cut.probabilities[-1] ** sequences
+        return np.where(whole | (sequences > 1), share, 0.0)
 
     def _expansion(self) -> Expansion:
         """Kernels and activations of frozen weights in few bits; backward, none or those of the forward."""
