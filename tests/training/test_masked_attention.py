@@ -108,3 +108,14 @@ def test_a_quantised_model_loaded_in_float32_has_float32_activations_but_under_a
     assert wide.forward_bytes - plain.forward_bytes == pytest.approx(around + expanded * 4096**2)
     autocast = job("llama-3.1-8b", kind="qlora", stack="hf-trainer", train__weights_dtype="fp32")
     assert (narrow.element_bytes, autocast.element_bytes) == (2, 2)
+
+
+def test_a_loss_in_the_type_of_the_logits_is_twice_as_large_in_float32() -> None:
+    losses = [
+        job("llama-3.1-8b", kind="qlora", stack="universal-llm-trainer", train__weights_dtype=dtype)
+        .graph(layouts(), np.array([TOKENS])).kernels.loss
+        for dtype in ("bf16", "fp32")
+    ]  # fmt: skip
+    assert [(loss.kept_bytes, loss.live_bytes) for loss in losses] == [(2, 6), (4, 12)]
+    assert [(loss.forward_bytes, loss.backward_bytes) for loss in losses] == [(8, 14), (16, 28)]
+    assert job(stack="hf-bf16", precision="fp32").graph(layouts(), np.array([TOKENS])).kernels.loss.live_bytes == 12

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from xe_sizer.units import SIXTEEN_BIT
+
 
 class Loss(NamedTuple):
     """One cross-entropy kernel; bytes are per logit.
@@ -14,6 +16,7 @@ class Loss(NamedTuple):
     kept_bytes : of the logits when the forward is done [bytes]
     live_bytes : alive together when the loss turns into its gradient [bytes]
     gathers : works on the logits of all tensor-parallel ranks, not on the rank's share of the vocabulary
+    as_given : works in the type of the logits; bytes are those of 16-bit ones
     """
 
     name: str
@@ -24,6 +27,27 @@ class Loss(NamedTuple):
     kept_bytes: float
     live_bytes: float
     gathers: bool = False
+    as_given: bool = False
+
+    def on(self, element_bytes: float) -> Loss:
+        """The kernel on logits of a type.
+
+            bytes = those of 16-bit logits x element / 2      where it works in their type
+
+        Parameters
+        ----------
+        element_bytes : size of a logit [bytes]
+
+        Returns
+        -------
+        Loss, bytes per logit [bytes]
+
+        Source: torch.nn.functional.cross_entropy keeps the type of its input.
+        """
+        if not self.as_given:
+            return self
+        sizes = ("forward_bytes", "backward_bytes", "kept_bytes", "live_bytes")
+        return self._replace(**{name: getattr(self, name) * element_bytes / SIXTEEN_BIT for name in sizes})
 
 
 # Megatron-LM's, which `Kernels` takes unless told otherwise.
@@ -32,6 +56,9 @@ _ROWS = (
     # Cast to float32, log-softmax, their gradients and the cast back: log-probabilities are kept in float32; with them
     # live the gradients before and after the log-softmax.
     Loss("eager", 14.0, 22.0, 6.0, 5.0, kept_bytes=4.0, live_bytes=12.0),
+    # PyTorch's cross-entropy on the logits as they are, shifted by a copy: log-probabilities are kept; with them live
+    # the gradients before and after the log-softmax.
+    Loss("native", 8.0, 14.0, 4.0, 5.0, kept_bytes=2.0, live_bytes=6.0, as_given=True),
     # Float32, rewritten where it stands, and the 16-bit gradient (Megatron-LM).
     VOCABULARY_PARALLEL,
     # The same in a Triton kernel beside the 16-bit logits that the model has returned (fms-acceleration; its published

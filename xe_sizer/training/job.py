@@ -161,6 +161,7 @@ class Job:
             sequence_parallel=as_array(layouts.sequence_parallel),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes)
+        kernels = replace(kernels, loss=kernels.loss.on(self.element_bytes))
         forward, backward = self._weight_traffic(layouts)
         return GraphInputs(
             model=self.model,
