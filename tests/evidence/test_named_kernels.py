@@ -43,6 +43,7 @@ def test_what_is_stated_of_attention_wins() -> None:
         ("axolotl", "axolotl 0.8 with Liger", ("liger",)),
         ("trl", "TRL, cut cross entropy", ("linear-cross-entropy",)),
         ("nemo-automodel", "automodel, liger", None),  # its modules are its own
+        ("halo", "halo (pytorch fsdp2, liger)", ("liger",)),  # another stack stands in
     ],
 )
 def test_kernels_in_the_name_of_a_framework(stack: str, framework: str, fused: tuple[str, ...] | None) -> None:

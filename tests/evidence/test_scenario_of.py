@@ -199,15 +199,14 @@ def test_old_releases_run_eager_attention(framework: str, attention: str) -> Non
 
 
 def test_what_a_framework_does_by_itself_is_taken_where_the_record_is_silent() -> None:
-    """Recomputation, sharding and offload of the stack's defaults; who states ZeRO-3 alone may have recomputed."""
+    """Recomputation and sharding of the stack's defaults; who states ZeRO-3 alone may have recomputed."""
     cases = (
         ({"stack": "trl", "framework": "trl 0.29"}, {"layout.recompute": "full"}),
         ({"stack": "trl", "framework": "trl 0.20", "gpus": 4}, {"layout.recompute": "none", "layout.zero": 0}),
         ({"stack": "fsdp", "gpus": 4}, {"layout.recompute": "none", "layout.zero": 3}),
         ({"stack": "hf-trainer", "layout": LayoutStated(zero=3), "gpus": 4}, {"layout.recompute": None}),
         ({"stack": "litgpt", "gpus": 4}, {"layout.recompute": "full", "layout.zero": 3}),
-        ({"stack": "unsloth", "framework": "unsloth 2025.3"}, {"layout.offload": "activations"}),
-        ({"stack": "unsloth", "framework": "unsloth 2024.5"}, {"layout.offload": "none"}),
+        ({"stack": "unsloth", "framework": "unsloth 2025.3"}, {"layout.recompute": "full"}),
         ({"stack": "hf-trainer", "framework": "llama-recipes", "gpus": 8}, {"layout.zero": 3}),
     )
     for stated, expected in cases:

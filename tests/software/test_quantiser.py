@@ -77,6 +77,19 @@ def test_an_expanded_weight_stands_beside_what_it_is_cast_from() -> None:
     assert components(job_of(train__quantiser="marlin")).get("dequantised layer", 0.0) == 0.0
 
 
+def test_old_products_keep_their_inputs() -> None:
+    """bitsandbytes before 0.43 (ctx.tensors = A, B): inputs of qkv, of gate and up, and of down, once each.
+
+    That of o is the attention's output, which is kept anyway; before the first adapter nothing is.
+    """
+    kept = [
+        components(job_of(stack="hf-bf16", train__quantiser=f"bitsandbytes@{release}"))["activations"]
+        for release in ("0.43", "0.42")
+    ]
+    inputs = 32 * (2 * 4096 + 11008) - 4096
+    assert kept[1] - kept[0] == pytest.approx(2 * 512 * inputs, rel=1e-3)
+
+
 @pytest.mark.parametrize(("recompute", "layers"), [(0, 32), (2, 1)])
 def test_autograd_keeps_what_pytorch_expands(recompute: int, layers: int) -> None:
     found = components(job_of(train__quantiser="auto-gptq"), recompute)

@@ -213,6 +213,26 @@ def test_a_matrix_is_expanded_for_its_product() -> None:
     assert found == [0, 0, 2 * HIDDEN * FFN, 2 * HIDDEN * FFN, 0, 0]
 
 
+def test_replicas_hold_their_gradients_in_buckets_too() -> None:
+    """DistributedDataParallel without gradient_as_bucket_view: another 4 bytes an element, at every moment."""
+    made = job(stack="hf-trainer@4.40")
+    assert course(ledger(made, dp=8), "communication buckets") == [4 * PARAMETERS] * 6
+    assert course(ledger(made), "communication buckets") == [0] * 6
+    assert course(ledger(made, dp=8, zero=3), "communication buckets")[1] == GIB / 2
+    adapters = course(ledger(lora("hf-trainer@4.40"), dp=8), "communication buckets")
+    assert adapters == [4 * ADAPTERS] * 6
+
+
+def test_deepspeed_updates_from_float32_gradients() -> None:
+    """single_grad_partition, 4 bytes of a rank's share; ZeRO-3 takes 1e9 elements at a time; none on the CPU."""
+    made = job(stack="deepspeed")
+    name = "optimizer workspace"
+    assert course(ledger(made, dp=4, zero=2), name) == [0] * 5 + [PARAMETERS]
+    assert course(ledger(made, dp=2, zero=3), name)[5] == 4e9
+    assert course(ledger(made, dp=8, zero=3), name)[5] == PARAMETERS / 2
+    assert course(ledger(made, dp=4, zero=2, offload=1), name) == [0] * 6
+
+
 def saved_of_a_layer(made: Job) -> float:
     """What a layer keeps of a token [bytes]."""
     found = course(ledger(made), "activations")

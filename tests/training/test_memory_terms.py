@@ -119,7 +119,6 @@ def test_weights_in_4_bit_are_gathered_and_unpacked() -> None:
     assert whole["weights"] == about(
         [{"elements of matrices": linear, "B": narrow}, {"other elements": PARAMETERS - linear, "B": 2}]
     )
-    assert whole["dequantised layer"] == about([{"elements of a layer": LAYER, "B": 2, "": 0.5}])
     assert whole["activations"] == about(
         [{"B a layer": HIDDEN_STATE, "layers": LAYERS, "in flight": 1}, {"B at the ends": 2 * HIDDEN_STATE}]
     )

@@ -10,8 +10,9 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.records import Batch, Record
 from xe_sizer.evidence.scenario_of import scenario_of
-from xe_sizer.training.layout import OFFLOAD, can_offload, offloaded_parts
+from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.sizing import size
 from xe_sizer.training.step import timeline
 
 ACTIVATIONS, TRANSFERS = OFFLOAD.index("activations"), "transfers to and from host memory"
@@ -102,3 +103,19 @@ def test_records_name_several_in_any_order(said: str, meant: str) -> None:
         batch=Batch(micro=1, total=8),
     )  # fmt: skip
     assert scenario_of(record, RecordRegistry()).flags["layout.offload"] == meant
+
+
+def chosen(**flags: str) -> tuple[str, str]:
+    """Recomputation and offload of the layout that Unsloth's user gets."""
+    asked = {"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "gpus": 1, "job": "lora", "train.seq_len": 2048}
+    sized = size(ask({**asked, "train.padding": "packed", "stack": "unsloth", **flags}))
+    return RECOMPUTE[int(sized.layouts.recompute[0])], OFFLOAD[int(sized.layouts.offload[0])]
+
+
+def test_unsloth_offloads_where_it_recomputes_unless_told_otherwise() -> None:
+    """use_gradient_checkpointing is "unsloth": for records and scenarios alike."""
+    assert chosen(**{"layout.recompute": "full"}) == ("full", "activations")
+    assert chosen(**{"layout.recompute": "none"}) == ("none", "none")
+    assert chosen(**{"layout.recompute": "full", "layout.offload": "none"}) == ("full", "none")
+    assert chosen(**{"layout.recompute": "full", "stack": "unsloth@2024.5"}) == ("full", "none")
+    assert chosen(**{"layout.recompute": "full", "stack": "hf-trainer"}) == ("full", "none")

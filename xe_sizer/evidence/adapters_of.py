@@ -7,7 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.names import plain
+from xe_sizer.evidence.names import plain, release_in
+from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.quantiser import load_quantiser, quantiser_names
 from xe_sizer.training.methods.lora import resolve_end, resolve_targets
 
@@ -55,6 +56,9 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
     name = next((_quantisers()[word] for word in words if word in _quantisers()), None)
     if record.quantiser and name is None:
         flags.assumed.append(f"quantiser '{record.quantiser}' is unknown here: the stack's")
+    if name is not None and (own := of_release(usual)[0]) == name:
+        release = release_in((record.framework or "").lower(), (own, *load_quantiser(own).aliases))
+        name = f"{name}@{release}" if release else usual  # in the release that is stated, else in the stack's
     flags.put("train.quantiser", name)
     stated = record.bits or (float(EIGHT) if str(EIGHT) in words[1] else None)
     if stated is None:

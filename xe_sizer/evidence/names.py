@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -111,6 +111,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     """The stack that a record is predicted with, and its release in `name`.
 
     `plain_name` is the name without a release; `assumed` says why this stack where the record does not name it.
+    `stands_in` where the record's is none of ours.
     `defaults` are those of the stack that the record names where that is no ancestor of the one that stands for it.
     """
 
@@ -120,6 +121,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     weights_dtypes: tuple[str, ...]
     fp8_recipes: tuple[str, ...]
     quantiser: str
+    stands_in: bool
     assumed: tuple[str, ...]
     counts_micro_batches: bool
     defaults: Defaults
@@ -223,6 +225,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         weights_dtypes=stack.weights_dtypes,
         fp8_recipes=stack.fp8_recipes,
         quantiser=stack.defaults.quantiser,
+        stands_in=plain(record.stack or "") not in _known(),
         assumed=tuple(assumed),
         counts_micro_batches=counts_micro_batches,
         defaults=_defaults(record, stack),
@@ -239,13 +242,19 @@ def _defaults(record: Record, stack: Stack) -> Defaults:
     return msgspec.structs.replace(named.defaults, usual_zero=stack.defaults.usual_zero)
 
 
+def release_in(text: str, words: Iterable[str]) -> str | None:
+    """The number behind one of the words of a framework's text in lower case; None where none has one."""
+    found = (re.search(rf"(?<![a-z]){re.escape(word)}{_RELEASE}", text) for word in words)
+    return next((each[1] for each in found if each), None)
+
+
 def _released(record: Record, stack: str) -> tuple[str, str | None]:
     """The stack in the release that the record's framework names, else in a usual one, and what then is assumed."""
     rules, framework = stack_rules(), (record.framework or "").lower()
     for word in (*rules.released_as.get(stack, ()), stack, *load_stack(stack).aliases):
-        found = re.search(rf"(?<![a-z]){re.escape(word)}{_RELEASE}", framework)
+        found = release_in(framework, (word,))
         if found:
-            return f"{stack}@{found[1]}", None
+            return f"{stack}@{found}", None
     usual_release = rules.undated.get(stack)
     if usual_release is None:
         return stack, None

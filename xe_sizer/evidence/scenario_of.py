@@ -154,8 +154,9 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     words = [plain(word) for word in _words(record.fused_kernels)]
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)
-    in_words = table.fused_in_words if load_stack(stack.name).kernels.norm == "eager" else {}
     framework = (record.framework or "").lower()
+    fuses = stack.stands_in or load_stack(stack.name).kernels.norm == "eager"  # others bring modules of their own
+    in_words = table.fused_in_words if fuses else {}
     kernels += [name for word, name in (in_words | table.dispatch_in_words).items() if word in framework]
     flags.put("train.fused_kernels", tuple(dict.fromkeys(kernels)) or None)
     for word in words:
@@ -298,9 +299,6 @@ def _usual_layout(record: Record, defaults: Defaults, known: Recipes, job: Metho
     may_be_on = recompute == "none" and layout.zero == FULLY_SHARDED
     if record.recompute is None and recompute and not may_be_on:
         flags.put("layout.recompute", recompute, f"recompute {recompute}: usual for {record.stack}")
-    offload = defaults.usual_offload
-    if record.offload is None and offload:
-        flags.put("layout.offload", offload, f"{offload} offloaded: usual for {record.stack}")
 
 
 def _uneven_stages(model: ModelShape, flags: Flags) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from xe_sizer.errors import Problem, Where
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import load_inherited
+from xe_sizer.profiles.inherited import Release, load_inherited
 from xe_sizer.profiles.source import Document
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
@@ -56,6 +56,7 @@ class Quantiser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     upcasts : peft makes everything float32 that the library leaves as it is (prepare_model_for_kbit_training)
     default : stands for all where no stack names another
     aliases : what else people call it, and libraries that do the same
+    releases : what older ones did otherwise; release : that was asked for; None: the newest
     """
 
     name: str
@@ -67,6 +68,8 @@ class Quantiser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     default: bool = False
     aliases: tuple[str, ...] = ()
     parent: str | None = None
+    releases: tuple[Release, ...] = ()
+    release: str | None = None
 
     @property
     def bits(self) -> tuple[int, ...]:
@@ -109,7 +112,7 @@ def default_quantiser() -> str:
 
 
 def load_quantiser(name: str, where: Where = None, finder: Finder | None = None) -> Quantiser:
-    """The quantiser of that name, or of a path to a user's own file. Raises InputError."""
+    """The quantiser of that name, of that name and release, or of a path to a user's own file. Raises InputError."""
     return load_inherited("quantiser", Quantiser, name, where, finder, _contradictions)
 
 

@@ -164,8 +164,9 @@ class TypicalCautiousShare(_Part, frozen=True):
 class MemoryAround(_Part, frozen=True):
     """Memory beside the tensors.
 
-    `slack_share` is what the allocator reserves beyond the live tensors; `error_share` how far the tensors themselves
-    may be off.
+    `slack_share` is what the allocator reserves beyond the live tensors, `error_share` how far these may be off,
+    `optimizer_transient` what an update holds beside the states: a copy of what learns, float32 gradients, or
+    nothing. `copied_gradients`: replicas hold every gradient in the buckets of their reduction too.
     """
 
     context_gib: TypicalCautious
@@ -174,7 +175,8 @@ class MemoryAround(_Part, frozen=True):
     slack_share: TypicalCautiousShare
     error_share: Share
     bucket_gib: Gib
-    optimizer_transient: Literal["multi-tensor", "fused"]
+    optimizer_transient: Literal["multi-tensor", "float32-gradients", "fused"]
+    copied_gradients: bool
 
 
 class Defaults(_Part, frozen=True):
@@ -184,7 +186,7 @@ class Defaults(_Part, frozen=True):
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
-    usual_offload : what waits in host memory; None: as memory needs
+    usual_offload : what waits in host memory where whole layers are recomputed; None: as memory needs
     recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
     layers; None: as memory needs
     quantised_weights_dtype : what the rest of a quantised model is loaded in where that differs from `weights_dtype`

@@ -18,14 +18,13 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.training.cached_blocks import cached_blocks
-from xe_sizer.training.memory_around import Around, allocator_slack, cuda_context, nccl_buffers
+from xe_sizer.training.memory_around import Around, allocator_slack, buckets, cuda_context, nccl_buffers
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
     PASSING_PARTS,
     STATE_PARTS,
     TENSOR_PARTS,
     Tensors,
-    buckets,
 )
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.sharding import sharded_elements

@@ -9,12 +9,14 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import part
+from xe_sizer.training.moments import BACKWARD_END, LAYERS_BACKWARD, LOSS, over_time, spread
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.memory_parts import Tensors
 
 
 @frozen
@@ -53,3 +55,19 @@ def library_workspaces(around: Around) -> Array:
 )
 def allocator_slack(around: Around) -> Array:
     return np.asarray(around.tensors * getattr(around.job.stack.memory.slack_share, around.level))
+
+
+@part("communication buckets", "bucket of the reduction, at most the gradients; of replicas all of them", "stack")
+def buckets(tensors: Tensors) -> Array:
+    """From the loss to the end of the backward; those of DistributedDataParallel always, with every gradient.
+
+    Source: torch/csrc/distributed/c10d/reducer.cpp, initialize_buckets, where gradient_as_bucket_view is off.
+    """
+    sizes, (dense, experts) = tensors.sizes, tensors.learning
+    several, copies = tensors.layouts.data_ranks > 1, tensors.job.stack.memory.copied_gradients
+    copied = (dense + experts) * sizes.gradient + tensors.held.adapters * sizes.adapter_gradient
+    always = copied * (several & (tensors.layouts.zero == 0) & copies)
+    learning = tensors.held.base * tensors.base + tensors.held.adapters
+    bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
+    passing = over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * several))
+    return np.where(spread(always) > 0, spread(always), passing)

@@ -19,6 +19,7 @@ from xe_sizer.training.activations import activations
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
 from xe_sizer.training.memory_around import (
     allocator_slack,
+    buckets,
     cuda_context,
     library_workspaces,
     nccl_buffers,
@@ -42,7 +43,7 @@ from xe_sizer.training.schedules import micro_batches_in_flight
 from xe_sizer.training.sharding import Shards, census, sharded_elements
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
-from xe_sizer.units import FLOAT32, GIB
+from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.stages import Stages
 
 
+SUB_GROUP = 1e9  # elements that DeepSpeed's ZeRO-3 updates together (sub_group_size)
 ON_THE_WAY = 2.0  # counted: layers whose offloaded activations are on the card, the one that runs and the one in copy
 
 
@@ -355,25 +357,20 @@ def logits_and_loss(tensors: Tensors) -> Array:
 
 @part(
     "optimizer workspace",
-    "temporaries of the multi-tensor update, one per learning element; products of the largest matrix",
-    "torch.optim foreach and Muon",
+    "a temporary per learning element of a multi-tensor update, or a float32 gradient; products of the largest matrix",
+    "torch.optim foreach and Muon; DeepSpeed, single_grad_partition",
 )
 def optimizer_workspace(tensors: Tensors) -> Array:
     job, held, layouts = tensors.job, tensors.held, tensors.layouts
     learning = held.base * tensors.base + held.adapters
-    multi_tensor = float(job.stack.memory.optimizer_transient == "multi-tensor")
+    transient, own = job.stack.memory.optimizer_transient, learning / tensors.shards.optimizer
     # An optimizer that runs in the backward updates a weight in one kernel too.
-    without = job.optimizer.in_one_kernel | tensors.offloaded | updates_at_once(job, layouts)
-    workspace = np.where(without, 0.0, learning / tensors.shards.optimizer * multi_tensor * tensors.sizes.weight)
-    return over_time((OPTIMIZER, workspace + orthogonalisation_bytes(job)))
-
-
-@part("communication buckets", "bucket of the data-parallel reduction, at most the gradients", "stack")
-def buckets(tensors: Tensors) -> Array:
-    """From the loss to the end of the backward."""
-    learning = tensors.held.base * tensors.base + tensors.held.adapters
-    bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
-    return over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * (tensors.layouts.data_ranks > 1)))
+    without = job.optimizer.in_one_kernel | updates_at_once(job, layouts) | (transient != "multi-tensor")
+    workspace = np.where(without, 0.0, own * tensors.sizes.weight)
+    if transient == "float32-gradients":
+        together = np.where(layouts.gathers_by_layer, np.minimum(own, SUB_GROUP), own)
+        workspace = np.where(layouts.zero >= 1, together * FLOAT32, 0.0)
+    return over_time((OPTIMIZER, np.where(tensors.offloaded, 0.0, workspace) + orthogonalisation_bytes(job)))
 
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)

@@ -16,7 +16,7 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training import memory_around as beside
 from xe_sizer.training import memory_parts as parts
-from xe_sizer.units import GIB
+from xe_sizer.units import FLOAT32, GIB
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -197,12 +197,13 @@ def _everywhere(peak: Peak, name: str) -> Terms:
 def _workspace(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
     learning = tensors.held.base * tensors.base + tensors.held.adapters
-    product = peak.product((learning, "learning elements"), (tensors.sizes.weight, BYTES))
-    yield (product + peak.over(tensors.shards.optimizer),)
+    for each in (tensors.sizes.weight, FLOAT32):
+        yield (peak.product((learning, "learning elements"), (each, BYTES)) + peak.over(tensors.shards.optimizer),)
 
 
 def _buckets(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
+    yield _learning(peak, tensors.sizes.gradient, tensors.sizes.adapter_gradient, 1.0)
     yield (peak.product((tensors.job.stack.memory.bucket_gib, "GiB"), (GIB, "")),)
     learning = tensors.held.base * tensors.base + tensors.held.adapters
     yield (peak.product((learning, "learning elements"), (tensors.sizes.reduce, BYTES)),)
@@ -233,7 +234,7 @@ _WAYS: dict[str, Callable[[Peak], Iterator[Terms]]] = {
     parts.optimizer_workspace.name: _workspace,
     beside.cuda_context.name: _context,
     beside.library_workspaces.name: _libraries,
-    parts.buckets.name: _buckets,
+    beside.buckets.name: _buckets,
     beside.nccl_buffers.name: _nccl,
     beside.allocator_slack.name: _slack,
 }

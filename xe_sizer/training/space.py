@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, Layouts, offloaded_parts
+from xe_sizer.training.layout import FULL, OFFLOAD, RECOMPUTE, Layouts, offloaded_parts
 from xe_sizer.training.schedules import LEAST_CHUNKS, MOST_CHUNKS, OPEN_CHUNKS, ROWS
 
 if TYPE_CHECKING:
@@ -105,10 +105,28 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
 def offload_options(rules: Rules) -> tuple[int, ...]:
     """Nothing, unless it is asked for, or everything is to be tried and it is known what the host can take.
 
-    Activations go to the host for those who ask: recomputing them is what recipes do first.
+    Activations go to the host for those who ask, since recomputing them is what recipes do first; and where layers are
+    recomputed by a stack that then offloads by itself.
     """
     every = (OFFLOAD.index(name) for name in rules.stack.supports.offload if name != "activations")
-    return rules.options("offload", every if rules.every_way and rules.host_known else (OFFLOAD.index("none"),))
+    tried = tuple(every) if rules.every_way and rules.host_known else (OFFLOAD.index("none"),)
+    usual = _usual_offload(rules)
+    return rules.options("offload", tried if usual is None else (*tried, usual))
+
+
+def _usual_offload(rules: Rules) -> int | None:
+    """What the stack offloads by itself where it recomputes whole layers; None: nothing, or the user says what."""
+    usual = rules.stack.defaults.usual_offload
+    return None if usual in (None, "none") or "offload" in rules.fixed else OFFLOAD.index(usual)
+
+
+def _offloads_as_usual(layouts: Layouts, rules: Rules) -> np.ndarray | bool:
+    """Whether a layout offloads what the stack does by itself, which goes with full recomputation."""
+    usual = _usual_offload(rules)
+    if usual is None:
+        return True
+    full = layouts.recompute == FULL
+    return np.asarray(np.where(full, layouts.offload != OFFLOAD.index("none"), layouts.offload != usual))
 
 
 def group_options(rules: Rules, ranks: int) -> tuple[int, ...]:
@@ -282,6 +300,7 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)
     on_card = ~layouts.hosts_optimizer
     offloads = ~layouts.hosts_params | layouts.gathers_by_layer
+    offloads &= _offloads_as_usual(layouts, rules)
     offloads &= on_card | (layouts.zero >= rules.stack.supports.offload_from_zero)
     # Alone there is nothing to share: only what offloads needs a stage then, or the user names one.
     staged &= (layouts.zero == 0) | (layouts.data_ranks > 1) | ~on_card | ("zero" in rules.fixed)

@@ -61,7 +61,8 @@ def drawbacks(layouts: Layouts, doubtful: NDArray[np.bool_]) -> IntArray:
 def preferred(layouts: Layouts, step_s: Array, peak_bytes: Array, doubtful: NDArray[np.bool_]) -> int:
     """Which of some layouts on the same GPUs is taken: of those as fast as the model can tell the one to run.
 
-    The one with the fewest drawbacks; of several the fastest, and within TIE of it the one with the lowest peak.
+    The one with the fewest drawbacks; of several the fastest, and within TIE of it that with the lowest peak, of
+    equal peaks the faster.
 
     layouts, step_s, peak_bytes, doubtful : of shape (layout,), at least one
     """
@@ -69,4 +70,4 @@ def preferred(layouts: Layouts, step_s: Array, peak_bytes: Array, doubtful: NDAr
     first = drawbacks(layouts[near], doubtful[near])
     near = near[first == first.min()]
     near = near[step_s[near] <= step_s[near].min() * (1.0 + TIE)]
-    return int(near[np.argmin(peak_bytes[near])])
+    return int(near[np.lexsort((step_s[near], peak_bytes[near]))[0]])
