@@ -4,10 +4,13 @@ from typing import get_args
 
 import pytest
 
-from xe_sizer.evidence.names import choose_stack, names, stack_rules
+from xe_sizer.evidence.names import Recipes, choose_stack, names, recipes, stack_rules
 from xe_sizer.evidence.records import LayoutStated, Record
 from xe_sizer.profiles.fields import names_of
+from xe_sizer.profiles.finder import BUILT_IN
+from xe_sizer.profiles.inherited import releases
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.source import load_yaml
 from xe_sizer.scenario import schema
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.software.stack import load_stack, stack_names
@@ -43,6 +46,40 @@ def test_hardware_and_families_exist() -> None:
         assert registry.accelerator(name).name == name
     for name in table.families.values():
         assert registry.model(name).experts is None
+
+
+def test_no_entry_of_the_table_of_stacks_is_dead() -> None:
+    """Each does something that the tables without it would not do."""
+    rules, shipped = (
+        stack_rules(),
+        {alias: name for name in stack_names() for alias in (name, *load_stack(name).aliases)},
+    )
+    for rule in rules.refinements:
+        made = record(rule.stack, " and ".join(rule.framework) or None, compile=rule.compiled)
+        unrefined = shipped.get(rule.stack)
+        found = choose_stack(made)
+        assert found.plain_name == rule.use[0]
+        assert (rule.use[0], len(rule.use) > 1) != (unrefined, False)
+    for rule in rules.nearest:
+        assert rule.stack not in shipped
+        assert choose_stack(record(rule.stack)).assumed
+    for stack, release in rules.undated.items():
+        older = releases(load_yaml(BUILT_IN.path("stack", stack)))
+        assert any(row.follows(release) for row in older), stack
+    assert set(rules.released_as) <= set(stack_names())
+    for stack, recipe in rules.recipes.items():
+        parent = load_stack(stack).parent
+        assert parent is not None
+        assert recipes(record(stack), stack) == recipe != recipes(record(parent), parent)
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"), [("nemo-2025", "nemo"), ("megatron-bridge", "nemo"), ("primus", "megatron-lm")]
+)
+def test_what_is_made_of_a_framework_leaves_open_what_that_does(stack: str, expected: str) -> None:
+    assert recipes(record(stack), stack) == stack_rules().recipes[expected]
+    assert recipes(record(None), stack) == stack_rules().recipes[expected]
+    assert recipes(record("hf-trainer"), "hf-trainer") == Recipes()
 
 
 def test_every_rule_ends_in_a_stack_that_loads() -> None:

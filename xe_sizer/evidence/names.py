@@ -165,9 +165,14 @@ def conditions(record: Record) -> str:
 
 
 def recipes(record: Record, stands_in: str) -> Recipes:
-    """What runs of the record's framework leave open; `stands_in` is the stack that stands for it."""
-    known = stack_rules().recipes
-    return known.get(_known().get(plain(record.stack or ""), "")) or known.get(stands_in, Recipes())
+    """What runs of the record's framework leave open, or of what it is made of; `stands_in` stands for the framework."""
+    for name in (_known().get(plain(record.stack or "")), stands_in):
+        stack = load_stack(name) if name else None
+        while stack:
+            if stack.name in stack_rules().recipes:
+                return stack_rules().recipes[stack.name]
+            stack = load_stack(stack.parent) if stack.parent else None
+    return Recipes()
 
 
 def choose_stack(record: Record) -> ChosenStack:

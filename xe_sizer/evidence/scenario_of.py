@@ -331,20 +331,25 @@ def _replicas(record: Record) -> int:
 
 
 def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
-    """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job."""
+    """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job.
+
+    Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: Megatron-Core refused
+    to interleave fewer than there are stages until 0.9 (pipeline_parallel/schedules.py).
+    """
     batch, replicas = record.batch, _replicas(record)
     tokens = _tokens(batch.tokens)
     total, micro = batch.total, batch.micro
     seq_len = flags.values.get("train.seq_len") or PRETRAINING_SEQ_LEN
     if total is None and tokens:
         total = _whole_share(tokens / seq_len / replicas, isinstance(batch.tokens, str)) * replicas
-    if total is None and micro is not None:
+    if total is None and micro is not None and (batch.grad_accum or (record.layout.pp or 1) == 1):
         total = micro * (batch.grad_accum or 1) * replicas
         if batch.grad_accum is None:
             flags.assumed.append("no gradient accumulation: not stated")
     elif total is None:
         usual = FINE_TUNING_BATCH if job.fine_tunes else PRETRAINING_BATCH_TOKENS // seq_len
-        total = -(-max(usual, replicas) // replicas) * replicas * (batch.grad_accum or 1)
+        shared = replicas * (micro or 1)
+        total = -(-max(usual, shared) // shared) * shared * (batch.grad_accum or 1)
         flags.assumed.append(f"{total} sequences a step: global batch not stated")
     if micro is None and batch.grad_accum and total % (batch.grad_accum * replicas) == 0:
         micro = total // (batch.grad_accum * replicas)
