@@ -50,10 +50,8 @@ def test_hardware_and_families_exist() -> None:
 
 def test_no_entry_of_the_table_of_stacks_is_dead() -> None:
     """Each does something that the tables without it would not do."""
-    rules, shipped = (
-        stack_rules(),
-        {alias: name for name in stack_names() for alias in (name, *load_stack(name).aliases)},
-    )
+    rules = stack_rules()
+    shipped = {alias: name for name in stack_names() for alias in (name, *load_stack(name).aliases)}
     for rule in rules.refinements:
         made = record(rule.stack, " and ".join(rule.framework) or None, compile=rule.compiled)
         unrefined = shipped.get(rule.stack)

@@ -71,13 +71,13 @@ def test_two_of_micro_accumulation_and_global_give_the_third(batch: Batch, total
 
 
 def test_a_pipeline_of_unknown_accumulation_is_not_one_micro_batch() -> None:
-    """The usual batch of fine-tuning, 128 samples, in whole micro-batches of 3 on 2 replicas."""
+    """The usual batch of fine-tuning, 128 samples, in whole micro-batches of 3 on 4 replicas."""
     found = asked(batch=Batch(micro=3), layout=LayoutStated(pp=4))
     assert found.flags["train.global_batch"] == 132
     assert found.flags["train.micro_batch"] == 3
     assert any(text.endswith("global batch not stated") for text in found.assumed)
     stated = asked(batch=Batch(micro=3, grad_accum=2), layout=LayoutStated(pp=4))
-    assert stated.flags["train.global_batch"] == 12
+    assert stated.flags["train.global_batch"] == 24
 
 
 def test_a_batch_that_the_replicas_cannot_share_is_rounded_and_said() -> None:

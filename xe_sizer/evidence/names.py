@@ -165,7 +165,7 @@ def conditions(record: Record) -> str:
 
 
 def recipes(record: Record, stands_in: str) -> Recipes:
-    """What runs of the record's framework leave open, or of what it is made of; `stands_in` stands for the framework."""
+    """What runs of the record's framework, or of what that is made of, leave open; `stands_in` is the stack for it."""
     for name in (_known().get(plain(record.stack or "")), stands_in):
         stack = load_stack(name) if name else None
         while stack:

@@ -333,8 +333,8 @@ def _replicas(record: Record) -> int:
 def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
     """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job.
 
-    Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: Megatron-Core refused
-    to interleave fewer than there are stages until 0.9 (pipeline_parallel/schedules.py).
+    Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: before 0.10
+    Megatron-Core refuses to interleave fewer than there are stages (pipeline_parallel/schedules.py).
     """
     batch, replicas = record.batch, _replicas(record)
     tokens = _tokens(batch.tokens)
