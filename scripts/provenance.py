@@ -59,7 +59,10 @@ SEARCHES = frozenset(
         "workload",
     }
 )
-FACTORS = ("host", "overlap", "efficiency", "memory", "expert_imbalance")
+# Sections of a stack that follow its framework's source code, which the file names as a whole; all else are factors.
+FROM_CODE = frozenset(
+    {"kernels", "states", "loads", "fused", "defaults", "supports", "boundaries", "releases", "origins", "uncertainty"}
+)
 LAWS = ("matmul", "attention", "decode", "collectives", "memory_bound")
 
 
@@ -138,8 +141,9 @@ def dead_origins(profile: Mapping[str, Any]) -> list[str]:
 
 def _factors(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Dotted key and value of every number in the sections that are factors."""
-    for section in FACTORS:
-        value = profile.get(section)
+    for section, value in profile.items():
+        if section in FROM_CODE:
+            continue
         for key, item in value.items() if isinstance(value, Mapping) else [("", value)]:
             if isinstance(item, Mapping):
                 yield f"{section}.{key}", ", ".join(f"{name} {number}" for name, number in item.items())
