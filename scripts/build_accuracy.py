@@ -229,11 +229,11 @@ def trained(records: list[Record]) -> list[str]:
     return [
         "## Training",
         (f"{_counted(records)} A third of the publications, drawn by a hash of their titles, is left out of "
-        "development: of these the page has sums alone, and they are the fairer test. Groups below are of publications "
-        "that were looked at. Ranges rest on the residuals of all; without its own publication "
+        "development: of these the page has sums alone, and they are the fairer test, although some constants were "
+        "fitted before that split; which, and to what, is on the [page of constants](constants.md). Groups below are "
+        "of publications that were looked at. Ranges rest on the residuals of all; without its own publication "
         f"{left_out_coverage(runs):.0%} of the runs lie inside their range, at a median width (high over low) of "
-        f"{left_out_width(runs):.2f}, where 80 % is the aim. Which constants were fitted to such runs, and to which, "
-        "is on the [page of constants](constants.md)."),
+        f"{left_out_width(runs):.2f}, where 80 % is the aim."),
         "### Time of a step in short", in_short(accuracy.records, "step_time"),
         "### Peak memory in short", in_short(accuracy.records, "peak_memory"),
         "### Verdicts in short", verdicts_in_short(accuracy.records),
