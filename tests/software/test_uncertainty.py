@@ -17,6 +17,7 @@ from xe_sizer.software.uncertainty import (
     Uncertainty,
     blended,
     from_residuals,
+    in_words,
     published,
     reaching_own,
     seen,
@@ -184,3 +185,8 @@ def test_tuned_stacks_have_narrower_ranges_than_eager_ones() -> None:
     assert tuned.high / tuned.low < 2.2 < eager.high / eager.low
     mixture = uncertainty(job(kind="pretrain", stack="megatron-lm", model="mixtral-8x7b"), Efficiency())
     assert mixture.high / mixture.low > tuned.high / tuned.low
+
+
+def test_a_large_error_is_told_as_a_factor() -> None:
+    assert in_words(0.169) == "closer than 17 %"
+    assert in_words(1.58) == "within a factor of 2.6"

@@ -18,6 +18,7 @@ from xe_sizer.evidence.records import read_all
 from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.report.calibration import calibration_yaml
 from xe_sizer.software.stack import load_stack
+from xe_sizer.software.uncertainty import in_words
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _remarks(found: Calibration) -> list[str]:
             f"{found.after:.1%} with these factors, {found.left_out:.1%} on records that a fit had not seen."
         ),
         (
-            f"Four in five new runs should be closer than {whole_percent(found.stack.uncertainty)}. That follows from "
+            f"Four in five new runs should be {in_words(found.stack.uncertainty)}. That follows from "
             f"leaving out each of {found.parts} different runs, or publications, and from the published range of "
             f"{found.parent}, which counts as one more: it narrows with the number of different runs."
         ),

@@ -19,6 +19,7 @@ import msgspec
 from xe_sizer.frozen import frozen
 from xe_sizer.result.common import STRENGTHS, Basis, Bias, Range, strength_of
 from xe_sizer.software.certainty import MemoryChance, Spread
+from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -209,6 +210,11 @@ def reaching_own(span: Uncertainty, own: Observed | None) -> Uncertainty:
 def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
     """Times are off by a factor rather than by a difference."""
     return Uncertainty(1.0 / (1.0 + error), 1.0 + error, evidence, calibrated)
+
+
+def in_words(error: float) -> str:
+    """How near to a prediction: closer than 17 %, or within a factor of 2.6 where the error is as large as that."""
+    return f"within a factor of {1.0 + error:.1f}" if error >= 1.0 else f"closer than {whole_percent(error)}"
 
 
 @frozen(eq=True)

@@ -12,6 +12,7 @@ from xe_sizer.software.uncertainty import (
     TABLES,
     Evidence,
     from_residuals,
+    in_words,
     memory_chance,
     memory_spread,
     of_fixed,
@@ -20,7 +21,6 @@ from xe_sizer.software.uncertainty import (
     seen,
     symmetric,
 )
-from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +48,7 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     if fixed := of_fixed(efficiency, stack.uncertainty):
         return fixed
     if stack.calibrated_on:
-        error = whole_percent(stack.uncertainty)
-        text = f"four in five new runs should be closer than {error}, by {stack.calibrated_on}"
+        text = f"four in five new runs should be {in_words(stack.uncertainty)}, by {stack.calibrated_on}"
         return symmetric(stack.uncertainty, text, True)
     kind, group = job.method.kind.evidence, explained_by(job)
     evidence = Evidence(seen(SEEN), _kin(stack), "comparable runs", "runs of other jobs", alike=True)
