@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -38,13 +38,16 @@ from xe_sizer.result.accuracy import Accuracy, Prediction, Skipped, Summary
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 UNEXPLAINED = Path(__file__).parent / "unexplained.yaml"
 LEAST = 4  # runs of a group that is shown
-LARGE = 0.3  # median error of a publication from which the page says what was looked at
+LEAST_PUBLICATIONS = 3  # of a group for which the rule of a fixed efficiency is no mere fit
+LARGE = 0.3  # median error of a publication from which the page says whether it was looked into
 WORST = 15
 REASONS = 12
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
+    """Numbers are aligned right; the first column and those named in `words` left."""
+    aligned = ["---" if not place or name in words else "---:" for place, name in enumerate(header)]
+    lines = [header, aligned, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -73,7 +76,7 @@ def _error_row(one: Summary) -> tuple[str, ...]:
 
 def _rule(one: Summary) -> tuple[str, ...]:
     rule = one.fixed_efficiency
-    if rule is None:
+    if rule is None or one.publications < LEAST_PUBLICATIONS:
         return ("",) * 4
     return (*map(percent, (rule.efficiency, rule.median_abs_error, rule.p90_abs_error)), f"{rule.gain:+.0%}")
 
@@ -131,7 +134,8 @@ def certainty(records: list[Record]) -> list[str]:
 def worst(accuracy: Accuracy, quantities: Sequence[str]) -> str:
     times = [one for one in accuracy.records if one.quantity in quantities and one.ratio and not one.guessed]
     ranked = sorted(times, key=lambda one: max(one.ratio or 1.0, 1.0 / (one.ratio or 1.0)), reverse=True)
-    return table(("run", "predicted / measured", "what had to be assumed"), [_worst_row(one) for one in ranked[:WORST]])
+    header = ("run", "predicted / measured", "what had to be assumed")
+    return table(header, [_worst_row(one) for one in ranked[:WORST]], words=header[-1:])
 
 
 def _worst_row(one: Prediction) -> tuple[str, ...]:
@@ -153,7 +157,7 @@ def in_short(records: Sequence[Prediction], quantity: str) -> str:
             rows.append((name, *_in_short(mine)))
     rule = ("fixed efficiency: median", "its 90 %") if quantity == "step_time" else ()
     span = ("in range", "range, high over low") if quantity == "step_time" else ()
-    return table(("publications", "runs", "publications", "median error", "90 % below", "bias", *span, *rule), rows)
+    return table(("which", "runs", "publications", "median error", "90 % below", "bias", *span, *rule), rows)
 
 
 def _in_short(mine: Sequence[Prediction]) -> Iterable[str]:
@@ -185,22 +189,23 @@ def verdicts_in_short(records: Sequence[Prediction]) -> str:
         missed = sum(not one.predicted for one in ended)
         counts = (str(len(mine)), str(len({one.source for one in mine})))
         rows.append((name, *counts, percent(float(right @ weights / weights.sum())), f"{missed} of {len(ended)}"))
-    return table(("publications", "runs", "publications", "right", "out of memory, called fitting"), rows)
+    return table(("which", "runs", "publications", "right", "out of memory, called fitting"), rows)
 
 
-def publications(records: Sequence[Prediction]) -> str:
-    """Every publication that is looked at, the worst first, with what explains it or was looked at."""
-    notes = {row["publication"]: row["looked_at"] for row in unexplained()}
+def publications(records: Sequence[Prediction], quantity: str) -> str:
+    """Every publication that is looked at, the worst first, and whether a large error was looked into."""
+    looked_into = {row["publication"] for row in unexplained()}
+    mine = [one for one in records if one.quantity == quantity and not one.guessed and not held_out(one.source)]
+    found = [one for one in summaries(mine) if _kind(one) == "source"]
     rows = []
-    for quantity, name in (("step_time", "time"), ("peak_memory", "peak")):
-        mine = [one for one in records if one.quantity == quantity and not one.guessed and not held_out(one.source)]
-        found = [one for one in summaries(mine) if _kind(one) == "source"]
-        for one in sorted(found, key=lambda one: -(one.median_abs_error or 0.0)):
-            title = one.group.removeprefix("source:")
-            figures_of = (percent(one.median_abs_error), percent(one.p90_abs_error), f"{one.bias:+.0%}")
-            note = notes.get(title, "") if (one.median_abs_error or 0.0) > LARGE else ""
-            rows.append((title.replace("|", "/"), name, str(one.n), *figures_of, note))
-    return table(("publication", "of", "runs", "median error", "90 % below", "bias", "what was looked at"), rows)
+    for one in sorted(found, key=lambda one: -(one.median_abs_error or 0.0)):
+        title = one.group.removeprefix("source:")
+        large = (one.median_abs_error or 0.0) > LARGE
+        remark = ("not explained, see below" if title in looked_into else "not looked into") if large else ""
+        shares = (percent(one.median_abs_error), percent(one.p90_abs_error), f"{one.bias:+.0%}")
+        rows.append((title.replace("|", "/"), str(one.n), *shares, remark))
+    header = ("publication", "runs", "median error", "90 % below", "bias", "remark")
+    return table(header, rows, words=("remark",))
 
 
 def unexplained() -> list[dict[str, str]]:
@@ -249,14 +254,14 @@ def trained(records: list[Record]) -> list[str]:
         "run has are not listed."),
         "Times:", ablation([*ablate(times, TIME_TERMS), *without_components(times)]),
         "Peaks:", ablation(ablate(peaks, PEAK_TERMS)),
-        "### Every publication that was looked at",
-        (f"The worst first. Where the median error exceeds {LARGE:.0%}, what was looked at."),
-        publications(accuracy.records),
+        "### Every publication that was looked at", "The worst first. Times:",
+        publications(accuracy.records, "step_time"),
+        "Peaks:", publications(accuracy.records, "peak_memory"),
         "### Not explained",
-        "What is off although it was looked into, whether its runs are part of the tables above or not.",
+        "What stays off although it was looked into, whether its runs are part of the tables above or not.",
         table(("publication or kind of run", "what is off", "what was looked at"), [
             (row["publication"], row["error"], row["looked_at"]) for row in unexplained()
-        ]),
+        ], words=("what is off", "what was looked at")),
         "### Not predicted", reasons(missing),
     ]  # fmt: skip
 
@@ -306,7 +311,8 @@ def page(records: list[Record]) -> str:
             "rule without a model of software makes of the same runs: 6 N T FLOPs (4 N T where the base is frozen; N "
             "active parameters, T tokens with padding) over a share of the peak of all GPUs, at the share with the "
             "least median error on these very runs, which flatters it. The gain is its median error less ours; where "
-            "it is negative, a rule of thumb that had seen the runs does better."
+            "it is negative, a rule of thumb that had seen the runs does better. It is shown for groups of "
+            f"{LEAST_PUBLICATIONS} publications or more, as its constant simply fits fewer."
         ),
     ]
     for wing, serves in ((trained, False), (served, True)):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
+from xe_sizer.evidence.training import predictions
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -52,24 +53,26 @@ def run(**conditions: Any) -> Record:
     ("term", "conditions", "moves"),
     [
         ("orders of pipelines beyond 1F1B", PIPELINE, "both"),
-        ("fewer layers at the ends of a pipeline", UNEVEN, "time"),
+        ("fewer layers at the ends of a pipeline", UNEVEN, "step_time"),
         ("FSDP inside pipeline stages", SHARDED_STAGES, "both"),
         ("16-bit hidden state under FSDP", TUNED, "both"),
         ("float32 copies of what learns or is quantised", QLORA, "both"),
         ("weights loaded in 16 bit", QLORA | {"job": "sft", "framework": "transformers 5.1", "lora": Lora()}, "both"),
         ("norms written out in Python", TUNED, "both"),
         ("activations in host memory", TUNED | {"offload": "activations", "recompute": "none"}, "both"),
-        ("blocks that the allocator keeps", QLORA | {"mean_tokens": 300, "max_seq_len": 2048}, "peak"),
+        ("blocks that the allocator keeps", QLORA | {"mean_tokens": 300, "max_seq_len": 2048}, "peak_memory"),
     ],
 )
 def test_a_term_that_is_off_changes_a_run_that_has_it(term: str, conditions: dict[str, Any], moves: str) -> None:
     times, peaks = ablation.figures([run(**conditions)])
     assert len(times) == len(peaks) == 1
-    for figures, quantity in ((times, "time"), (peaks, "peak")):
+    said = {one.quantity: one.predicted for one in predictions(times[0].run)}
+    for figures, quantity in ((times, "step_time"), (peaks, "peak_memory")):
         (figure,) = figures
         job, layouts = figure.run.sized.resolved.job, figure.run.sized.layouts
         switch, nothing = ablation.SWITCHES[term], ablation.Switch()
         full = figure.predict(job, layouts, nothing)
+        assert full == pytest.approx(said[quantity])
         without = ablation._without(switch, figure, full)
         if moves in ("both", quantity):
             assert without != pytest.approx(full, rel=1e-3), quantity
@@ -90,7 +93,7 @@ def test_the_page_of_accuracy_can_be_written() -> None:
     page = accuracy.page(runs)
     left_out = next(title for title in titles if accuracy.held_out(title))
     shown = next(title for title in titles if not accuracy.held_out(title))
-    assert f"| {shown} | time | 1 |" in page
+    assert f"| {shown} | 1 |" in page
     assert left_out not in page
     assert "| all terms |" in page
     assert "nan%" not in page
