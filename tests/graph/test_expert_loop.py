@@ -171,3 +171,15 @@ def test_a_clamped_gate_is_many_kernels_unless_fused(kind: str, passes: tuple[fl
     width = TOKENS * PICKED * FFN * 2
     assert bytes_of(op) == pytest.approx((passes[0] * width, passes[1] * width))
     assert float(op.saved_bytes[0]) == pytest.approx(kept * width)
+
+
+def test_products_in_turn_are_single_ones_on_tokens_sorted_before() -> None:
+    found = of("modules", Kernels(experts="in-turn"))
+    product = found["expert down"]
+    assert isinstance(product, Matmul)
+    assert product.apart
+    assert not product.grouped
+    assert [float(np.sum(side)) for side in launches(product)] == pytest.approx([16, 32])
+    assert "expert gate and up" in found
+    assert bytes_of(found["dispatch"]) == (2 * 4 * SORTED, 2 * 7 * SORTED)
+    assert load_stack("nemo-automodel").kernels.experts == "in-turn"

@@ -133,3 +133,10 @@ def test_mistakes_in_what_a_release_did_are_named_where_they_stand(tmp_path: Pat
     assert "norm" in problem.message
     assert problem.location is not None
     assert problem.location.line == (TEXT + RELEASED).splitlines().index(RELEASED.splitlines()[1]) + 1
+
+
+def test_recipes_of_automodel_recompute_on_several_gpus_and_adapt_all_projections() -> None:
+    defaults = load_stack("nemo-automodel").defaults
+    assert defaults.recompute_of(quantised=False, sharded=True) == "full"
+    assert defaults.recompute_of(quantised=False, sharded=False) is None
+    assert (defaults.lora_rank, defaults.lora_targets) == (8, ("all-linear",))

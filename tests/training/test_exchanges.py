@@ -19,8 +19,10 @@ from xe_sizer.laws.collectives import (
     Network,
     collective_time_s,
 )
+from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.data_parallel import Groups
 from xe_sizer.training.job import Job
+from xe_sizer.training.stage_time import MicroBatch
 from xe_sizer.training.step import timeline
 
 # Llama 2 7B: 32 layers of q, k, v, o and gate, up, down with two norms; embedding, head and the last norm.
@@ -302,3 +304,23 @@ def test_the_host_launches_what_is_recomputed() -> None:
     faster = msgspec.structs.replace(made.stack.host, micro_batch_overhead_ms=0.0)
     bare = replace(idle, stack=msgspec.structs.replace(made.stack, host=faster))
     assert none - timeline(bare, chosen).components["host"][0] == pytest.approx(made.stack.micro_batch_overhead_s)
+
+
+def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:
+    """16 experts side by side launch for longer than their small products run, though attention runs longer than both.
+
+    Without the wait their launches would hide behind attention's kernels.
+    """
+    made = job("qwen3-30b-a3b", kind="pretrain", stack="megatron-lm", train__seq_len=4096)
+    chosen = layouts(ep=8, dp=8, micro_batch=1)
+    slow = with_device(made, attention_peak_flops_per_s=0.05)
+    batch = MicroBatch(slow, chosen, slow.rank_shapes(chosen, np.full(1, 4096.0)))
+    timed = operator_times(batch.operators[0], slow.device)
+    run_s = sum(float(np.sum(time.forward_s)) for time in timed if time.operator.module == "experts")
+    # Products 2 x 16 x 15, activation and the two gathers: 1, 2 and 1.
+    launch_s = 48 * (2 * 16 * 15 + 1 + 2 + 1) * made.stack.forward_launch_s
+    assert batch.gaps_s[0][0, 0] == pytest.approx(launch_s - run_s, rel=0.02)
+    together = msgspec.structs.replace(slow.stack.kernels, experts="grouped")
+    grouped = replace(slow, stack=msgspec.structs.replace(slow.stack, kernels=together))
+    batch = MicroBatch(grouped, chosen, grouped.rank_shapes(chosen, np.full(1, 4096.0)))
+    assert batch.gaps_s[0][0, 0] == 0.0

@@ -296,7 +296,8 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     matrices = 2.0 if model.gated else 1.0
     width = routed * experts.ffn / rank.expert_tp
     learning, loop = inputs.learning, loop_of(inputs.kernels, experts)
-    apart = loop is not None or inputs.kernels.experts == "products"
+    together = loop is None and inputs.kernels.experts != "in-turn"
+    apart = not together or inputs.kernels.experts == "products"
 
     def product(name: str, n: Array, k: Array, saved_bytes: Array) -> Matmul:
         return Matmul(
@@ -311,7 +312,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
             input_gradient=True,
             weight_gradient=learning.weight_gradients,
             learns=learning.base,
-            grouped=loop is None,
+            grouped=together,
             apart=apart,
         )
 
@@ -334,7 +335,8 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     if loop:
         yield from slice_gradients(block, loop, elements, 2.0, local)
     read, written = each * local * (hidden + ffn), each * local * (matrices * ffn + hidden)
-    yield from narrowing(block, "experts", "experts", read, elements, written)
+    for casts in narrowing(block, "experts", "experts", read, elements, written):
+        yield replicated(casts, 2.0 * local) if apart else casts
 
 
 def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:

@@ -113,9 +113,10 @@ class Kernels:
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there
-    experts : grouped: one kernel for all experts of a product; products: one for each, side by side; loop: one expert
-        after the other, as the model's reference implementation does; unsplit: grouped, but for models whose
-        implementation splits sorted tokens, whose loop nothing replaces
+    experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
+        each after the other, on tokens sorted before; loop: one expert after the other, as the model's reference
+        implementation does; unsplit: grouped, but for models whose implementation splits sorted tokens, whose loop
+        nothing replaces
     expert_imbalance : the busiest rank's load over the mean, however experts are spread [-]
     expert_spread : standard deviation of the loads of experts over their mean [-]
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
@@ -145,7 +146,7 @@ class Kernels:
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
-    experts: Literal["grouped", "products", "unsplit", "loop"] = "grouped"
+    experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
     windows: bool = True

@@ -68,7 +68,7 @@ class KernelChoice(_Part, frozen=True):
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
-    experts: Literal["grouped", "products", "unsplit", "loop"] = "grouped"
+    experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     routing: Literal["eager", "fused"] = "eager"
     attention_mask: Literal["none", "padded", "always"] = "none"
     casts: CastKernels = "torchao"

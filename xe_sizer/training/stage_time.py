@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import recomputed_share
+from xe_sizer.graph.operators import Matmul, recomputed_share
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import OperatorTime
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
+
+
+EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
 
 
 @frozen
@@ -177,8 +180,25 @@ class MicroBatch:
         forward, backward = (self.stages.total(*(count[side] for count in spread)) for side in (0, 1))
         recomputed = recomputed_layers_share(self.job, self.layouts) * self.stages.layers * spread[0][0]
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
-        forward_gap_s = exposed_launch_time_s(forward, stack.forward_launch_s, self.forward_s)
+        launched, run_s = self._behind_counts()
+        ahead_s, launch_s = self.forward_s - run_s, stack.forward_launch_s
+        forward_gap_s = exposed_launch_time_s(forward - launched, launch_s, ahead_s)
+        forward_gap_s = forward_gap_s + exposed_launch_time_s(launched, launch_s, run_s)
         return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_s)
+
+    def _behind_counts(self) -> tuple[Array, Array]:
+        """Launches and kernels [s] of the forward behind counts of tokens that the host reads, in layers with experts.
+
+        A product for each expert needs to know its rows, so the queue runs empty once a layer: what comes after the
+        counts does not hide behind what came before.
+        Source: Megatron-Core's TEGroupedMLP.forward (tokens_per_expert.tolist), the loops of transformers (nonzero).
+        """
+        operators = [op for op in self.operators[0] if op.module == EXPERTS]
+        if not any(isinstance(op, Matmul) and op.apart for op in operators):
+            return np.zeros_like(self.forward_s), np.zeros_like(self.forward_s)
+        kernels = sum((time.forward_s for time in self.times[0] if time.operator.module == EXPERTS), np.zeros(1))
+        launched, run_s = self._spread(launch_counts(operators)[0]), self._spread(kernels)
+        return self.stages.layers * launched, self.stages.layers * run_s
 
     def _spread(self, launched: Array) -> Array:
         """Launches of the distinct shapes of ranks, by layout."""
