@@ -18,8 +18,6 @@ SLOW = frozenset({
     "contract/test_adding.py",
     "contract/test_through_the_cli.py",
     "studies/test_plan_questions.py",
-    "training/test_choose.py",
-    "training/test_frontier.py",
 })  # fmt: skip
 
 

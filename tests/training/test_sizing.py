@@ -167,7 +167,8 @@ def test_a_calibrated_stack_has_its_owner_s_error() -> None:
     made = job(stack="deepspeed")
     stack = msgspec.structs.replace(made.stack, calibrated_on="30 runs of ours", uncertainty=0.12)
     found = ranges.uncertainty(replace(made, stack=stack), Efficiency())
-    assert found.evidence == "8 of 10 of 30 runs of ours are closer than 12 %"
+    assert "12 %" in found.evidence
+    assert "30 runs of ours" in found.evidence
     assert (found.low, found.high) == pytest.approx((1.0 / 1.12, 1.12))
     assert found.calibrated
 

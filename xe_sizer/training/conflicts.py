@@ -202,11 +202,11 @@ def _end_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Probl
 
 
 def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
+    """Over the replicas that the GPUs come to; those that the scenario names itself were checked when it was read."""
     layout, train = given.values.layout, given.values.train
-    fixed_model_parallel = layout.tp and layout.pp
-    if gpus is None or train.global_batch is None or not (layout.dp or fixed_model_parallel):
+    if gpus is None or train.global_batch is None or layout.dp or not (layout.tp and layout.pp):
         return
-    dp = layout.dp or max(gpus // ((layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)), 1)
+    dp = max(gpus // (layout.tp * layout.pp * (layout.cp or 1)), 1)
     share = dp * (train.micro_batch or 1)
     if train.global_batch % share:
         words = f"dp {dp} x micro-batch {train.micro_batch}" if train.micro_batch else f"dp {dp}"

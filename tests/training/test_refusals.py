@@ -1,0 +1,257 @@
+"""What a scenario asks that cannot be: refused just beyond the limit, with what to write instead, and not at it."""
+
+from __future__ import annotations
+
+import pytest
+from cases import ask
+
+from xe_sizer.errors import InputError
+from xe_sizer.software.stack import load_stack
+from xe_sizer.training.uncertainty import memory_suffices
+
+LLAMA: dict[str, object] = {"model": "llama-2-7b", "job": "sft", "stack": "megatron-lm"}
+GIB = 2.0**30
+
+
+def told(**flags: object) -> list[str]:
+    """Problems of a scenario, each in a line; none where it can be."""
+    try:
+        ask({**LLAMA, **{key.replace("__", "."): value for key, value in flags.items()}})
+    except InputError as error:
+        return [f"{one.message} | {one.hint}" for one in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        # nodes and GPUs
+        ({"gpus": 16, "nodes": 2}, None),
+        ({"gpus": 9, "nodes": 2}, "9 GPUs are asked for, but 2 nodes of 8 have 16 | give only one of the two"),
+        ({"gpus": 9, "nodes": 1}, "9 GPUs are asked for, but a node of 8 has 8 | give only one of the two"),
+        # what splits sequences
+        ({"layout__sequence_parallel": True, "layout__tp": 1},
+         "sequence_parallel needs tp above 1 | it splits norms over tp"),
+        ({"layout__sequence_parallel": True, "layout__tp": 2}, None),
+        ({"layout__sequence_parallel": True}, None),
+        ({"layout__cp": 2, "train__seq_len": 4098},
+         "cp 2 does not divide sequences of 4098 tokens | each GPU gets two chunks: give a multiple of 4 tokens"),
+        ({"layout__cp": 2, "train__seq_len": 4100}, None),
+        ({"layout__cp": 4, "train__seq_len": 4100},
+         "cp 4 does not divide sequences of 4100 tokens | each GPU gets two chunks: give a multiple of 8 tokens"),
+        ({"layout__cp": 1, "train__seq_len": 4099}, None),
+        # stages
+        ({"layout__pp": 32}, None),
+        ({"layout__pp": 3}, ("pp 3 does not divide the 32 layers of llama-2-7b | "
+         "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer")),
+        ({"layout__pp": 3, "layout__uneven_stages": True}, None),
+        ({"layout__pp": 3, "layout__first_stage_layers": 10}, None),
+        ({"layout__pp": 3, "layout__last_stage_layers": 10}, None),
+        ({"layout__pp": 3, "stack": "torchtitan"}, None),
+        ({"layout__pp": 4, "layout__vpp": 8}, None),
+        ({"layout__pp": 4, "layout__vpp": 3}, ("pp x vpp = 12 does not divide the 32 layers of llama-2-7b | "
+         "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer")),
+        ({"layout__vpp": 3}, None),
+        # ends of a pipeline that are given
+        ({"layout__pp": 1, "layout__first_stage_layers": 10},
+         "first_stage_layers needs pp of at least 2 | one stage holds all layers"),
+        ({"layout__pp": 2, "layout__first_stage_layers": 31}, None),
+        ({"layout__pp": 2, "layout__first_stage_layers": 32},
+         "first_stage_layers leave 0 of 32 layers to 1 stages | each of the others needs at least one"),
+        ({"layout__pp": 4, "layout__first_stage_layers": 29}, None),
+        ({"layout__pp": 4, "layout__first_stage_layers": 30},
+         "first_stage_layers leave 2 of 32 layers to 3 stages | each of the others needs at least one"),
+        ({"layout__pp": 2, "layout__first_stage_layers": 20, "layout__last_stage_layers": 12}, None),
+        ({"layout__pp": 2, "layout__first_stage_layers": 20, "layout__last_stage_layers": 11},
+         ("first_stage_layers and last_stage_layers leave 1 of 32 layers to 0 stages | "
+         "each of the others needs at least one")),
+        ({"layout__first_stage_layers": 20, "layout__last_stage_layers": 11}, None),
+        ({"layout__first_stage_layers": 32},
+         "first_stage_layers leave 0 of 32 layers to 1 stages | each of the others needs at least one"),
+        # batches
+        ({"gpus": 8, "layout__tp": 2, "layout__pp": 2, "train__micro_batch": 2, "train__global_batch": 6},
+         "a global batch of 6 cannot be split over dp 2 x micro-batch 2 | give a multiple of 4"),
+        ({"gpus": 8, "layout__tp": 2, "layout__pp": 2, "train__micro_batch": 2, "train__global_batch": 12}, None),
+        ({"gpus": 8, "layout__tp": 2, "layout__pp": 2, "layout__cp": 2, "layout__dp": 1, "train__global_batch": 3,
+          "train__seq_len": 8192}, None),
+        ({"gpus": 8, "layout__tp": 2, "layout__pp": 2, "train__global_batch": 3},
+         "a global batch of 3 cannot be split over dp 2 | give a multiple of 2"),
+        ({"gpus": 8, "layout__tp": 2, "layout__pp": 2, "layout__cp": 2, "train__global_batch": 3,
+          "train__seq_len": 8192}, None),
+        ({"gpus": 8, "layout__tp": 2, "train__global_batch": 3}, None),
+        ({"layout__tp": 1, "layout__pp": 1, "train__global_batch": 3}, None),
+        # recomputation and schedules
+        ({"layout__recompute_layers": 4},
+         ("recompute_layers needs recompute full | it counts layers that are recomputed as a whole: "
+         "add --recompute full")),
+        ({"layout__recompute_layers": 4, "layout__recompute": "full"}, None),
+        # ZeRO and pipelines
+        ({"layout__zero": 2, "layout__pp": 2},
+         "ZeRO stage 2 cannot be combined with pipeline stages by megatron-lm | use zero 1, or pp 1"),
+        ({"layout__zero": 1, "layout__pp": 2}, None),
+        ({"layout__zero": 2, "layout__pp": 1}, None),
+        ({"layout__zero": 3, "layout__pp": 2, "stack": "torchtitan"}, None),
+        # host memory
+        ({"layout__offload": "none", "stack": "unsloth", "job": "lora"}, None),
+        ({"layout__offload": "optimizer", "layout__zero": 0, "stack": "deepspeed"},
+         "deepspeed offloads from ZeRO stage 1 on | leave the stage out, and it is chosen"),
+        ({"layout__offload": "optimizer", "layout__zero": 1, "stack": "deepspeed"}, None),
+        ({"layout__offload": "activations", "layout__zero": 0, "stack": "deepspeed"}, None),
+    ],
+)  # fmt: skip
+def test_refused_beyond_the_limit_and_not_at_it(flags: dict[str, object], expected: str | None) -> None:
+    assert told(**flags) == ([] if expected is None else [expected])
+
+
+def test_a_stack_on_one_gpu_names_one_on_several() -> None:
+    on_one: dict[str, object] = {"stack": "unsloth", "job": "lora"}
+    assert told(**on_one) == told(**on_one, gpus=1) == told(**on_one, gpus=2, layout__zero=0) == []
+    (problem,) = told(**on_one, gpus=2)
+    assert problem.startswith("unsloth trains on one GPU | for several use --stack ")
+    assert problem.endswith("; --zero 0 stands for a whole copy on each")
+    assert told(**on_one, layout__dp=2)
+    assert told(**on_one, nodes=1)
+
+
+def test_what_a_stack_lacks_is_refused_by_name() -> None:
+    supported = load_stack("megatron-lm").supports
+    (optimizer,) = told(optimizer="adamw-4bit")
+    assert optimizer.startswith("megatron-lm has no optimizer 'adamw-4bit' | ")
+    assert all(told(optimizer=name) == [] for name in supported.optimizers)
+    (cut,) = told(layout__cp=2, stack="nanotron", train__seq_len=8192)
+    assert cut.startswith("nanotron does not support cp | stacks that support it: ")
+    assert told(layout__cp=1, stack="nanotron") == []
+    (schedule,) = told(layout__schedule="gpipe", layout__pp=2)
+    assert schedule.startswith("megatron-lm has no schedule gpipe | stacks that have it: ")
+    assert "nanotron" in schedule
+    assert told(layout__schedule="gpipe", layout__pp=2, stack="nanotron") == []
+    (stage,) = told(layout__zero=3, stack="megatron-deepspeed")
+    zeros = ", ".join(map(str, load_stack("megatron-deepspeed").supports.zero))
+    assert stage == f"megatron-deepspeed does not support ZeRO stage 3 | it supports {zeros}"
+    (offload,) = told(layout__offload="params")
+    assert offload == f"megatron-lm cannot offload params | it supports {', '.join(supported.offload)}"
+
+
+def test_weights_are_loaded_in_what_a_stack_has() -> None:
+    """Float32 masters of the trainer; a stack without a choice says so."""
+    known = load_stack("hf-trainer").weights_dtypes
+    assert {"bf16", "fp32"} <= set(known)
+    wide, narrow = (
+        ask({**LLAMA, "stack": "hf-trainer", "train.weights_dtype": dtype}).job.stack.states.trained_weight_bytes
+        for dtype in ("fp32", "bf16")
+    )
+    assert (wide, narrow) == (4.0, 2.0)
+    assert told(stack="megatron-lm", train__weights_dtype="fp32") == [
+        "the stack megatron-lm cannot load weights in fp32 | what it keeps weights in is part of the stack"
+    ]
+    odd = [name for name in ("fp16", "bf16", "fp32") if name not in load_stack("nemo").weights_dtypes]
+    for name in odd:
+        (problem,) = told(stack="nemo", train__weights_dtype=name)
+        has = ", ".join(load_stack("nemo").weights_dtypes)
+        assert problem == f"the stack nemo cannot load weights in {name} | it has {has}"
+
+
+def test_kernels_of_other_settings_follow_the_user() -> None:
+    plain = ask({**LLAMA, "stack": "deepspeed"}).job.stack
+    assert ask({**LLAMA, "stack": "deepspeed", "train.dropout": 0.1}).job.stack.kernels.dropout is True
+    assert ask({**LLAMA, "stack": "deepspeed", "train.dropout": 0.0}).job.stack.kernels.dropout is False
+    assert ask({**LLAMA, "stack": "deepspeed", "loss": "fused"}).job.stack.kernels.loss == "fused"
+    for chosen in (True, False):
+        asked = ask({**LLAMA, "stack": "deepspeed", "train.reduce_every_micro_batch": chosen}).job.stack
+        assert asked.defaults.reduces_every_micro_batch is chosen
+    assert plain.defaults == ask({**LLAMA, "stack": "deepspeed", "train.dropout": 0.1}).job.stack.defaults
+
+
+def test_what_has_no_effect_is_told() -> None:
+    def effects(**flags: object) -> list[str]:
+        asked = ask({**LLAMA, **{key.replace("__", "."): value for key, value in flags.items()}})
+        return [text for text in asked.warnings if "no effect" in text]
+
+    assert effects() == []
+    assert effects(lora__rank=8) == ["lora settings have no effect on the job sft"]
+    assert effects(job="lora", lora__rank=8) == []
+    assert effects(job="lora", p_tuning__virtual_tokens=8) == ["p_tuning settings have no effect on the job lora"]
+    assert effects(serve__concurrency=8) == ["serve settings have no effect on the job sft"]
+
+
+def test_sequences_beyond_the_positions_of_a_model_are_told() -> None:
+    def positions(seq_len: int) -> list[str]:
+        return [text for text in ask({**LLAMA, "train.seq_len": seq_len}).warnings if "positions" in text]
+
+    assert positions(4096) == positions(1024) == []
+    assert positions(4097) == ["seq_len 4,097 is above the 4,096 positions that llama-2-7b was trained for"]
+
+
+def test_room_that_is_asked_for_is_left_on_the_card() -> None:
+    """4 GiB; and with a confidence, what memory as sure as that takes of the card: never less than what is asked."""
+    assert ask(LLAMA).min_headroom_bytes == 0.0
+    assert ask({**LLAMA, "limits.min_headroom_gib": 4}).min_headroom_bytes == 4 * GIB
+    sure = ask({**LLAMA, "limits.min_headroom_gib": 4, "limits.confidence": 0.95})
+    card = sure.job.server.accelerator.memory_bytes
+    factor = max(float(memory_suffices().quantile(0.95)), 1.0)
+    assert sure.min_headroom_bytes == pytest.approx(card - (card - 4 * GIB) / factor)
+    unsure = ask({**LLAMA, "limits.min_headroom_gib": 4, "limits.confidence": 0.5})
+    half = max(float(memory_suffices().quantile(0.5)), 1.0)
+    assert unsure.min_headroom_bytes == pytest.approx(card - (card - 4 * GIB) / half)
+    assert 4 * GIB <= unsure.min_headroom_bytes * (1 + 1e-12) <= sure.min_headroom_bytes
+
+
+@pytest.mark.parametrize(
+    ("flags", "batch"),
+    [
+        ({}, 128),
+        ({"gpus": 8}, 128),
+        ({"gpus": 3}, 192),  # 3 x 64
+        ({"gpus": 12}, 192),
+        ({"gpus": 40}, 160),
+        ({"gpus": 24, "train.micro_batch": 2}, 192),  # lcm(2, 3) x 32
+        ({"gpus": 24, "train.micro_batch": 3}, 129),  # which holds the odd factor: 43 x 3
+        ({"gpus": 12, "layout.dp": 4, "train.micro_batch": 1}, 192),
+        ({"gpus": 12, "layout.dp": 6, "train.micro_batch": 1}, 132),
+        ({"train.micro_batch": 128}, 128),
+        ({"train.micro_batch": 200}, 200),
+        ({"gpus": 200, "train.micro_batch": 2}, 200),  # 25 x 2 x 4
+    ],
+)
+def test_the_usual_batch_is_the_next_that_can_be_split(flags: dict[str, object], batch: int) -> None:
+    assert ask({**LLAMA, **flags}).job.global_batch == batch
+
+
+# --- methods
+
+
+def test_places_of_adapters_that_a_model_does_not_have() -> None:
+    def where(**flags: object) -> str:
+        with pytest.raises(InputError) as caught:
+            ask({**LLAMA, "job": "lora", **{key.replace("__", "."): value for key, value in flags.items()}})
+        (problem,) = caught.value.problems
+        assert problem.location is not None
+        return problem.location.name
+
+    assert where(lora__targets=["wibble"]) == "--lora-targets"
+    assert where(lora__modules_to_save=["wibble"]) == "--modules-to-save"
+    assert where(lora__targets=["head"]) == "--lora-targets"
+
+
+def test_only_frozen_weights_are_quantised() -> None:
+    assert told(job="lora", stack="hf-bf16", train__bits=8) == [
+        "the job lora does not quantise frozen weights | --job qlora does"
+    ]
+    (first, second) = told(job="sft", train__bits=4, train__quantiser="bitsandbytes-nf4")
+    assert first.startswith("the job sft does not quantise frozen weights")
+    assert second.startswith("the job sft does not quantise frozen weights")
+    made = ask({**LLAMA, "job": "qlora", "stack": "hf-bf16"}).job.method
+    assert made.quantised
+    assert not ask({**LLAMA, "job": "lora", "stack": "hf-bf16"}).job.method.quantised
+    (bits,) = told(job="qlora", stack="hf-bf16", train__bits=3)
+    assert "has no weights of 3 bits | it has " in bits
+
+
+def test_adapters_of_a_job_follow_its_settings() -> None:
+    """Rank and targets for adapters alone; virtual tokens of prompts."""
+    lora = ask({**LLAMA, "job": "lora", "stack": "hf-bf16", "lora.rank": 4, "lora.targets": ["q"]}).job
+    assert lora.method.learning.adapters == {"q": 4}
+    assert lora.method.trainable_parameters(lora.model) == 32 * 4 * (4096 + 4096)
+    full = ask(LLAMA).job
+    assert full.method.learning.adapters == {}
+    assert full.method.trainable_parameters(full.model) == 6_738_415_616
