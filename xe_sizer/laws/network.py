@@ -100,8 +100,6 @@ def _paired(law: Law, node: Server) -> Law:
 def _meshed(law: Law, node: Server) -> Law:
     """A group smaller than the mesh uses only its members' direct links."""
     others = node.accelerators - 1
-    if law.ranks == (2,):
-        return _scaled(law, (1 / others,))
     return _scaled(law, tuple(min(1.0, (ranks - 1) / others) for ranks in law.ranks))
 
 

@@ -317,7 +317,7 @@ def exchange_times(
     for group, ranks in sizes.items():
         sides = (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape))
         members = [op for op in collectives if op.group == group]
-        if members and np.any(ranks > 1):
+        if np.any(ranks != 1):
             per_node = np.clip(network.node_ranks // inner[group], 1, ranks)
             sides = _group_times(members, ranks, per_node, network, backward)
         total[group] = (sides[0] / efficiency, sides[1] / efficiency)

@@ -72,11 +72,11 @@ class Groups:
         apart = np.where(self.expert_ranks != self.ranks, expert_bytes, 0.0)
         together = dense_bytes + expert_bytes - apart
         seconds = collective_time_s(operation, together, self.ranks, self.per_node, job.network)
-        if np.any(apart > 0):
+        if np.any(apart):
             seconds = seconds + collective_time_s(
                 operation, apart, self.expert_ranks, self.experts_per_node, job.network
             )
-        if operation == REDUCE_SCATTER and np.any(self.replicas > 1):
+        if operation == REDUCE_SCATTER and np.any(self.replicas != 1):
             shard = together / self.ranks + apart / self.expert_ranks
             seconds = seconds + collective_time_s(ALL_REDUCE, shard, self.replicas, self.replicas_per_node, job.network)
         return np.asarray(seconds / job.stack.efficiency.collectives)

@@ -122,15 +122,16 @@ def _kernel(group: _Passes, work: OperatorWork) -> OperatorCost:
 
 
 def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
-    """An exchange, as far as the stack does not hide it."""
+    """An exchange, as far as the stack does not hide it; a rank alone sends nothing."""
     job, inputs = group.micro_batch.job, group.micro_batch.shapes.inputs
     factor = job.stack.efficiency.collectives
     times = exchange_times((operator,), inputs.rank, job.network, factor, group.backward)
     there, back = (group.one(side) for side in times[operator.group])
     exposed = 1.0 - group.micro_batch.hidden[operator.group]
     seconds = exposed * group.share * ((1.0 + group.whole) * there + back)
+    several = group.one(getattr(inputs.rank, operator.group)) != 1.0
     sent = (operator.forward, operator.backward if group.backward else ())
-    messages = [sum((group.one(size) for _, size in side), 0.0) for side in sent]
+    messages = [sum(group.one(size) for _, size in side) if several else 0.0 for side in sent]
     return OperatorCost(
         operator=operator,
         sizes=_sizes(group, operator),

@@ -328,11 +328,11 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     modes = [(whole, layouts.recompute == SELECTIVE), (none, none), (none, none)]
     modules: dict[str, tuple[Array, Array]] = {}
     for module, frozen_s in _frozen_modules(job, shapes, shares):
-        forward, backward = modules.get(module, (0.0 * frozen_s, 0.0 * frozen_s))
+        forward, backward = modules.get(module, (np.zeros_like(frozen_s), np.zeros_like(frozen_s)))
         modules[module] = (forward + frozen_s, backward)
     for on_stage, operators, (all_again, some_again) in zip(shares, _operators(shapes.inputs), modes, strict=True):
         for time in operator_times(operators, job.device):
-            forward, backward = modules.get(time.operator.module, (0.0 * on_stage, 0.0 * on_stage))
+            forward, backward = modules.get(time.operator.module, (none, none))
             again = all_again + some_again * recomputed_share(time.operator, selective)
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))

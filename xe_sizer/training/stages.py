@@ -81,8 +81,7 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
         layers = _given(whole, pp, split.first, split.last)
     layers = np.where(pp > 1, layers, whole)
     between = np.maximum(whole - layers[0] - layers[1], 0.0)
-    middles = np.where(pp > 2, between / np.maximum(layers[2], 1.0), 0.0)
-    return Stages(layers, middles, folded)
+    return Stages(layers, between / np.maximum(layers[2], 1.0), folded)
 
 
 def _spread(whole: float, pp: Array, vpp: Array, folded: Array, *, with_ends: bool) -> Array:

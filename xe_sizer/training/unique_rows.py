@@ -35,7 +35,7 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
 
         key = ((code_1 n_2 + code_2) n_3 + code_3) ...      one integer for each row
 
-    Whole numbers go in as they are, others by their rank.
+    Whole numbers go in less the least of them, others by their rank.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
 
 def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
     """Non-negative integers below a bound, one for each distinct value of the column."""
-    if np.issubdtype(column.dtype, np.integer) and column.min() >= 0:
-        return column.astype(np.int64), int(column.max()) + 1
+    if np.issubdtype(column.dtype, np.integer):
+        code = (column - column.min()).astype(np.int64)
+        return code, int(code.max()) + 1
     values, code = np.unique(column, return_inverse=True)
     return code, values.size

@@ -112,7 +112,7 @@ def _steps(
         message = f"neither the steps nor the size of the data set is given: {DEFAULT_STEPS:,} steps assumed"
         return DEFAULT_STEPS, {"train.steps": DEFAULT_STEPS}, [message]
     epochs = train.epochs or 1.0
-    sequences = max(samples * packed_share * epochs, 1.0)
+    sequences = samples * packed_share * epochs
     assumed: dict[str, object] = {} if train.epochs else {"train.epochs": 1.0}
     return max(-int(-sequences // global_batch), 1), assumed, []
 

@@ -1,0 +1,360 @@
+"""What is decided at equality, and arrays that stand for several layouts: small cases whose answers are plain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from cases import REGISTRY, ask, job, layouts
+
+from xe_sizer.scenario.change import Change
+from xe_sizer.training.advice import beyond_the_speed_of_light
+from xe_sizer.training.gradients import gradients_over_time
+from xe_sizer.training.job import Job
+from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
+from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.operator_costs import operator_costs
+from xe_sizer.training.orthogonalisation import _gathering_s, _learning_matrices, _of_weight
+from xe_sizer.training.padding import _standard_normal
+from xe_sizer.training.pauses import Pauses
+from xe_sizer.training.run_time import Run
+from xe_sizer.training.sharding import census
+from xe_sizer.training.sizing import size
+from xe_sizer.training.space import Rules, _legal, chunk_options, legal_layouts
+from xe_sizer.training.stages import Split, stages_of
+from xe_sizer.training.state_bytes import StateBytes
+from xe_sizer.training.step import timeline
+from xe_sizer.training.unique_rows import unique_rows
+from xe_sizer.training.workload import _share_words
+
+# Llama 2 7B
+LAYERS, HIDDEN, VOCAB = 32, 4096, 32000
+LINEAR = 4 * HIDDEN**2 + 3 * HIDDEN * 11008
+PARAMETERS = LAYERS * (LINEAR + 2 * HIDDEN) + 2 * VOCAB * HIDDEN + HIDDEN
+
+
+# --- one of several layouts
+
+
+def test_a_ledger_of_one_of_three_layouts() -> None:
+    parts = {"weights": np.array([[[1.0, 2.0, 3.0]]]), "context": np.array([[[5.0]]])}
+    whole = Ledger(parts, np.array([10.0, 20.0, 30.0]), np.array([7.0, 8.0, 9.0]))
+    one = whole.at(1)
+    assert (one.total_bytes.tolist(), one.host_bytes.tolist(), one.cached_bytes.tolist()) == ([[[7.0]]], [20.0], [8.0])
+    assert replace(whole, cached_bytes=np.array([4.0])).at(2).cached_bytes.tolist() == [4.0]
+
+
+def test_states_that_fill_the_card_to_the_byte_are_possible() -> None:
+    """2 bytes of weights and 4 of gradients, 12 of states: 18 of each parameter on one H100's worth and a headroom."""
+    made = job(stack="megatron-lm", train__seq_len=512)
+    card = 200 * 2**30
+    server = made.server
+    made = replace(made, server=replace(server, accelerator=replace(server.accelerator, memory_bytes=float(card))))
+    left = card - 18 * PARAMETERS
+    found = ledger_of_possible(made, layouts(), left)
+    assert found is not None
+    assert found[0].tolist() == [0]
+    assert ledger_of_possible(made, layouts(), left + 1) is None
+    both = ledger_of_possible(made, layouts(dp=[1, 8, 1], zero=[0, 1, 0]), left + 1)
+    assert both is not None
+    assert both[0].tolist() == [1]
+    alone = memory_ledger(made, layouts(dp=8, zero=1))
+    assert both[1].peak_bytes == pytest.approx(alone.peak_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0, 1, -5])
+def test_rows_of_wide_columns_do_not_run_into_each_other(offset: int) -> None:
+    """Three columns of 2^32 numbers each have no key in 64 bits: the first would fall out of it."""
+    most = 2**32 - 1
+    column = np.array([1, 2, most, 0, 1]) + offset
+    rest = np.array([0, 0, most, 0, 0]) + offset
+    rows = unique_rows([column, rest, rest])
+    assert sorted(rows.first.tolist()) == [0, 1, 2, 3]
+    assert (rows.spread(column[rows.first]) == column).all()
+
+
+def test_bins_of_the_normal_distribution() -> None:
+    """1,153 values from -9 to 9; each has the probability of a bin of 1/64 around it."""
+    found = _standard_normal()
+    assert (found.lengths[0], found.lengths[-1], found.lengths.size) == (-9.0, 9.0, 1153)
+    assert found.probabilities.sum() == pytest.approx(1.0, abs=1e-15)
+    for value in (0.0, 1.0, -2.5):
+        (place,) = np.flatnonzero(found.lengths == value)
+        low, high = (0.5 * math.erfc(-(value + side) / math.sqrt(2.0)) for side in (-1 / 128, 1 / 128))
+        assert found.probabilities[place] == pytest.approx(high - low, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.0009, "less than 0.1 %"), (0.001, "0.1 %"), (0.0123, "1.2 %"), (0.0999, "10.0 %"), (0.1, "10 %")],
+)
+def test_shares_in_words(share: float, words: str) -> None:
+    assert _share_words(share) == words
+
+
+# --- stages
+
+
+@pytest.mark.parametrize(
+    ("split", "pp", "layers"),
+    [
+        (Split(first=10), 3, [10, 11, 11]),
+        (Split(last=10), 3, [11, 10, 11]),
+        (Split(first=10, last=10), 3, [10, 10, 12]),
+        (Split(first=10), 2, [10, 22, 0]),
+        (Split(last=10), 2, [22, 10, 0]),
+        (Split(first=10), 1, [32, 32, 32]),
+    ],
+)
+def test_the_others_share_what_given_ends_leave(split: Split, pp: int, layers: list[int]) -> None:
+    found = stages_of(32, split, layouts(pp=pp))
+    assert found.layers[:, 0].tolist() == layers
+    assert found.middles.tolist() == [1.0 if pp == 3 else 0.0]
+
+
+def test_middle_stages_are_those_between_the_ends() -> None:
+    assert stages_of(32, Split(), layouts(pp=[1, 2, 4, 8, 32])).middles.tolist() == [0, 0, 2, 6, 30]
+
+
+# --- legal layouts
+
+
+def rules(stack: str = "megatron-lm", model: str = "llama-2-7b", **changes: object) -> Rules:
+    flags = {"model": model, "stack": stack, "job": "sft", "train.seq_len": 8192, "train.padding": "packed"}
+    return replace(ask({**flags, "train.global_batch": 16}).rules, **{"uneven_stages": False, **changes})
+
+
+def legal(asked: Rules, **sizes: object) -> list[bool]:
+    return _legal(layouts(**sizes), asked).tolist()
+
+
+def test_whole_micro_batches_make_the_batch() -> None:
+    assert legal(rules(), dp=[8, 8, 8], micro_batch=[2, 1, 4], grad_accum=1) == [True, False, False]
+
+
+def test_chunks_of_whole_layers_and_rounds_of_stages() -> None:
+    """Interleaving needs stages; 4 x 8 chunks have a layer each; micro-batches come in multiples of the stages."""
+    sizes = {"pp": [1, 4, 4, 4, 4], "vpp": [2, 2, 8, 16, 3], "grad_accum": 16}
+    assert legal(rules(), **sizes) == [False, True, True, False, False]
+    uneven = rules(uneven_stages=True)
+    assert legal(uneven, **sizes) == [False, True, True, False, True]
+    assert legal(rules(), pp=4, vpp=2, micro_batch=[1, 8], grad_accum=[16, 2]) == [True, False]
+
+
+def test_groups_share_copies_evenly() -> None:
+    """Without ZeRO there is nothing to share; 3 ranks do not divide 8; experts lie whole in a group."""
+    asked = rules("deepspeed", fixed={"zero": 1})
+    sizes = {"dp": 8, "grad_accum": 2, "zero_group": [0, 4, 4, 3, 8], "zero": [1, 0, 1, 1, 1]}
+    assert legal(asked, **sizes) == [True, False, True, False, True]
+    mixture = rules("deepspeed", "mixtral-8x7b")
+    assert legal(mixture, dp=8, grad_accum=2, ep=[4, 8, 3], zero=1) == [True, True, False]
+    # replicas of 4 ranks: of 8 expert ranks each holds its own alone, of 2 expert groups four ranks share
+    assert legal(mixture, dp=8, grad_accum=2, ep=[2, 8], zero=1, zero_group=4) == [True, False]
+
+
+def test_sharding_needs_somebody_to_share_with() -> None:
+    asked = rules("deepspeed")
+    assert legal(asked, dp=[1, 1, 2], grad_accum=[16, 16, 8], zero=[0, 1, 1]) == [True, False, True]
+    assert legal(rules("deepspeed", fixed={"zero": 1}), grad_accum=16, zero=1) == [True]
+    assert legal(asked, dp=1, cp=2, grad_accum=16, zero=1) == [True]
+
+
+def test_stages_of_sharded_weights_and_split_norms() -> None:
+    assert legal(rules(), dp=2, pp=2, grad_accum=8, zero=[0, 1, 2, 3]) == [True, True, False, False]
+    assert legal(rules("torchtitan"), dp=2, pp=2, grad_accum=8, zero=[2, 3]) == [True, True]
+    assert legal(rules(), tp=[1, 2], grad_accum=16, sequence_parallel=1) == [False, True]
+
+
+def test_offloads_go_with_their_stages() -> None:
+    """DeepSpeed offloads its optimizer from ZeRO 1 on; weights are fetched by layer under ZeRO 3 alone."""
+    asked = rules("deepspeed")
+    sizes = {"dp": 2, "grad_accum": 8, "zero": [0, 1, 2, 3, 2, 3], "offload": [1, 1, 1, 1, 2, 2]}
+    assert legal(asked, **sizes) == [False, True, True, True, False, True]
+
+
+def test_schedules_need_a_pipeline() -> None:
+    asked = rules("megatron-zero-bubble")
+    assert legal(asked, pp=[1, 2], grad_accum=16, schedule=2) == [False, True] or legal(
+        asked, pp=[1, 2], vpp=2, grad_accum=16, schedule=2
+    ) == [False, True]
+
+
+def test_chunks_that_are_tried() -> None:
+    """32 layers on 4 stages are 8 each, cut into 1, 2, 4 or 8; on 3 stages or for stacks that do not interleave one."""
+    assert chunk_options(rules(), 4) == (1, 2, 4, 8)
+    assert chunk_options(rules(), 1) == (1,)
+    assert chunk_options(rules(), 3) == (1,)
+    assert chunk_options(rules("nanotron"), 4) == (1,)
+    assert chunk_options(rules(fixed={"schedule": 0}), 4) == (1,)
+
+
+def test_every_group_comes_to_the_gpus_asked_for() -> None:
+    found = legal_layouts(rules(fixed={"cp": 2, "pp": 2, "tp": 2}), (8, 16))
+    assert set(found.gpus.tolist()) == {8, 16}
+    assert set((found.tp * found.cp * found.pp * found.dp).tolist()) == {8, 16}
+    assert found.gpus.tolist() == sorted(found.gpus.tolist())
+
+
+# --- a run, its gradients and its exchanges
+
+
+def run_of(pauses: Pauses, step_s: float, steps: int = 50) -> Run:
+    return Run(replace(job(stack="nemo"), steps=steps, pauses=pauses), layouts(), np.array([step_s]))
+
+
+def test_checkpoints_come_between_one_step_and_all() -> None:
+    """A job that fails every few seconds saves each step; one that hardly fails saves its last."""
+    assert run_of(Pauses(failures_per_gpu_day=1e6), 1e4).best_every.tolist() == [1.0]
+    assert run_of(Pauses(failures_per_gpu_day=1e-9), 1.0).best_every.tolist() == [50.0]
+    never = run_of(Pauses(), 1.0)
+    assert (never.every.tolist(), never.saves.tolist(), never.mtbf_s.tolist()) == ([50.0], [0.0], [math.inf])
+
+
+def test_an_asynchronous_checkpoint_is_written_before_the_next() -> None:
+    """14 B x 6.74 billion at 2 GB/s take 47.2 s: 48 steps of a second at least, however often it fails."""
+    asked = Pauses(failures_per_gpu_day=1e5, asynchronous=True)
+    assert run_of(asked, 1.0, steps=500).best_every.tolist() == [round(14 * PARAMETERS / 2e9)]
+
+
+def test_gradients_of_a_tied_table_come_with_the_head() -> None:
+    """No table is still to come where the head is the table; a copy that learns beside adapters comes with its end."""
+    made = job("llama-3.2-1b", stack="hf-bf16")
+    held = census(made.model, made.method, layouts(), made.split)
+    whole = np.full((2, 1), 1e12)
+    found = gradients_over_time(made, layouts(), held, whole, whole)[0, :, 0]
+    layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
+    assert found[MOMENTS.index("backward of the first layer")] == 1e12 - 2 * layer
+    assert found[MOMENTS.index("backward of the last layer")] == 2 * (128_256 * 2048 + 2048)
+
+
+def copied(**flags: object) -> Job:
+    return job(kind="lora", stack="hf-bf16", lora__rank=8, lora__targets=["q", "v"], **flags)
+
+
+def test_a_copy_of_the_head_has_its_gradient_first() -> None:
+    """float32 gradients of 32,000 x 4,096 copied weights, of which the norm of the head is none's."""
+    made = copied(lora__modules_to_save=["lm_head"])
+    held = census(made.model, made.method, layouts(), made.split)
+    whole = np.full((2, 1), 1e12)
+    found = gradients_over_time(made, layouts(), held, whole, whole)[0, :, 0]
+    each = StateBytes.of(made, layouts()).adapter_gradient * made.method.saved_element_share
+    assert found[MOMENTS.index("backward of the last layer")] == pytest.approx(float(held.head[0, 0]) * float(each))
+    plain = gradients_over_time(copied(), layouts(), held, whole, whole)[0, :, 0]
+    assert plain[MOMENTS.index("backward of the last layer")] == 0.0
+
+
+def test_wide_activations_mean_wide_states() -> None:
+    """float32 has no 16-bit copies of anything; frozen weights are float32 there, or where a quantiser casts them."""
+    wide = StateBytes.of(job(stack="deepspeed", precision="fp32"), layouts())
+    sizes = [float(np.ravel(getattr(wide, name))[0]) for name in ("weight", "gradient", "frozen", "gather", "reduce")]
+    assert sizes == [4.0] * 5
+    assert float(np.ravel(StateBytes.of(copied(), layouts()).frozen)[0]) == 2.0
+    cast = job(kind="qlora", stack="hf-bf16")
+    for upcast, expected in ((True, 4.0), (False, 2.0)):
+        states = msgspec.structs.replace(cast.stack.states, quantised_upcast=upcast)
+        changed = replace(cast, stack=msgspec.structs.replace(cast.stack, states=states))
+        assert float(np.ravel(StateBytes.of(changed, layouts()).frozen)[0]) == expected
+
+
+def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
+    """Each in its own rings: alone, over 8 that share states, over 8 tensor ranks, and both over two nodes."""
+    made = job(stack="megatron-lm", optimizer="muon")
+    one = next(matrices for matrices in _learning_matrices(made) if matrices.split and not matrices.experts)
+
+    def gathered_s(tp: int, share: float) -> float:
+        dp = max(int(share), 1)
+        return float(_gathering_s(made, layouts(tp=tp, dp=dp), one, np.array([2.0]), np.array([share]))[0])
+
+    assert gathered_s(1, 1.0) == 0.0
+    states_s, tensors_s = gathered_s(1, 8.0), gathered_s(8, 1.0)
+    assert states_s == pytest.approx(tensors_s, rel=1e-12)  # the same message in a ring of 8
+    assert states_s > 0
+    assert gathered_s(2, 4.0) > 0.5 * gathered_s(1, 4.0)
+    assert gathered_s(2, 1.0) < gathered_s(2, 4.0)
+
+
+def test_weights_that_all_tensor_ranks_hold_are_not_gathered_over_them() -> None:
+    known = {"inputs": 3, "outputs": 5, "copies": 2}
+    found = [
+        _of_weight(SimpleNamespace(**known, split=split), 4)  # type: ignore[arg-type]
+        for split in ("expert", "replicated", "column")
+    ]
+    assert [(one.rows, one.columns, one.count) for one in found] == [(3, 5, 8.0)] * 3
+    assert [(one.experts, one.split) for one in found] == [(True, True), (False, False), (False, True)]
+
+
+# --- time
+
+
+def test_a_recomputed_step_needs_more_flops_only_in_the_machine() -> None:
+    """The forward of the layers again: 2 FLOP for each weight and token, and attention; half on each of two stages."""
+    made = job(stack="megatron-lm", train__seq_len=512, train__padding="packed")
+    one, two = (timeline(made, layouts(pp=pp, recompute=[0, 2], grad_accum=4)).recompute_flops for pp in (1, 2))
+    assert one[0] == 0.0
+    pairs = 512 * 513 / 2
+    least = 4 * LAYERS * 2 * (LINEAR * 512 + 2 * HIDDEN * pairs)
+    assert one[1] == pytest.approx(least, rel=0.01)
+    assert two[1] == pytest.approx(one[1] / 2, rel=1e-12)
+
+
+def test_operators_move_what_their_operands_weigh() -> None:
+    """A product of m x k and k x n in 16 bit: forward once, twice backward; recomputed, the forward once more."""
+    made = job(stack="megatron-lm", train__seq_len=512, train__padding="packed")
+
+    def of(name: str, **sizes: int) -> Any:
+        costs = operator_costs(timeline(made, layouts(grad_accum=2, **sizes)))
+        return next(cost for cost in costs if cost.operator.name == name)
+
+    plain, again = of("output projection"), of("output projection", recompute=2)
+    m, n, k = (plain.sizes[side] for side in "mnk")
+    assert (m, n, k) == (512, HIDDEN, HIDDEN)
+    assert plain.flops == pytest.approx(2 * LAYERS * 3 * 2 * m * n * k)
+    assert again.flops == pytest.approx(2 * LAYERS * 4 * 2 * m * n * k)
+    each = again.moved_bytes - plain.moved_bytes
+    assert each == pytest.approx(2 * LAYERS * 2 * (m * k + k * n + m * n))
+    assert plain.moved_bytes == pytest.approx(3 * each)
+
+
+def test_exchanges_send_their_messages_there_and_back() -> None:
+    """Two all-reduces of the hidden state a layer, as many backward; recomputed, the forward's once more."""
+    made = job(stack="megatron-lm", train__seq_len=512, train__padding="packed")
+
+    def sent(tp: int = 2, **sizes: int) -> float:
+        costs = operator_costs(timeline(made, layouts(tp=tp, grad_accum=2, **sizes)))
+        inside = [cost for cost in costs if cost.bound == "network" and cost.operator.layers == LAYERS]
+        return sum(cost.moved_bytes for cost in inside)
+
+    message = 2.0 * 512 * HIDDEN
+    assert sent(tp=1) == 0.0
+    assert sent(recompute=2) - sent() == pytest.approx(2 * LAYERS * 2 * message)
+    assert sent() == pytest.approx(2 * LAYERS * 4 * message)
+
+
+def test_longer_sequences_are_no_excuse_for_missing_a_deadline() -> None:
+    """At twice the length no step is shorter than now, and a change to the present length keeps all tokens."""
+    flags = {"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "gpus": 8, "train.global_batch": 64, "train.seq_len": 512,
+             "train.padding": "to-seq-len", "train.steps": 100}  # fmt: skip
+    found = size(ask(flags))
+    job_, flops = found.resolved.job, float(found.timeline.flops[0]) * 8 * 100
+    peak = job_.server.accelerator.peak_flops_per_s[job_.precision]
+    real = 1.0 - float(found.choice.sequences.padding_share[0])
+    least_hours = flops * real**2 / (peak * 8) / 3600
+    for factor, hopeless in ((1.001, False), (0.999, True)):
+        asked = size(ask({**flags, "limits.max_hours": least_hours * factor}))
+        for change in ({"train.seq_len": 512}, {"train.seq_len": 1024}, {"gpus": 8}, {"gpu": "h100-sxm-80gb"}):
+            assert beyond_the_speed_of_light(asked, Change("", change, 1), REGISTRY) is hopeless
+        assert beyond_the_speed_of_light(asked, Change("", {"gpus": 4}, 1), REGISTRY)
+        assert not beyond_the_speed_of_light(asked, Change("", {"gpus": 16}, 1), REGISTRY)
+
+
+def test_ranks_that_wait_for_each_other_meet_the_longest() -> None:
+    """Padded to the longest of a micro-batch: whoever gathers layers waits for the slowest in each micro-batch."""
+    made = ask({"model": "llama-2-7b", "job": "sft", "stack": "hf-bf16", "data.profile": "alpaca",
+                "train.seq_len": 2048, "train.padding": "longest-in-micro-batch"}).job  # fmt: skip
+    found = made.sequences(layouts(dp=8, zero=[0, 3], grad_accum=4)).critical_tokens
+    assert found[1] > found[0] * 1.01
