@@ -119,6 +119,10 @@ def test_weights_in_4_bit_are_gathered_and_unpacked() -> None:
     assert whole["weights"] == about(
         [{"elements of matrices": linear, "B": narrow}, {"other elements": PARAMETERS - linear, "B": 2}]
     )
+    largest, wide = HIDDEN * 11008, made.method.held.buffer_bytes
+    found = peak_of(made, layouts(dp=2), memory_ledger(made, layouts(dp=2)))
+    ((elements, each),) = terms_at(found, "dequantised layer", largest * wide)
+    assert (elements.value, each.value) == (largest, wide)
     assert whole["activations"] == about(
         [{"B a layer": HIDDEN_STATE, "layers": LAYERS, "in flight": 1}, {"B at the ends": 2 * HIDDEN_STATE}]
     )

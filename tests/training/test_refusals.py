@@ -188,11 +188,14 @@ def test_room_that_is_asked_for_is_left_on_the_card() -> None:
     assert ask({**LLAMA, "limits.min_headroom_gib": 4}).min_headroom_bytes == 4 * GIB
     sure = ask({**LLAMA, "limits.min_headroom_gib": 4, "limits.confidence": 0.95})
     card = sure.job.server.accelerator.memory_bytes
-    factor = max(float(memory_suffices().quantile(0.95)), 1.0)
+    factor = max(float(memory_suffices(True).quantile(0.95)), 1.0)
     assert sure.min_headroom_bytes == pytest.approx(card - (card - 4 * GIB) / factor)
     unsure = ask({**LLAMA, "limits.min_headroom_gib": 4, "limits.confidence": 0.5})
-    half = max(float(memory_suffices().quantile(0.5)), 1.0)
+    half = max(float(memory_suffices(True).quantile(0.5)), 1.0)
     assert unsure.min_headroom_bytes == pytest.approx(card - (card - 4 * GIB) / half)
+    known = ask({**LLAMA, "train.seq_len": 2048, "limits.min_headroom_gib": 4, "limits.confidence": 0.95})
+    factor = max(float(memory_suffices(False).quantile(0.95)), 1.0)
+    assert known.min_headroom_bytes == pytest.approx(card - (card - 4 * GIB) / factor)
     assert 4 * GIB <= unsure.min_headroom_bytes * (1 + 1e-12) <= sure.min_headroom_bytes
 
 
@@ -255,3 +258,18 @@ def test_adapters_of_a_job_follow_its_settings() -> None:
     full = ask(LLAMA).job
     assert full.method.learning.adapters == {}
     assert full.method.trainable_parameters(full.model) == 6_738_415_616
+
+
+@pytest.mark.parametrize(
+    ("flags", "assumed"),
+    [
+        ({}, True),
+        ({"train.seq_len": 4096}, False),
+        ({"data.profile": "alpaca"}, False),
+        ({"data.mean_tokens": 100}, False),
+        ({"data.max_tokens": 100, "data.mean_tokens": 50}, False),
+        ({"data.samples": 100}, True),
+    ],
+)
+def test_lengths_are_a_guess_where_nothing_says_them(flags: dict[str, object], assumed: bool) -> None:
+    assert ask({**LLAMA, **flags}).job.lengths_assumed is assumed

@@ -194,8 +194,8 @@ def test_a_range_has_room_on_both_sides() -> None:
 
 def test_memory_is_doubtful_beyond_what_is_likely() -> None:
     """At a share of the card at which three in four suffice the doubt begins."""
-    made = job(stack="megatron-lm")
-    likely = ranges.memory_suffices().quantile(0.75)
+    made = job(stack="megatron-lm", train__seq_len=512)
+    likely = ranges.memory_suffices(made.lengths_assumed).quantile(0.75)
     card = made.server.accelerator.memory_bytes
     peaks = card / likely * np.array([0.5, 0.999, 1.001, 2.0])
     assert ranges.memory_doubtful(made, peaks).tolist() == [False, False, True, True]
