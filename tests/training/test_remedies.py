@@ -190,6 +190,9 @@ def test_weights_that_learn_are_loaded_in_16_bit_instead_of_a_lighter_stack() ->
         assert proposed(remedies.narrower_weights, sized({**flags, "stack": stack})) == []
     adapted = sized(flags, job="lora")
     assert proposed(remedies.narrower_weights, adapted) == []
+    quantised = sized({**flags, "stack": "trl", "job": "qlora", "gpus": 1})
+    assert proposed(remedies.narrower_weights, quantised) == [("weights loaded in bf16 instead of fp32", change, 2)]
+    assert proposed(remedies.narrower_weights, sized({**flags, "job": "qlora", "gpus": 1})) == []
     assert len(proposed(remedies.lighter_stack, adapted)) == 1
 
 

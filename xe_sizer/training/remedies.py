@@ -135,12 +135,13 @@ def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 
 def narrower_weights(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    """Weights that learn, loaded in the 16-bit format of the products where the stack loads wider ones now."""
+    """Weights loaded in the 16-bit format of the products where the stack loads wider ones: to learn, or to quantise."""
     job = sized.resolved.job
-    if job.method.learning.base and _loads_narrower(job):
-        now = job.stack.defaults.weights_dtype
+    now, learns = job.stack.defaults.weights_dtype, job.method.learning.base
+    quantised = job.method.quantised and now == job.stack.defaults.quantised_weights_dtype
+    if (learns or quantised) and _loads_narrower(job):
         words = f"weights loaded in {job.precision} instead of {now}"
-        yield Change(words, {"train.weights_dtype": job.precision}, COSTLY)
+        yield Change(words, {"train.weights_dtype": job.precision}, COSTLY if learns else 2)
 
 
 def _loads_narrower(job: Job) -> bool:
@@ -326,13 +327,13 @@ LESS_OFFLOAD = Remedy(2, less_offload)
 SAME_JOB = (
     Remedy(1, chunked_loss), Remedy(1, earlier_reduction), Remedy(1, smaller_micro_batch), Remedy(2, recomputation),
     Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(3, small_optimizer),
-    Remedy(3, lighter_stack), Remedy(4, more_offload),
+    Remedy(2, narrower_weights), Remedy(3, lighter_stack), Remedy(4, more_offload),
 )  # fmt: skip
 """Remedies that keep model, method, data and hardware, by effort."""
 GENTLE = (*SAME_JOB, Remedy(4, smaller_adapters))
 """Those that keep the hardware and the method, and cost next to no quality."""
 ON_THE_CARD = (
-    *GENTLE, Remedy(COSTLY, narrower_weights), Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences),
+    *GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences),
 )  # fmt: skip
 """Those that keep the hardware and the method."""
 OTHER_HARDWARE = (
