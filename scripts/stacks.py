@@ -1,6 +1,6 @@
 """Write docs/stacks.md from the files of the stacks: python scripts/stacks.py
 
-The page lists every stack with what it is and can do, and what older releases of it did otherwise, each with its source.
+The page lists every stack with what it is and can do, and what older releases did otherwise, each with its source.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ to a [file of your own](adding.md), and a release: `nemo@24.07`, "NeMo 24.07", `
 framework's own number, or a month: `torchtitan@2024.12`. Without one it is the newest that is known.
 `xe-sizer profiles show NAME` shows every figure of a stack.
 
-What you do otherwise than the framework by itself has a setting of its own: `--weights-dtype`, `--recompute`, `--padding`,
+What you do otherwise than the framework by itself has a setting: `--weights-dtype`, `--recompute`, `--padding`,
 `--loss`, `--attention`, `--fused-kernels`, `--lora-rank`, `--lora-targets`, `--quantiser` and the layout.
 
 ## What they are
 
-A stack does what its parent does but for what its own file says. Sources name files and functions of the framework; what
-no source says is called assumed.
+A stack does what its parent does but for what its own file says. Sources name files and functions of the framework;
+what no source says is called assumed.
 
 | stack | also called | parent | what it is | source |
 |---|---|---|---|---|

@@ -135,7 +135,7 @@ def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 
 def narrower_weights(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    """Weights loaded in the 16-bit format of the products where the stack loads wider ones: to learn, or to quantise."""
+    """Weights that learn or are quantised, loaded in the 16-bit format of the products where that is narrower."""
     job = sized.resolved.job
     now, learns = job.stack.defaults.weights_dtype, job.method.learning.base
     quantised = job.method.quantised and now == job.stack.defaults.quantised_weights_dtype
