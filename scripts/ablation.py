@@ -40,6 +40,7 @@ from xe_sizer.training.step import timeline
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 T = TypeVar("T")
+FOUR = 4  # bits
 Vector = NDArray[np.float64]
 Change = Callable[[Job], Job]
 MOVED = 0.02  # a run whose figure changes by more
@@ -89,6 +90,14 @@ def _narrow_activations(job: Job) -> Job:
     method = replace(job.method, held=replace(held, quantised_from_bytes=SIXTEEN_BIT))
     device = device_of(job.server.accelerator, job.stack, method, job.precision, Efficiency())
     return replace(job, method=method, device=device)
+
+
+def _drops_inputs(job: Job) -> Job:
+    held = job.method.held
+    if held is None or held.width.bits != FOUR:
+        return job
+    width = msgspec.structs.replace(held.width, keeps_input=False)
+    return replace(job, method=replace(job.method, held=replace(held, width=width)))
 
 
 def _no_dropout(job: Job) -> Job:
@@ -210,6 +219,9 @@ SWITCHES: dict[str, Switch] = {
     "float32 copies of what learns or is quantised": Switch(
         job=_stack("states", sharded_upcast=False, quantised_upcast=False)
     ),
+    "inputs that old products in 4 bit keep": Switch(job=_drops_inputs),
+    "gradients a second time in buckets": Switch(job=_stack("memory", copied_gradients=False)),
+    "copies while the optimizer runs": Switch(job=_stack("memory", optimizer_transient="fused")),
     "weights loaded in 16 bit": Switch(job=_loaded_in_float32),
     "norms written out in Python": Switch(job=_fused_norms),
     "activations in host memory": Switch(

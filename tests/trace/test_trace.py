@@ -155,7 +155,7 @@ def _compared() -> Iterator[Case]:
             yield Case(subject.family, "lora-qv", attention, recompute=True, dtype="autocast", quantised=True)
         if subject.dropout:
             yield Case(subject.family, "full", attention, batch=2, length=1024, dropout=True)
-        if shape_of(subject, LAYERS, LONG).windowed_layers:
+        if shape_of(subject, LAYERS, LONG).windowed_layers or subject.family == "cohere":
             yield Case(subject.family, "full", attention, length=LONG)
 
 

@@ -194,6 +194,23 @@ def test_a_tied_table_has_three_gradients_for_a_moment() -> None:
     assert frozen[4] == 2 * state
     untied = course(ledger(job(stack="hf-bf16")), "layer in its backward")
     assert untied[4] == 2 * TOKENS * HIDDEN
+    # Both are added to one buffer, or stand on two stages of a pipeline.
+    assert course(ledger(job("llama-3.2-1b", stack="megatron-lm")), "layer in its backward")[4] == 2 * state
+    assert course(ledger(made, pp=2), "layer in its backward")[4] == 2 * state
+
+
+def test_layer_norms_of_cohere_are_written_out() -> None:
+    """What is left of the mean twice and the normalised value in float32, 12 bytes an element instead of 2; 41 norms.
+
+    Adapters learn no weight of a norm, so the last is not kept, nor is anything before the first adapter.
+    """
+    hidden = 8192
+    for kind, each, norms in (("sft", 10, 41), ("lora", 6, 40)):
+        eager, fused = (
+            course(ledger(job("command-r", kind=kind, stack="hf-bf16", **more)), "activations")[0]
+            for more in ({}, {"train__fused_kernels": ["norm"]})
+        )
+        assert eager - fused == each * norms * hidden * TOKENS
 
 
 def test_a_multi_tensor_update_has_a_temporary_of_each_share() -> None:

@@ -309,7 +309,8 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
         kept = tokens width (4 + element learns)       step by step: float32, and the normalised value if it learns
 
     The normalised value is float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss). Layer norms
-    with mean are one kernel in every stack, in float32 under autocast.
+    with mean are one kernel in every stack, in float32 under autocast; but Cohere's are written out, and keep what is
+    left of the mean twice.
 
     Parameters
     ----------
@@ -326,11 +327,12 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     Source: the kernels of the Hugging Face RMSNorm, traced; fused kernels read x and write y.
     """
     inputs = block.inputs
-    kind = inputs.kernels.norm if inputs.model.norm.startswith("rms") else "fused"
+    rms = inputs.model.norm.startswith("rms")
+    kind = inputs.kernels.norm if rms or inputs.model.wide_norm else "fused"
     elements = tokens * width
     size = inputs.returned_bytes if inner else inputs.residual_element_bytes
     normalised = FLOAT32 if inputs.model.wide_norm else size
-    kept = size if kind == "fused" else FLOAT32 + normalised * float(inputs.learning.base)
+    kept = size if kind == "fused" else (1.0 if rms else 2.0) * FLOAT32 + normalised * float(inputs.learning.base)
     if kind == "fused" and inputs.autocast:
         kept = FLOAT32  # autocast runs layer norms in float32, on a copy where the hidden state is narrower
     tensor_bytes = elements * size

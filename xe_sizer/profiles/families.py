@@ -92,7 +92,7 @@ _GEMMA_3 = replace(
 _GPT = Family(norm="layernorm", activation="gelu", qkv_bias=True, output_bias=True, mlp_bias=True)
 _GPT_2 = replace(_GPT, position="learned", tied=True)
 _ROTARY_QKV_BIAS = Family(qkv_bias=("attention_bias", True), rotary=0.5)
-_COHERE = replace(_BIASED, norm="layernorm-nobias", norms=1, tied=True, parallel=True)
+_COHERE = replace(_BIASED, norm="layernorm-nobias", norms=1, tied=True, parallel=True, wide_norm=True)
 _FALCON = Family(
     norm="layernorm", activation="gelu", tied=True, qkv_bias=("bias", False), output_bias=("bias", False),
     mlp_bias=("bias", False), defaults={"max_position_embeddings": 2048},

@@ -340,10 +340,11 @@ def saved_activations(tensors: Tensors) -> Array:
     "operator graph, walked backwards",
 )
 def layer_in_backward(tensors: Tensors) -> Array:
-    model, shapes = tensors.job.model, tensors.shapes
-    # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it.
-    learns = float(model.tied_embeddings and tensors.job.method.learning.base)
-    tied = 2.0 * learns * tensors.held.embedding * tensors.sizes.gradient
+    job, shapes = tensors.job, tensors.shapes
+    # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it; not where both
+    # are added to one buffer, nor where a pipeline has the table twice.
+    learns = job.model.tied_embeddings and job.method.learning.base and not job.stack.states.gradients_persist
+    tied = 2.0 * learns * (tensors.layouts.pp == 1) * tensors.held.embedding * tensors.sizes.gradient
     at_the_end = tied + shapes.spread(shapes.inputs.residual_bytes)
     return over_time((LAYERS_BACKWARD, tensors.saved.backward_peak * tensors.any_layer), (BACKWARD_END, at_the_end))
 
