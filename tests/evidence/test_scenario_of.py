@@ -237,3 +237,26 @@ def test_what_a_framework_does_by_itself_is_taken_where_the_record_is_silent() -
 def test_recipes_of_products_in_8_bit(gpu: str, precision: str, stated: str | None, recipe: str | None) -> None:
     found = asked(gpu=gpu, precision=precision, fp8_recipe=stated, stack="nemo")
     assert found.flags.get("train.fp8_recipe") == recipe
+
+
+@pytest.mark.parametrize(
+    ("stack", "framework", "gpu", "guessed"),
+    [
+        ("nemo", "nemo 24.07", "h100-sxm-80gb", True),
+        ("nemo", "nemo 24.07", "a100-sxm-80gb", False),  # multiplies no 8 bit
+        ("nemo", "nemo 23.08", "h100-sxm-80gb", False),  # holds no weights in 8 bit
+        ("hf-trainer", "transformers 4.40", "h100-sxm-80gb", False),
+    ],
+)
+def test_an_unstated_precision_decides_where_recipes_run_in_8_bit_too(
+    stack: str, framework: str, gpu: str, guessed: bool
+) -> None:
+    assert asked(stack=stack, framework=framework, gpu=gpu, precision=None).guessed is guessed
+
+
+def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:
+    """4 M tokens of 2,048 are the usual batch of pre-training; without stages, one micro-batch a step is believed."""
+    stages = {"gpu": "a100-sxm-80gb", "job": "pretrain", "gpus": 8, "batch": Batch(micro=2), "seq_len": 2048}
+    piped = asked(**stages, layout=LayoutStated(tp=1, pp=4))
+    assert (piped.flags["train.global_batch"], piped.guessed) == (2048, True)
+    assert asked(**stages, layout=LayoutStated(tp=1, pp=1)).flags["train.global_batch"] == 16

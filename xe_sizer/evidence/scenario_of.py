@@ -45,7 +45,7 @@ PRETRAINING_BATCH_TOKENS = 4 * 2**20
 PRETRAINING_SEQ_LEN = 2048
 FINE_TUNING_BATCH = 128
 ROUNDED_BATCH = 0.05
-NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
+NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated", "precision not stated")
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
@@ -55,7 +55,7 @@ class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
-    guessed : neither lengths nor batch may be what the run had, for the record leaves them out
+    guessed : lengths, batch or precision may not be what the run had, for the record leaves them out
     """
 
     flags: Mapping[str, Any]
@@ -85,7 +85,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("gpus", record.gpus)
     flags.put("stack", stack.name)
     flags.put("job", job.name)
-    _precision(record, hardware.server.accelerator, flags)
+    _precision(record, hardware.server.accelerator, stack, flags)
     _software(record, stack, flags)
     _fp8_recipe(record, stack, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
@@ -128,9 +128,11 @@ def _job(record: Record, flags: Flags) -> str:
     return job
 
 
-def _precision(record: Record, gpu: Accelerator, flags: Flags) -> None:
+def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, flags: Flags) -> None:
     """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
     if record.precision is None:
+        if FP8 in stack.weights_dtypes and FP8 in gpu.peak_flops_per_s:
+            flags.assumed.append("16 bit, where recipes keep weights and multiply in 8 bit too: precision not stated")
         return
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
