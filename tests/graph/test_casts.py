@@ -10,6 +10,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.job import Job
+from xe_sizer.training.memory import memory_ledger
 
 TOKENS, HIDDEN, FFN, KEYS, LAYERS = 2048, 4096, 14_336, 1024, 32  # Llama 3.1 8B
 READ = HIDDEN + HIDDEN + HIDDEN + FFN  # inputs of qkv, output projection, gate and up, down
@@ -120,3 +121,30 @@ def test_stacks_have_a_recipe_by_release_and_hardware(stack: str, gpu: str, reci
 def test_recipes_that_cannot_be_are_refused(flags: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         ask({**BASE, "job": "sft", **flags})
+
+
+def kept(job: Job, *modules: str) -> float:
+    """Bytes of inputs that wait for the weights' gradients in a layer."""
+    operators = layer_operators(job.graph(layouts(), np.array([TOKENS])))
+    return sum(float(np.max(op.saved_bytes)) for op in operators if op.name in modules)
+
+
+@pytest.mark.parametrize(
+    ("stack", "precision", "gpu", "size"),
+    [("nemo", "bf16", "b200", 2), ("nemo", "fp8", "h100-sxm-80gb", 1), ("nemo", "fp4", "b200", 0.5625),
+     ("generic", "fp8", "h100-sxm-80gb", 2)],
+)  # fmt: skip
+def test_inputs_wait_in_what_they_were_cast_to(stack: str, precision: str, gpu: str, size: float) -> None:
+    """Transformer Engine keeps columns, torchao the 16-bit input."""
+    job = asked(stack=stack, precision=precision, gpu=gpu)
+    assert kept(job, "qkv", "gate and up", "down") == pytest.approx(size * TOKENS * (2 * HIDDEN + FFN))
+
+
+@pytest.mark.parametrize(
+    ("stack", "recipe", "each"), [("megatron-lm", "delayed", 2), ("nemo", "delayed", 0), ("generic", "tensorwise", 0)]
+)
+def test_rows_and_columns_of_weights_stay(stack: str, recipe: str, each: float) -> None:
+    """Of 32 layers, where the weights themselves stay 16 bit."""
+    job = asked(stack=stack, train__fp8_recipe=recipe, gpu="h200-sxm-141gb")
+    copies = memory_ledger(job, layouts()).components.get("narrow copies of weights")
+    assert (0 if copies is None else float(copies.max())) == pytest.approx(each * LAYERS * WEIGHTS)

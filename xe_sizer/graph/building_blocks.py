@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.adapters import adapters_on
-from xe_sizer.graph.casts import narrowing
+from xe_sizer.graph.casts import narrowing, waiting_input_bytes
 from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.units import FLOAT32
 
@@ -120,7 +120,7 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         name=name,
         module=weights[0].module,
         layers=block.layers,
-        saved_bytes=input_bytes * float(inputs.keeps_input(*parts)),
+        saved_bytes=waiting_input_bytes(block, input_bytes) * float(inputs.keeps_input(*parts)),
         m=tokens * one,
         n=n,
         k=k,

@@ -33,6 +33,8 @@ class Casts(NamedTuple):
     operand : of the input in the forward, and of the output's gradient in the backward
     again : of both once more, for the product of the weight's gradient, which sums over the tokens
     weight_forward, weight_backward : of the weight, in every micro-batch
+    kept_input : of the copy of the input that waits for the weight's gradient; 0: the 16-bit input itself does
+    kept_weight : of the weight's copies, which last as long as the weight
     launches : kernels forward and backward [-]
     rate : share of the rate that plain 8-bit products reach, which those of this recipe do [-]
     """
@@ -41,6 +43,8 @@ class Casts(NamedTuple):
     again: float
     weight_forward: float = 0.0
     weight_backward: float = 0.0
+    kept_input: float = 0.0
+    kept_weight: float = 0.0
     launches: tuple[float, float] = (1.0, 1.0)
     rate: float = 1.0
 
@@ -49,11 +53,11 @@ class Casts(NamedTuple):
 # maximum in front. Weights are narrowed once a step, with the optimizer's update or in the first micro-batch. Scales: 4
 # bytes for 128 elements, 1 for 32, 1 for 16. In 4 bit (NVFP4) a kernel of its own transforms columns (Hadamard).
 _TRANSFORMER_ENGINE = {
-    "delayed": Casts(3.0, 1.0),
-    "tensorwise": Casts(5.0, 1.0, launches=(3.0, 3.0)),
-    "blockwise": Casts(3.0 + 4 / 128, 1.0 + 4 / 128),
-    "mxfp8": Casts(3.0 + 1 / 32, 1.0 + 1 / 32),
-    FOUR_BIT: Casts(4.5 + 1 / 16, 2.5 + 1 / 16, launches=(4.0, 4.0)),
+    "delayed": Casts(3.0, 1.0, kept_input=1.0, kept_weight=2.0),
+    "tensorwise": Casts(5.0, 1.0, kept_input=1.0, kept_weight=2.0, launches=(3.0, 3.0)),
+    "blockwise": Casts(3.0 + 4 / 128, 1.0 + 4 / 128, kept_input=1.0 + 4 / 128, kept_weight=2.0),
+    "mxfp8": Casts(3.0 + 1 / 32, 1.0 + 1 / 32, kept_input=1.0 + 1 / 32, kept_weight=2.0 + 2 / 32),
+    FOUR_BIT: Casts(4.5 + 1 / 16, 2.5 + 1 / 16, kept_input=0.5 + 1 / 16, kept_weight=1.0 + 2 / 16, launches=(4.0, 4.0)),
 }
 # Kernels that torch.compile makes, not fused into the operators around them. FSDP gathers weights in 16 bit, and each
 # micro-batch casts them forward and backward. Rows are cast from the tensor, columns from a transposed copy of it.
@@ -66,6 +70,29 @@ _TORCHAO = {
 CASTS: Mapping[str, Mapping[str, Casts]] = MappingProxyType(
     {"transformer-engine": _TRANSFORMER_ENGINE, "torchao": _TORCHAO}
 )
+
+
+def waiting_input_bytes(block: Block, input_bytes: Array) -> Array:
+    """What autograd keeps of a linear layer's input, where products are narrow.
+
+        bytes = input bytes x kept_input / element      where the recipe keeps its columns, else the input as it is
+
+    Parameters
+    ----------
+    block : a kind of layer; the inputs of the graph have the recipe's casts, or none where products are wide
+    input_bytes : of the input in the compute type, shape (rank shape,) [bytes]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [bytes]
+
+    Source: Transformer Engine pytorch/module/linear.py (prepare_for_saving; rows are given back, columns stay); torchao
+    float8/float8_linear.py saves the 16-bit input.
+    """
+    casts = block.inputs.casts
+    if casts is None or not casts.kept_input:
+        return input_bytes
+    return input_bytes * casts.kept_input / block.inputs.element_bytes
 
 
 def narrowing(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual, weight_traffic
-from xe_sizer.graph.casts import narrowing
+from xe_sizer.graph.casts import narrowing, waiting_input_bytes
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
 from xe_sizer.graph.expert_loop import (
     MODULES,
@@ -328,7 +328,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     if experts.expert_bias:
         yield expert_bias(block, loop, width * matrices, routed * hidden)
     kept = float(inputs.keeps_input("expert_down"))
-    yield product("expert down", hidden, ffn, width * inputs.element_bytes * kept)
+    yield product("expert down", hidden, ffn, waiting_input_bytes(block, width * inputs.element_bytes) * kept)
     elements = (matrices + 1.0) * local * hidden * ffn
     for traffic in weight_traffic(block, "experts", "experts", elements):
         yield replicated(traffic, (matrices + 1.0) * local) if loop else traffic

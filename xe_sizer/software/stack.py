@@ -84,6 +84,7 @@ class States(_Part, frozen=True):
     where gradient buffers are allocated once and not freed between optimizer steps; `flat_gradients` where FSDP keeps
     adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
     `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
+    `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
     `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
@@ -100,6 +101,7 @@ class States(_Part, frozen=True):
     flat_gradients: bool
     sharded_upcast: bool
     updates_in_backward: bool
+    narrow_parameters: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes
 

@@ -37,6 +37,7 @@ from xe_sizer.training.moments import (
     over_time,
     spread,
 )
+from xe_sizer.training.narrow_weights import narrow_copies
 from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import micro_batches_in_flight
@@ -156,8 +157,7 @@ class Tensors:
     @cached_property
     def has_head(self) -> Array:
         """1 on stages with the output head, shape (stage, layout)."""
-        first = self.stages.head_first
-        return np.stack([np.where(self.layouts.pp == 1, 1.0, first), 1.0 - first])
+        return np.stack([np.where(self.layouts.pp == 1, 1.0, self.stages.head_first), 1.0 - self.stages.head_first])
 
     @cached_property
     def stages(self) -> Stages:
@@ -381,6 +381,7 @@ PASSING_PARTS = (saved_activations, layer_in_backward, logits_and_loss)
 
 TENSOR_PARTS = (
     weights,
+    narrow_copies,
     frozen_copies,
     cast_weights,
     gathered_layers,
