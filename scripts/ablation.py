@@ -154,7 +154,9 @@ TERMS: dict[str, Change] = {
     "grouped products of experts": _device(lambda device: replace(device, expert_matmul=device.matmul)),
     "experts each on their own": _stack("kernels", experts="grouped"),
     "scans of state-space layers": _device(
-        lambda device: replace(device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf))
+        lambda device: replace(
+            device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf), scan_share=1.0
+        )
     ),
     "padding and waiting for the longest": lambda job: job if job.padding == "packed" else replace(job, padding="none"),
 }

@@ -182,6 +182,15 @@ def test_a_scan_is_its_products_and_the_states_that_pass_on() -> None:
     assert time.backward_s == pytest.approx(3 * time.forward_s)
 
 
+def test_kernels_of_scans_reach_a_share_of_what_products_do() -> None:
+    """What a scan is made of does not grow with the time that it takes."""
+    (plain,), (shared,) = (operator_times([scan()], replace(DEVICE, scan_share=share)) for share in (1.0, 0.4))
+    assert shared.forward_s == pytest.approx(2.5 * plain.forward_s)
+    assert shared.backward_s == pytest.approx(2.5 * plain.backward_s)
+    works = [operator_work([scan()], replace(DEVICE, scan_share=share))[0] for share in (1.0, 0.4)]
+    assert works[0].flops[0] == pytest.approx(works[1].flops[0])
+
+
 def test_an_empty_product_of_a_scan_launches_nothing() -> None:
     products = ((array(2), array(3), array(4), array(0)), (array(6), array(0), array(8), array(9)))
     (time,) = operator_times([scan(products=products)], DEVICE)

@@ -62,7 +62,7 @@ class Device:
     `masked_attention` is the law of attention kernels that take a mask.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
     `wide_modules`, which keep and multiply what attention does. `casts`: what it takes to narrow operands, in kernels
-    beside the products; None: nothing is narrowed so.
+    beside the products; None: nothing is narrowed so. `scan_share`: rate of scans over that of products as large [-].
     """
 
     matmul: MatmulLaw
@@ -82,6 +82,7 @@ class Device:
     weight_element_bytes: float | None = None
     wide_modules: frozenset[str] = frozenset()
     casts: Casts | None = None
+    scan_share: float = 1.0
 
 
 @frozen
@@ -196,6 +197,7 @@ def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
     for m, n, k, copies in op.products:
         once = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes) - law.floor_s
         forward = forward + np.where(m * n * k * copies > 0, law.floor_s + once * copies, 0.0)
+    forward = forward / device.scan_share
     return forward, SCAN_BACKWARD * forward
 
 

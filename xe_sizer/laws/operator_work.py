@@ -95,6 +95,7 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
         attention=_unit_attention(device.attention),
         masked_attention=_unit_attention(device.masked_attention),
         decode=NO_LAW,
+        scan_share=1.0,
         memory_bound_efficiency=1.0,
         **_rates(flops_per_s, bytes_per_s),
     )
