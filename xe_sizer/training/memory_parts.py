@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.stages import Stages
 
 
-SUB_GROUP = 1e9  # elements that DeepSpeed's ZeRO-3 updates together (sub_group_size)
+SUB_GROUP = 1e9  # published: elements that DeepSpeed's ZeRO-3 updates together (sub_group_size)
 ON_THE_WAY = 2.0  # counted: layers whose offloaded activations are on the card, the one that runs and the one in copy
 
 
