@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator
 
 # Without a kernel of its own family an accelerator runs the next older one; `sdpa` is what PyTorch picks, which is
-# FlashAttention-2 but where the profile has another.
+# FlashAttention-2 but where the profile has another: PyTorch 2.9 takes cuDNN's kernels on compute capability 9.0 too
+# (2.10 with a cuDNN after 9.15 alone), and profiles of Hopper have none, since most published runs are older.
 OLDER_FAMILY = {"flash-3": "flash-2", "sdpa": "flash-2", "flash-2": "flash-1"}
 
 

@@ -70,7 +70,7 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     -------
     Stages, shape (stage, layout) [-]
 
-    Source: torchtitan distributed/pipeline_parallel.py (generate_llm_fqn_per_model_part); Megatron-LM
+    Source: torchtitan 0.2 distributed/pipeline_parallel.py (generate_llm_fqn_per_model_part); Megatron-LM
     transformer_block.py (account_for_embedding_in_pipeline_split, num_layers_in_first_pipeline_stage); DeepSpeed's
     pipelines of BLOOM (arXiv:2211.05100), whose embedding and head take a layer's place each.
     """
