@@ -105,7 +105,7 @@ def test_a_whole_layer_of_experts_is_gathered() -> None:
     ("loss", "kept", "live"),
     [
         ("eager", 4, 12),  # float32 logits; their softmax and its gradient beside them
-        ("native", 2, 6),  # the same in 16 bit
+        ("no-upcast", 2, 6),  # the same in 16 bit
         ("gathered", 10, 20),
         ("in-place", 6, 8),
         ("vocab-parallel", 4, 6),
