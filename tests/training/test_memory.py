@@ -80,7 +80,8 @@ def test_paged_moments_move_to_the_host() -> None:
     """bitsandbytes keeps them in unified memory: no card memory needed, but memory of the host."""
     paged, plain = (ledger(job(stack="hf-bf16", optimizer=name)) for name in ("paged-adamw", "adamw"))
     assert at(paged, "optimizer states", "optimizer step") == 0
-    assert paged.host_bytes[0] == pytest.approx(at(plain, "optimizer states", "optimizer step"))
+    # bitsandbytes keeps float32 moments beside 16-bit weights, PyTorch 16-bit ones.
+    assert paged.host_bytes[0] == pytest.approx(2 * at(plain, "optimizer states", "optimizer step"))
     assert plain.host_bytes[0] == 0
 
 

@@ -295,14 +295,40 @@ def orthogonalisation(step: Step) -> Array:
     return orthogonalisation_time_s(step.job, step.layouts)
 
 
-@part("offload", "copies over PCIe and the CPU's optimizer", "ZeRO-Offload, arXiv:2101.06840")
+def _paged_states_s(step: Step) -> Array:
+    """States in unified memory go to the card and back in every step where they do not fit, shape (layout,) [s].
+
+        t = 2 state bytes / PCIe rate      where weights, gradients and states exceed the card
+
+    The driver gives up the pages that were used longest ago, and a step uses each of them once, so that none is still
+    there when it is needed again.
+
+    Source: bitsandbytes optim/optimizer.py (get_state_buffer, prefetch_state, is_paged).
+    """
+    job, sizes, held = step.job, step.sizes, step.held
+    if not job.optimizer.paged:
+        return np.zeros(len(step.layouts))
+    base = float(job.method.learning.base)
+    gradient = 0.0 if job.stack.states.updates_in_backward else sizes.gradient
+    kept = base * (sizes.weight + gradient) + (1.0 - base) * sizes.frozen_linear
+    weights = ((held.linear + held.experts + held.other) * kept).max(axis=0) / Shards.of(step.layouts).weights
+    states = step.updated * sizes.optimizer
+    exceeds = weights + states > job.server.accelerator.memory_bytes
+    return np.where(exceeds, 2.0 * copy_time_s(states, job.server.pcie_bytes_per_s), 0.0)
+
+
+@part(
+    "offload",
+    "copies over PCIe and the CPU's optimizer, or pages of states that come and go",
+    "ZeRO-Offload, arXiv:2101.06840; bitsandbytes",
+)
 def offload(step: Step) -> Array:
     sizes, server = step.sizes, step.job.server
     copies_s = copy_time_s(step.updated * (sizes.gather + sizes.reduce), server.pcie_bytes_per_s)
     ranks = np.minimum(step.layouts.gpus, server.accelerators)
     host_bytes = step.updated * ranks * step.job.optimizer.host_bytes
     cpu_s = host_bytes / (step.job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
-    return np.where(step.offloaded, copies_s + cpu_s, 0.0)
+    return np.where(step.offloaded, copies_s + cpu_s, _paged_states_s(step))
 
 
 @part("step overhead", "logging, data loading, synchronisation once per step", "stack")
