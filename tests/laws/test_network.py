@@ -81,6 +81,7 @@ def test_ranks_on_a_bus(direct: bool, shares: tuple[float, ...]) -> None:
     for operation in EVERY[:4]:
         assert rates(made, operation) == pytest.approx(tuple(40 * share for share in shares))
         assert network(made).scale_up[operation].alpha_s == LATENCY_S
+        assert network(made).scale_up[operation].source.endswith("peer to peer" if direct else "through host memory")
     send = network(made).scale_up[POINT_TO_POINT]
     assert send.bus_bytes_per_s == pytest.approx((40 * shares[0],) * 3)
     assert send.alpha_s == (7e-6, 8e-6, 9e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, RankShape, Scan
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw, decode_attention_time_s
-from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, CollectiveLaw, Network
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, CollectiveLaw, Network, collective_time_s
 from xe_sizer.laws.matmul import GROUPED_EFFICIENCY, MatmulLaw, grouped_share
 from xe_sizer.laws.operator_time import Device, exchange_times, launch_counts, operator_times
 from xe_sizer.laws.operator_work import COMPUTE, LAUNCH, MEMORY, operator_work, sizes_of
@@ -83,6 +83,18 @@ def test_copies_pay_one_floor_and_tiles_a_second_forward() -> None:
     assert tiled.backward_s == pytest.approx(3 * (FLOPS / 1e6 + 1e-3))
     (empty,) = operator_times([matmul(m=array(0), copies=array(8))], DEVICE)
     assert [float(side[0]) for side in (empty.forward_s, empty.backward_s)] == [0.0, 0.0]
+
+
+def test_copies_that_run_one_after_the_other_pay_a_floor_each() -> None:
+    """Eight kernels, but for grouped ones; a product of one number is a product."""
+    (apart,) = operator_times([matmul(copies=array(8), apart=True)], DEVICE)
+    assert apart.forward_s == pytest.approx(8 * (FLOPS / 1e6 + 1e-3))
+    (grouped,) = operator_times([matmul(copies=array(8), apart=True, grouped=True)], DEVICE)
+    assert grouped.forward_s == pytest.approx(8 * FLOPS / 1e6 + 3e-3)
+    (together,) = operator_times([matmul(copies=array(8))], DEVICE)
+    assert together.forward_s == pytest.approx(8 * FLOPS / 1e6 + 1e-3)
+    (one,) = operator_times([matmul(m=array(1), n=array(1), k=array(1), copies=array(8))], DEVICE)
+    assert one.forward_s == pytest.approx(8 * 2 / 1e6 + 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +220,16 @@ def moving(**changed: object) -> MemoryBound:
     return MemoryBound(**{**plain, **sizes, **changed})  # type: ignore[arg-type]
 
 
+def test_a_product_of_one_number_is_a_kernel_of_a_scan() -> None:
+    (time,) = operator_times([scan(products=((array(1), array(1), array(1), array(1)),))], DEVICE)
+    assert time.forward_s == pytest.approx(2 * (2 * 1e9 / (0.5 * 1e12) + 5e-3 + 2 / 1e5 + 4e-3))
+
+
+def test_what_moves_memory_has_no_weights_of_its_own() -> None:
+    for time in operator_times([moving(), attention(), scan()], DEVICE):
+        assert time.weight_s.tolist() == [0.0]
+
+
 def test_what_only_moves_memory_pays_bytes_and_launches() -> None:
     other = moving(forward_bytes=array(5e9), backward_bytes=array(7e9), forward_launches=2.0)
     first, second = operator_times([moving(), other], DEVICE)
@@ -263,6 +285,16 @@ def test_context_ranks_lie_outside_tensor_ranks() -> None:
     assert forward == pytest.approx(0.75 * 8e9 / 2 / 1e8 + 1e-2 * 2)
     inside, _ = exchange_times([exchange("cp", 1.0)], rank(tp=2, cp=4), NODE, 1.0)["cp"]
     assert inside == pytest.approx(2e-3 + 6.0)
+
+
+def test_one_rank_of_a_group_on_each_node() -> None:
+    """8 tensor ranks fill a node: both context ranks have a NIC; two ranks inside exchange too."""
+    forward, _ = exchange_times([exchange("cp", 1.0)], rank(tp=8, cp=2), NODE, 1.0)["cp"]
+    apart = collective_time_s(ALL_GATHER, 8e9, 2, 1, NODE)
+    assert float(forward[0]) == pytest.approx(float(apart))
+    assert float(forward[0]) > 2 * float(collective_time_s(ALL_GATHER, 8e9, 2, 2, NODE))
+    inside, _ = exchange_times([exchange("tp", 1.0)], rank(tp=2), NODE, 1.0)["tp"]
+    assert inside == pytest.approx(1e-3 + 4.0)
 
 
 def test_expert_ranks_lie_outside_the_ranks_of_an_expert() -> None:

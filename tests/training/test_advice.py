@@ -223,6 +223,11 @@ def test_fixed_steps_are_as_many_as_the_same_data_take() -> None:
     assert "train.steps" not in same_data(before, train__seq_len=-1).values  # which its estimate will find
 
 
+def test_a_change_takes_a_step_at_least() -> None:
+    few = sized(stack="deepspeed", train__steps=2, train__padding="packed", **BATCH_64)
+    assert same_data(few, train__global_batch=1024).values["train.steps"] == 1
+
+
 def test_a_usual_batch_may_change_with_the_gpus() -> None:
     """Where nobody fixed the batch it goes with the layout, and the steps with it."""
     before = sized(stack="hf-bf16", gpus=8, train__steps=1000, train__seq_len=512, train__micro_batch=1, layout__dp=8)

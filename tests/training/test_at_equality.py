@@ -23,9 +23,10 @@ from xe_sizer.training.orthogonalisation import _gathering_s, _learning_matrices
 from xe_sizer.training.padding import _standard_normal
 from xe_sizer.training.pauses import Pauses
 from xe_sizer.training.run_time import Run
+from xe_sizer.training.schedules import SCHEDULES
 from xe_sizer.training.sharding import census
 from xe_sizer.training.sizing import size
-from xe_sizer.training.space import Rules, _legal, chunk_options, legal_layouts
+from xe_sizer.training.space import Rules, _legal, chunk_options, legal_layouts, schedule_options
 from xe_sizer.training.stages import Split, stages_of
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.training.step import timeline
@@ -184,6 +185,20 @@ def test_schedules_need_a_pipeline() -> None:
     ) == [False, True]
 
 
+def test_schedules_that_are_tried() -> None:
+    """Those that defer weight gradients, where everything is tried; all at once gains nothing over 1F1B."""
+    every = rules("megatron-zero-bubble", every_way=True)
+    deferring = {"zb-h1", "zb-h2", "zb-v", "v-half", "v-min"} & set(every.stack.supports.schedules)
+    assert {SCHEDULES[code] for code in schedule_options(every, 4)} == {"1f1b", *deferring}
+    assert deferring
+    assert schedule_options(every, 1) == schedule_options(rules("megatron-zero-bubble"), 4) == (0,)
+    assert schedule_options(rules("nanotron", every_way=True), 4) == (0,)
+
+
+def test_copies_on_every_rank_need_no_even_number() -> None:
+    assert legal(rules("deepspeed"), dp=1, cp=3, grad_accum=16, zero=1, zero_group=[1, 3, 2]) == [True, True, False]
+
+
 def test_chunks_that_are_tried() -> None:
     """32 layers on 4 stages are 8 each, cut into 1, 2, 4 or 8; on 3 stages or for stacks that do not interleave one."""
     assert chunk_options(rules(), 4) == (1, 2, 4, 8)
@@ -198,6 +213,39 @@ def test_every_group_comes_to_the_gpus_asked_for() -> None:
     assert set(found.gpus.tolist()) == {8, 16}
     assert set((found.tp * found.cp * found.pp * found.dp).tolist()) == {8, 16}
     assert found.gpus.tolist() == sorted(found.gpus.tolist())
+
+
+# --- what ranks hold
+
+
+def test_ends_of_a_pipeline_in_a_v_are_on_its_first_stage() -> None:
+    made = job()
+    table = VOCAB * HIDDEN
+    straight, folded = (
+        census(made.model, made.method, layouts(pp=2, vpp=vpp, schedule=SCHEDULES.index(name)), made.split).root
+        for name, vpp in (("1f1b", 1), ("v-half", 2))
+    )
+    assert straight[:, 0].tolist() == [table, table + HIDDEN]
+    assert folded[:, 0].tolist() == [2 * table + HIDDEN, 0.0]
+
+
+def test_a_census_has_both_stages_of_every_layout() -> None:
+    held = census(job().model, job().method, layouts(dp=[1, 2, 4]), Split())
+    for name in ("layer", "layer_experts", "mean_layer", "mean_experts", "root", "embedding", "head"):
+        assert getattr(held, name).shape == (2, 3), name
+    assert held.mean_layer[:, 0].tolist() == [LINEAR + 2 * HIDDEN] * 2
+
+
+def test_casts_of_a_shard_are_told_apart_under_zero_3_alone() -> None:
+    """Autocast of float32 weights: under ZeRO 0 to 2 a rank casts all of them, whoever shares their states."""
+    made = job(stack="hf-trainer@4.40")
+
+    def shapes(**sizes: object) -> int:
+        chosen = layouts(**sizes)
+        return int(made.rank_shapes(chosen, np.full(len(chosen), 512.0)).inputs.rank.tp.size)
+
+    assert shapes(dp=[1, 2, 4, 8], zero=[0, 1, 2, 2]) == 1
+    assert shapes(dp=[2, 4, 8], zero=3) == 3
 
 
 # --- a run, its gradients and its exchanges

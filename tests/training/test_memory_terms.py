@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases import job, layouts
@@ -203,6 +205,19 @@ def test_a_part_that_is_no_sum_of_products_has_no_terms() -> None:
     assert terms_at(found, "layer in its backward", 1.0) == ()
     assert terms_at(found, "weights", 1.001 * held["weights"]) == ()
     assert terms_at(found, "weights", (1 + 5e-10) * held["weights"]) != ()
+
+
+def test_a_last_stage_keeps_all_that_comes_before_its_adapters() -> None:
+    """Of two stages the gradient passes through the last one to the first."""
+    made, chosen = packed(kind="lora"), layouts(pp=2, grad_accum=4)
+    ledger = memory_ledger(made, chosen)
+    moment = MOMENTS.index("loss")
+    for stage, names in ((0, ["B a layer", "B before what learns"]), (1, ["B a layer"])):
+        one = replace(peak_of(made, chosen, ledger), stage=stage, moment=moment)
+        whole = np.broadcast_to(ledger.components["activations"], ledger.total_bytes.shape)
+        terms = list(map(by_name, terms_at(one, "activations", float(whole[stage, moment, 0]))))
+        found = [next(iter(term)) for term in terms]
+        assert [name for name in found if name != "B at the ends"] == names
 
 
 def test_division_is_said_where_ranks_share() -> None:
