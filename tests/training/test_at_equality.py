@@ -14,19 +14,20 @@ from cases import REGISTRY, ask, job, layouts
 
 from xe_sizer.scenario.change import Change
 from xe_sizer.training.advice import beyond_the_speed_of_light
-from xe_sizer.training.gradients import gradients_over_time
+from xe_sizer.training.gradients import accumulates_whole_gradients, gradients_over_time
 from xe_sizer.training.job import Job
+from xe_sizer.training.lengths import histogram_lengths
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.operator_costs import operator_costs
 from xe_sizer.training.orthogonalisation import _gathering_s, _learning_matrices, _of_weight
-from xe_sizer.training.padding import _standard_normal
+from xe_sizer.training.padding import _standard_normal, _unpadded
 from xe_sizer.training.pauses import Pauses
 from xe_sizer.training.run_time import Run
 from xe_sizer.training.schedules import SCHEDULES
 from xe_sizer.training.sharding import census
 from xe_sizer.training.sizing import size
-from xe_sizer.training.space import Rules, _legal, chunk_options, legal_layouts, schedule_options
+from xe_sizer.training.space import Rules, _legal, chunk_options, gpu_counts, legal_layouts, schedule_options
 from xe_sizer.training.stages import Split, stages_of
 from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.training.step import timeline
@@ -81,7 +82,7 @@ def test_rows_of_wide_columns_do_not_run_into_each_other(offset: int) -> None:
 
 def test_bins_of_the_normal_distribution() -> None:
     """1,153 values from -9 to 9; each has the probability of a bin of 1/64 around it."""
-    found = _standard_normal()
+    found = _standard_normal.__wrapped__()
     assert (found.lengths[0], found.lengths[-1], found.lengths.size) == (-9.0, 9.0, 1153)
     assert found.probabilities.sum() == pytest.approx(1.0, abs=1e-15)
     for value in (0.0, 1.0, -2.5):
@@ -199,6 +200,22 @@ def test_copies_on_every_rank_need_no_even_number() -> None:
     assert legal(rules("deepspeed"), dp=1, cp=3, grad_accum=16, zero=1, zero_group=[1, 3, 2]) == [True, True, False]
 
 
+def test_norms_are_split_over_tensor_ranks_alone() -> None:
+    every = legal_layouts(rules(every_way=True, fixed={"pp": 1, "cp": 1, "micro_batch": 1}), (8,))
+    split = {(int(tp > 1), int(on)) for tp, on in zip(every.tp, every.sequence_parallel, strict=True)}
+    assert split == {(0, 0), (1, 0), (1, 1)}
+    usual = legal_layouts(rules(fixed={"pp": 1, "cp": 1, "micro_batch": 1}), (8,))
+    assert {(int(tp > 1), int(on)) for tp, on in zip(usual.tp, usual.sequence_parallel, strict=True)} == {
+        (0, 0),
+        (1, 1),
+    }
+
+
+@pytest.mark.parametrize(("node", "first"), [(1, (1, 2, 3)), (8, (8, 16, 24)), (100_000, (100_000, 200_000, 300_000))])
+def test_numbers_of_nodes_begin_with_one(node: int, first: tuple[int, ...]) -> None:
+    assert gpu_counts(node, 10**7, parts=False)[:3] == first
+
+
 def test_chunks_that_are_tried() -> None:
     """32 layers on 4 stages are 8 each, cut into 1, 2, 4 or 8; on 3 stages or for stacks that do not interleave one."""
     assert chunk_options(rules(), 4) == (1, 2, 4, 8)
@@ -227,6 +244,26 @@ def test_ends_of_a_pipeline_in_a_v_are_on_its_first_stage() -> None:
     )
     assert straight[:, 0].tolist() == [table, table + HIDDEN]
     assert folded[:, 0].tolist() == [2 * table + HIDDEN, 0.0]
+
+
+def test_the_largest_matrix_that_is_expanded() -> None:
+    """Of a dense layer a matrix of its MLP; of experts half of all on a rank: three matrices in two tensors."""
+    dense, mixture = job(), job("mixtral-8x7b")
+    assert census(dense.model, dense.method, layouts(), Split()).largest.max() == HIDDEN * 11008
+    held = census(mixture.model, mixture.method, layouts(dp=8, ep=[1, 4]), Split())
+    experts = 8 * 3 * 4096 * 14336
+    assert held.largest.max(axis=0).tolist() == [experts / 2, experts / 8]
+
+
+def test_whole_gradients_wait_where_nobody_reduces_them() -> None:
+    """FSDP under accelerate, and pipelines: ZeRO 2 and 3 over several ranks that accumulate."""
+    made = job(stack="hf-bf16")
+    found = accumulates_whole_gradients(
+        made, layouts(dp=[2, 2, 2, 2, 2, 1], zero=[0, 1, 2, 3, 3, 3], grad_accum=[2, 2, 2, 2, 1, 2])
+    )
+    assert found.tolist() == [False, False, True, True, False, False]
+    every = accumulates_whole_gradients(job(stack="deepspeed"), layouts(dp=2, pp=[1, 2], zero=2, grad_accum=2))
+    assert every.tolist() == [False, True]
 
 
 def test_a_census_has_both_stages_of_every_layout() -> None:
@@ -406,3 +443,21 @@ def test_ranks_that_wait_for_each_other_meet_the_longest() -> None:
                 "train.seq_len": 2048, "train.padding": "longest-in-micro-batch"}).job  # fmt: skip
     found = made.sequences(layouts(dp=8, zero=[0, 3], grad_accum=4)).critical_tokens
     assert found[1] > found[0] * 1.01
+
+
+def test_the_longest_sample_lies_among_average_ones() -> None:
+    """Three samples of 100 tokens and one of 500 in one row: 200 each, and of all four with the longest 275."""
+    cut, one = histogram_lengths([100, 500], [3, 1]), np.ones(1)
+    batches = SimpleNamespace(b=4.0 * one, d=one, g=one, meet_every_micro_batch=one > 0)
+    found = _unpadded(cut, batches, 4.0)  # type: ignore[arg-type]
+    assert found.longest_tokens.tolist() == [275.0]
+    assert found.critical_tokens == pytest.approx([200.0])
+    assert found.mean_tokens.tolist() == [200.0]
+
+
+def test_samples_as_long_as_a_sequence_are_not_cut() -> None:
+    flags = {"model": "llama-2-7b", "job": "sft", "data.samples": 100, "data.mean_tokens": 100, "train.seq_len": 512,
+             "train.padding": "longest-in-micro-batch"}  # fmt: skip
+    at, above = (ask({**flags, "data.max_tokens": longest}).warnings for longest in (512, 513))
+    assert not any("are cut" in text for text in at)
+    assert any("are cut" in text for text in above)

@@ -6,7 +6,9 @@ import pytest
 from cases import ask
 
 from xe_sizer.errors import InputError
-from xe_sizer.software.stack import load_stack
+from xe_sizer.graph.casts import BLOCK_SCALED
+from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.training.methods import METHODS
 from xe_sizer.training.uncertainty import memory_suffices
 
 LLAMA: dict[str, object] = {"model": "llama-2-7b", "job": "sft", "stack": "megatron-lm"}
@@ -273,3 +275,34 @@ def test_adapters_of_a_job_follow_its_settings() -> None:
 )
 def test_lengths_are_a_guess_where_nothing_says_them(flags: dict[str, object], assumed: bool) -> None:
     assert ask({**LLAMA, **flags}).job.lengths_assumed is assumed
+
+
+def test_recipes_in_8_bit_are_of_stacks_and_accelerators() -> None:
+    stack = load_stack("megatron-lm")
+    plain = [name for name in stack.fp8_recipes if name not in BLOCK_SCALED]
+    scaled = [name for name in stack.fp8_recipes if name in BLOCK_SCALED]
+    assert plain
+    assert scaled
+    eight = {"precision": "fp8"}
+    assert all(told(**eight, train__fp8_recipe=name) == [] for name in plain)
+    (bits,) = told(precision="bf16", train__fp8_recipe=plain[0])
+    assert bits == f"the recipe {plain[0]} is of products in fp8, not bf16 | add --precision fp8"
+    (units,) = told(**eight, train__fp8_recipe=scaled[0])
+    assert units.startswith(
+        f"h100-sxm-80gb does not scale blocks in its matrix units, as {scaled[0]} needs | use one of "
+    )
+    assert units.endswith(", ".join(plain))
+    assert told(**eight, train__fp8_recipe=scaled[0], server="nvidia-dgx-b200") == []
+    (lacks,) = told(**eight, stack="hf-bf16", train__fp8_recipe="wibble")
+    assert "wibble" in lacks
+
+
+def test_weights_that_are_quantised_are_loaded_as_their_stack_has_it() -> None:
+    """Where a stack loads them otherwise than those that learn, and nobody says in what."""
+    for name in stack_names():
+        stack = load_stack(name)
+        dtype = stack.defaults.quantised_weights_dtype
+        if dtype and "qlora" in METHODS and stack.supports.several_gpus:
+            asked = {**LLAMA, "stack": name, "lora.targets": ["attention"]}
+            assert ask({**asked, "job": "qlora"}).job.stack.states == stack.loaded_in(dtype).states
+            assert ask({**asked, "job": "lora"}).job.stack.states == stack.states

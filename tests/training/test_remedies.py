@@ -126,6 +126,15 @@ def test_wider_tensor_and_pipeline_groups_keep_the_gpus(full: TrainingEstimate) 
         assert [next(iter(values.values())) for _, values, _ in proposed(remedy, odd)] == [2, 4]  # 8 divides no 12
 
 
+def test_degrees_divide_heads_and_layers(full: TrainingEstimate) -> None:
+    """12 heads or layers in groups of 4, not of 8."""
+    model = replace(full.resolved.job.model, heads=12, layers=12)
+    odd = replace(full, resolved=replace(full.resolved, job=replace(full.resolved.job, model=model)))
+    for name, remedy in (("tp", remedies.tensor_parallel), ("pp", remedies.pipeline_stages)):
+        wide = with_layout(with_fixed(odd, **{name: 2}), **{name: 2}, dp=4)
+        assert [values for _, values, _ in proposed(remedy, wide)] == [{f"layout.{name}": 4}]
+
+
 def test_tensor_groups_stay_inside_a_node(full: TrainingEstimate) -> None:
     wide = with_layout(with_fixed(full, tp=4), tp=4, dp=8)
     assert [values for _, values, _ in proposed(remedies.tensor_parallel, wide)] == [{"layout.tp": 8}]
@@ -438,6 +447,11 @@ def test_shorter_sequences_are_another_training() -> None:
     few = [values["train.seq_len"] for _, values, _ in proposed(remedies.shorter_sequences, of_lengths(FEW_LONG))]
     assert few == [1024, 512]  # half is the milder remedy's
     assert proposed(remedies.shorter_sequences, of_lengths({1000: 1}, 2047)) == []  # a quarter is too short
+    nearly = [
+        values["train.seq_len"]
+        for _, values, _ in proposed(remedies.shorter_sequences, of_lengths({1700: 99, 4096: 1}))
+    ]
+    assert nearly == [1024, 512]
 
 
 def test_a_cut_of_half_a_per_cent_is_said() -> None:

@@ -279,6 +279,23 @@ def test_a_verdict_says_what_lacks_most() -> None:
     assert found.usable_gib == found.resolved.job.server.accelerator.memory_bytes / GIB
 
 
+def test_what_lacks_counts_headroom_and_the_host() -> None:
+    """8 GiB that shall stay free; a host whose system takes all of it has a byte to spare."""
+    found = sized(gpus=8, limits__min_headroom_gib=8, **STEPS)
+    assert found.shortfall == pytest.approx((found.peak_bytes + 8 * GIB) / found.usable_bytes)
+    away = sized(gpus=8, layout__offload="optimizer", layout__zero=2, **STEPS)
+    needed, job = float(away.ledger.host_bytes[0]), away.resolved.job
+    for host_bytes, share in (
+        (HOST_RESERVE_BYTES, needed),
+        (HOST_RESERVE_BYTES + 2 * needed, 0.5),
+        (None, 0.0),
+    ):
+        server = replace(job.server, host_memory_bytes=host_bytes)
+        asked = replace(away, resolved=replace(away.resolved, job=replace(job, server=server)))
+        assert asked.host_share == pytest.approx(share)
+    assert found.host_share == 0.0
+
+
 def test_many_layouts_are_held_against_limits_at_once() -> None:
     """1,000 steps of 1 and of 4 s, in at most half an hour; and for at most 5 of 2.5 an hour and GPU on 8."""
     found = sized(gpus=8, limits__max_hours=0.5, **STEPS)

@@ -30,7 +30,8 @@ def spread_by_hand(layers: int, chunks: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("layers", "pp", "vpp"), [(70, 12, 1), (22, 8, 1), (126, 8, 8), (126, 16, 1), (61, 16, 1), (31, 4, 2), (30, 4, 4)]
+    ("layers", "pp", "vpp"),
+    [(70, 12, 1), (22, 8, 1), (126, 8, 8), (126, 16, 1), (61, 16, 1), (31, 4, 2), (30, 4, 4), (36, 4, 2), (37, 4, 2)],
 )
 def test_stages_that_do_not_divide_the_layers(layers: int, pp: int, vpp: int) -> None:
     """BLOOM's 70 layers on 12 stages are 5, 6, ..., 6, 5 (arXiv:2211.05100); nothing is lost."""
@@ -71,6 +72,15 @@ def test_both_ends_of_a_v_are_on_the_first_stage() -> None:
     assert held.tables.tolist() == [[table, 2 * table], [table, 0]]
     assert held.head[0].tolist()[0] == 0
     assert held.head[0, 1] == held.head[1, 0] > 0 == held.head[1, 1]
+
+
+@pytest.mark.parametrize("layers", [14, 15, 16, 17, 19, 21, 27, 35])
+def test_a_stage_of_a_v_has_a_chunk_from_either_end(layers: int) -> None:
+    """Stage i of 4 has chunks i and 7 - i of 8; embedding and head count as a layer each on the first stage."""
+    by_chunk = spread_by_hand(layers, 8) if layers % 8 else [layers // 8] * 8
+    by_stage = [by_chunk[stage] + by_chunk[7 - stage] for stage in range(4)]
+    made = stages(layers, pp=4, vpp=2, schedule=V_HALF)
+    assert made.layers[:, 0].tolist() == [by_stage[0], by_stage[3], by_stage[1]]
 
 
 def test_the_head_is_timed_where_it_is() -> None:

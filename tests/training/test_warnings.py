@@ -71,6 +71,7 @@ def test_packed_steps_read_the_same_tokens() -> None:
         ({"dp": 4, "fixed": {"micro_batch": 2}}, "a global batch of 8 comes nearest, with 50 steps"),
         ({"dp": 1, "steps": 91}, "a global batch of 4 keeps the number of steps"),  # 100 of 91: within a tenth
         ({"dp": 1, "steps": 90}, "a global batch of 4 comes nearest, with 100 steps"),
+        ({"dp": 1, "steps": 90, "tokens": 396 * 2048.0}, "a global batch of 4 keeps the number of steps"),  # 99 of 90
         ({"dp": 1, "steps": 110}, "a global batch of 4 keeps the number of steps"),
         ({"dp": 1, "steps": 112}, "a global batch of 4 comes nearest, with 100 steps"),
         ({"dp": 1000}, "a global batch of 1,000 comes nearest, with 1 steps"),
@@ -144,7 +145,7 @@ def test_sequences_that_nothing_fills() -> None:
     assert told(2048, "packed") == told(2048, "to-seq-len") == []
 
 
-def test_a_start_that_is_a_tenth_of_the_job() -> None:
+def test_a_start_that_is_a_tenth_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sized(train__steps=100, train__global_batch=8)
     before_s = start_up_s(found.resolved.job)
 
@@ -158,6 +159,8 @@ def test_a_start_that_is_a_tenth_of_the_job() -> None:
     assert told(4 * before_s) == [
         f"start-up comes on top: about {minutes:.1f} min, 25 % of the time of the steps (assumed)"
     ]
+    monkeypatch.setattr(warnings, "NOTICEABLE", 0.125)
+    assert told(8 * before_s) == []
 
 
 def test_several_gpus_for_a_stack_on_one() -> None:

@@ -228,10 +228,8 @@ def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]
 
 
 def _most_gpus(sized: TrainingEstimate) -> int:
-    """As many as advice may name: one for a stack on one, what a machine holds of cards for desktops."""
+    """As many as advice may name: what a machine holds of cards for desktops."""
     job, most = sized.resolved.job, sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
-    if not job.stack.supports.several_gpus:
-        return 1
     on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.name.startswith(BARE_SERVER)
     return min(most, MOST_ON_A_DESK) if on_a_desk else most
 

@@ -55,7 +55,7 @@ def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | N
 def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
     """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
     resolved, enough, node = fewest.resolved, fewest.that_fit_unasked, fewest.resolved.job.server.accelerators
-    few = enough or max((count for count in fewest.counts if count <= node), default=1)
+    few = enough or max(count for count in fewest.counts if count <= node)
     first = _sized(fewest, few)
     if enough is None or first.ok:
         return first

@@ -320,7 +320,7 @@ def gpu_counts(node_ranks: int, limit: int, parts: bool) -> tuple[int, ...]:
     parts : also powers of two inside a node
     """
     inside = [2**i for i in range(20) if 2**i < node_ranks] if parts else []
-    nodes = max(LARGEST_PLAN // node_ranks, 1)
+    nodes = LARGEST_PLAN // node_ranks
     more = sorted({base * 2**i for base in (1, 3) for i in range(14)})
     every = (*range(1, nodes + 1), *(n for n in more if n > nodes))
     return tuple(count for count in (*inside, *(node_ranks * n for n in every)) if count <= limit)
