@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from xe_sizer.units import SIXTEEN_BIT
-
 
 class Loss(NamedTuple):
     """One cross-entropy kernel; bytes are per logit.
@@ -29,14 +27,14 @@ class Loss(NamedTuple):
     gathers: bool = False
     as_given: bool = False
 
-    def on(self, element_bytes: float) -> Loss:
+    def on(self, width: float) -> Loss:
         """The kernel on logits of a type.
 
-            bytes = those of 16-bit logits x element / 2      where it works in their type
+            bytes = those of 16-bit logits x width      where it works in their type
 
         Parameters
         ----------
-        element_bytes : size of a logit [bytes]
+        width : size of a logit over that of a 16-bit one [-]
 
         Returns
         -------
@@ -47,7 +45,7 @@ class Loss(NamedTuple):
         if not self.as_given:
             return self
         sizes = ("forward_bytes", "backward_bytes", "kept_bytes", "live_bytes")
-        return self._replace(**{name: getattr(self, name) * element_bytes / SIXTEEN_BIT for name in sizes})
+        return self._replace(**{name: getattr(self, name) * width for name in sizes})
 
 
 # Megatron-LM's, which `Kernels` takes unless told otherwise.

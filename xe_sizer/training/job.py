@@ -15,7 +15,7 @@ from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequenc
 from xe_sizer.training.pauses import NO_PAUSES
 from xe_sizer.training.stages import Split
 from xe_sizer.training.unique_rows import unique_rows
-from xe_sizer.units import FLOAT32
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -161,7 +161,7 @@ class Job:
             sequence_parallel=as_array(layouts.sequence_parallel),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes)
-        kernels = replace(kernels, loss=kernels.loss.on(self.element_bytes))
+        kernels = replace(kernels, loss=kernels.loss.on(self.element_bytes / SIXTEEN_BIT))
         forward, backward = self._weight_traffic(layouts)
         return GraphInputs(
             model=self.model,
