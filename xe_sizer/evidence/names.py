@@ -12,6 +12,7 @@ import msgspec
 
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
+from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.stack import PARALLEL_WAYS, default_stack, load_stack, stack_names
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         plain_name=name,
         optimizers=stack.supports.optimizers,
         weights_dtypes=stack.weights_dtypes,
-        fp8_recipes=stack.fp8_recipes,
+        fp8_recipes=recipes_of(stack),
         quantiser=stack.defaults.quantiser,
         stands_in=plain(record.stack or "") not in _known(),
         assumed=tuple(assumed),

@@ -3,18 +3,18 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, Where, did_you_mean, place_of
-from xe_sizer.graph.casts import CASTS, FOUR_BIT, CastKernels, Casts, Fp8Recipe
+from xe_sizer.graph.casts import CastKernels, Fp8Recipe
 from xe_sizer.graph.losses import LOSSES, loss_names
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.graph.schedules import PipelineSchedule
-from xe_sizer.laws.precision import FP4, FP8, trained_in
+from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.fields import named
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
@@ -323,29 +323,11 @@ class Stack(_Part, frozen=True):
         """Number formats that weights can be loaded in, where there is a choice."""
         return tuple(name for name, states in self.loads.items() if states)
 
-    @property
-    def fp8_recipes(self) -> tuple[str, ...]:
-        """Recipes of products in 8 bit that the stack's kernels have."""
-        return tuple(name for name in CASTS[self.kernels.casts] if name != FOUR_BIT)
-
     def loaded_in(self, dtype: str) -> "Stack":
         """The stack where weights are loaded in one of its number formats."""
         states = msgspec.structs.replace(self.states, **(self.loads[dtype] or {}))
         defaults = msgspec.structs.replace(self.defaults, weights_dtype=dtype)
         return msgspec.structs.replace(self, states=states, defaults=defaults)
-
-    def fp8_recipe(self, precision: str, peaks: Container[str]) -> str | None:
-        """How operands are scaled on an accelerator with these peaks; None: they stay 16 bit or wider."""
-        if precision == FP4:
-            return FOUR_BIT
-        if precision != FP8:
-            return None
-        return (self.defaults.block_scaled_recipe if FP4 in peaks else None) or self.defaults.fp8_recipe
-
-    def casts(self, precision: str, peaks: Container[str]) -> Casts | None:
-        """What it takes to narrow operands so; None: they stay as they are, or the stack has no such kernels."""
-        recipe = self.fp8_recipe(precision, peaks)
-        return CASTS[self.kernels.casts].get(recipe) if recipe else None
 
     def with_fused(self, names: Iterable[str]) -> "Stack":
         """The stack with fused kernels by what people call them, one after the other."""

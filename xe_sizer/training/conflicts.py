@@ -10,6 +10,7 @@ from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.laws.precision import FP4, FP8
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
 from xe_sizer.software.stack import PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
@@ -97,7 +98,7 @@ def _fp8_recipe(
     recipe = given.values.train.fp8_recipe
     if recipe is None:
         return
-    has = stack.fp8_recipes
+    has = recipes_of(stack)
     if recipe not in has:
         yield problem("train.fp8_recipe", f"{stack.name} has no recipe {recipe}", f"it has {', '.join(has)}")
     elif precision is not None and precision != FP8:

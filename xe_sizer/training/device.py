@@ -9,6 +9,7 @@ import msgspec
 
 from xe_sizer.graph.casts import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
+from xe_sizer.software.narrow_products import casts_of
 from xe_sizer.software.stack import Overlap
 from xe_sizer.units import FLOAT32
 
@@ -40,7 +41,7 @@ def device_of(gpu: Accelerator, stack: Stack, method: Method, precision: str, ch
     if chosen.fixed:
         return made
     made = replace(made, scan_share=SCAN_SHARE)
-    casts = stack.casts(precision, gpu.peak_flops_per_s)
+    casts = casts_of(stack, precision, gpu.peak_flops_per_s)
     if casts is None:
         return made
     narrow = replace(_narrow(made.matmul, made.scan_matmul, casts.rate), sharpness=made.scan_matmul.sharpness)

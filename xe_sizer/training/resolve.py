@@ -30,6 +30,7 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import serves
+from xe_sizer.software.narrow_products import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.chosen_method import method_of
@@ -301,7 +302,7 @@ def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
 
 def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:
     """The stack that scales operands in 8 bit as the user chose, or as it does by itself."""
-    usual = stack.fp8_recipe(precision, server.accelerator.peak_flops_per_s)
+    usual = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
     if precision != FP8 or usual is None:
         return stack
     recipe = provenance.settle("train.fp8_recipe", usual, "stack")
