@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from cases import ask, job, layouts
+from cases import GPT, ask, job, layouts
 
 from xe_sizer.errors import InputError
+from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.schedules import SCHEDULES
 from xe_sizer.training.sharding import census
 from xe_sizer.training.stage_time import stage_time
-from xe_sizer.training.stages import Split, Stages, stages_of
+from xe_sizer.training.stages import Split, Stages, head_in_layers, stages_of
 
 V_HALF = SCHEDULES.index("v-half")
 
@@ -97,3 +100,31 @@ def test_ends_that_leave_nothing_are_refused() -> None:
     given = {"layout.pp": 4, "layout.first_stage_layers": 20, "layout.last_stage_layers": 11}
     with pytest.raises(InputError, match="leave 1 of 32 layers to 2 stages"):
         ask({"model": "llama-2-7b", "job": "pretrain", "data.tokens": 1e9, **given})
+
+
+@pytest.mark.parametrize(("pp", "layers"), [(2, [14, 10, 0]), (4, [7, 4, 7]), (8, [4, 0, 3]), (16, [2, 0, 2])])
+def test_nanotron_fills_stages_by_cost(pp: int, layers: list[int]) -> None:
+    """24 layers and a head of 2.4: a stage takes layers until it has passed its share of the 26.4 (build_model)."""
+    made = stages(24, Split(head_layers=2.4), pp=pp)
+    by_hand, stage, spent = [0] * pp, 0, 0.0
+    for _ in range(24):
+        by_hand[stage], spent = by_hand[stage] + 1, spent + 1.0
+        stage += spent > 26.4 * (stage + 1) / pp
+    assert made.layers[:, 0].tolist() == layers
+    assert layers == [by_hand[0], by_hand[-1], by_hand[1] if pp > 2 else 0]
+    assert stages(24, Split(head_layers=2.4), pp=1).fullest.tolist() == [24]
+
+
+def test_old_nanotron_keeps_gathered_inputs() -> None:
+    """differentiable_all_gather: inputs of qkv and of gate and up are kept whole, not an eighth of the tokens each."""
+    kept = []
+    for release in ("0.5", "24.09"):
+        made = job(stack=f"nanotron@{release}")
+        found = memory_ledger(made, layouts(tp=8, sequence_parallel=1), np.array([512.0])).components["activations"]
+        kept.append(float(np.broadcast_to(found, (2, 6, 1))[0, 0, 0]))
+    assert kept[0] - kept[1] == 2 * 2 * 32 * 512 * 4096 * 7 / 8
+
+
+def test_a_head_in_layers() -> None:
+    """Llama 1B of 2,048 hidden and 4,096 MLP width: 50,257 / (4 x 2048 + 3 x 4096)."""
+    assert head_in_layers(replace(GPT, hidden=2048, heads=32, head_dim=64, ffn=4096, vocab=50257)) == 50257 / 20480

@@ -110,8 +110,9 @@ class GraphInputs:
 
     @cached_property
     def hidden_bytes(self) -> Array:
-        """The rank's hidden state in the compute type, as linear layers read it [bytes]."""
-        return self.rank.resident_tokens * self.model.hidden * self.element_bytes
+        """The rank's hidden state in the compute type, as linear layers keep it [bytes]."""
+        tokens = self.rank.tokens if self.kernels.gathered_inputs else self.rank.resident_tokens
+        return tokens * self.model.hidden * self.element_bytes
 
     @cached_property
     def residual_bytes(self) -> Array:

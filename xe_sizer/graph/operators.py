@@ -125,6 +125,7 @@ class Kernels:
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
         product and all that only moves memory, but not the attention core)
+    gathered_inputs : with sequence parallelism, products that are split by columns keep their input whole
     mlp : whole; tiled: slices of the tokens one after the other, each once more in the backward
     """
 
@@ -142,6 +143,7 @@ class Kernels:
     expert_spread: float = 0.0
     selective: Literal["attention", "alternate"] = "attention"
     mlp: Literal["whole", "tiled"] = "whole"
+    gathered_inputs: bool = False
     residual: Literal["apart", "in-norm"] = "apart"
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     routing: Literal["eager", "fused"] = "eager"

@@ -137,7 +137,7 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     rank, model, learns = inputs.rank, inputs.model, float(inputs.learning.trains("embedding"))
     weights = {weight.name: weight for weight in embedding_weights(model)}
     tables = [weight for weight in weights.values() if weight.kind == "embedding"]
-    rows = inputs.hidden_bytes
+    rows = rank.resident_tokens * model.hidden * inputs.element_bytes
     gradient = sum(table.parameters for table in tables) / rank.tp * inputs.element_bytes
     lookup = MemoryBound(
         name="embedding",

@@ -68,6 +68,7 @@ class KernelChoice(_Part, frozen=True):
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     routing: Literal["eager", "fused"] = "eager"
     attention_mask: Literal["none", "padded", "always"] = "none"
@@ -185,7 +186,8 @@ class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
     reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
-    counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline
+    counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;
+    fills_stages_by_cost : stages take layers until they pass their share of the cost
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
     usual_offload : what waits in host memory where whole layers are recomputed; None: as memory needs
@@ -207,6 +209,7 @@ class Defaults(_Part, frozen=True):
     reduces_whole_gradients: bool
     pad_to_multiple: AtLeastOne
     counts_ends: bool
+    fills_stages_by_cost: bool
     lora_rank: AtLeastOne
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     quantiser: str

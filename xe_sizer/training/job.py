@@ -13,7 +13,7 @@ from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
 from xe_sizer.training.pauses import NO_PAUSES
-from xe_sizer.training.stages import Split
+from xe_sizer.training.stages import Split, head_in_layers
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
@@ -77,7 +77,9 @@ class Job:
     @property
     def split(self) -> Split:
         """How layers are spread over the stages of a pipeline."""
-        return Split(self.stack.defaults.counts_ends, self.first_stage_layers, self.last_stage_layers)
+        defaults = self.stack.defaults
+        head = head_in_layers(self.model) if defaults.fills_stages_by_cost else None
+        return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers)
 
     @property
     def samples_read(self) -> float:

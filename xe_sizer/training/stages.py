@@ -11,6 +11,7 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.training.schedules import V_SHAPED
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.layout import Layouts
 
@@ -43,11 +44,33 @@ class Stages:
 
 @frozen
 class Split:
-    """How layers are spread over stages: with the ends, or so many on the first and the last."""
+    """How layers are spread over stages: with the ends, by their cost, or so many on the first and the last.
+
+    head_layers : what the head costs where stages are filled by cost, in layers; None: they are not [-]
+    """
 
     counts_ends: bool = False
+    head_layers: float | None = None
     first: int | None = None
     last: int | None = None
+
+
+def head_in_layers(model: ModelShape) -> float:
+    """Cost of the head, where that of a layer is one.
+
+        H = V h / (4 heads d h + 3 ffn h)
+
+    Parameters
+    ----------
+    model : its vocabulary V, hidden size h, heads of size d, and ffn [-]
+
+    Returns
+    -------
+    float, H [-], a number: shape ()
+
+    Source: Nanotron models/llama.py (get_block_compute_costs).
+    """
+    return model.vocab / (4.0 * model.heads * model.head_dim + 3.0 * model.ffn)
 
 
 def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
@@ -55,6 +78,7 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
 
         layers = L / pp                                                  where it divides, also among vpp chunks
         layers = sum over its chunks of floor((L + 2) / S) + (c < (L + 2) mod S), less 1 for the embedding and the head
+        layers up to stage i = min(floor((L + H) (i + 1) / pp) + 1, L)   by cost, H that of the head
         first, last = as given; the others share the rest
 
     S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. Embedding and head count
@@ -72,11 +96,14 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
 
     Source: torchtitan 0.2 distributed/pipeline_parallel.py (generate_llm_fqn_per_model_part); Megatron-LM
     transformer_block.py (account_for_embedding_in_pipeline_split, num_layers_in_first_pipeline_stage); DeepSpeed's
-    pipelines of BLOOM (arXiv:2211.05100), whose embedding and head take a layer's place each.
+    pipelines of BLOOM (arXiv:2211.05100), whose embedding and head take a layer's place each; Nanotron models/base.py
+    (build_model), which fills a stage until its cost passes its share.
     """
     pp, vpp, whole = as_array(layouts.pp), as_array(layouts.vpp), float(model_layers)
     folded = as_array(V_SHAPED[layouts.schedule] & (pp > 1))
     layers = _spread(whole, pp, vpp, folded, with_ends=split.counts_ends)
+    if split.head_layers is not None:
+        layers = _by_cost(whole, pp, split.head_layers)
     if split.first is not None or split.last is not None:
         layers = _given(whole, pp, split.first, split.last)
     layers = np.where(pp > 1, layers, whole)
@@ -99,6 +126,17 @@ def _spread(whole: float, pp: Array, vpp: Array, folded: Array, *, with_ends: bo
     first, last, second = on(0.0 * pp), on(pp - 1.0), on(np.minimum(1.0, pp - 1.0))
     first, last = first - np.where(folded > 0, ends, ends / ENDS), last - np.where(folded > 0, 0.0, ends / ENDS)
     return np.stack([first, last, np.where(pp > 2, second, 0.0)])
+
+
+def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:
+    """Layers of the first, the last and the second stage, where a stage takes layers until it passes its share."""
+    total = whole + head_layers
+
+    def upto(stages: Array | float) -> Array:
+        return np.asarray(np.minimum(np.floor(total * np.minimum(stages / pp, 1.0)) + 1.0, whole))
+
+    before_last = np.where(pp > 1, upto(pp - 1.0), 0.0)
+    return np.stack([upto(1.0), whole - before_last, np.where(pp > 2, upto(2.0) - upto(1.0), 0.0)])
 
 
 def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:
