@@ -137,6 +137,7 @@ TERMS: dict[str, Change] = {
     "attention kernel by age of the stack": _newest_attention,
     "what older releases of a stack did": _newest_release,
     "matrix shapes (floor, bandwidth)": _matmul(lambda law: replace(law, floor_s=0.0, memory_efficiency=math.inf)),
+    "matrix sides that fill no whole lines": _matmul(lambda law: replace(law, misaligned=1.0)),
     "sustained clocks": _matmul(lambda law: replace(law, sustained_flops_efficiency=None)),
     "dequantisation of frozen weights": _free_dequantisation,
     "float32 activations of quantised models": _narrow_activations,

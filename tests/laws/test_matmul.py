@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xe_sizer.laws.matmul import MatmulLaw, grouped_law, grouped_share, matmul_time_s, smooth_maximum
+from xe_sizer.laws.matmul import (
+    MISALIGNED,
+    MatmulLaw,
+    grouped_law,
+    grouped_share,
+    matmul_time_s,
+    misalignment,
+    smooth_maximum,
+)
 
 LAW = MatmulLaw(floor_s=1e-3, flops_efficiency=0.5, memory_efficiency=0.75, sharpness=2.0)
 # 2e9 FLOPs take 3 ms and 6 MB take 4 ms at these peaks, so that the smooth roofline gives 5 ms.
@@ -76,3 +84,27 @@ def test_grouped_products_take_longer_by_that_share() -> None:
     law = replace(grouped_law(MatmulLaw(0.0, 0.5, 1.0, 2.0)), sharpness=np.inf)
     expected = 2 * 2048**3 / (0.5 * (0.65 + 0.35 / 3) * 1e15)
     assert matmul_time_s(2048, 2048, 2048, law, 1e15, 1e15) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "longer"),
+    [
+        (14336, 1792, 1.0),  # 1792 = 7 x 256
+        (14400, 7200, 1 + 0.8 / 7),  # 7200 = 225 x 32
+        (48, 64, 1 + 0.8 * 3 / 7),  # 48 = 3 x 16
+        (14400, 1800, 1.8),  # 1800 = 225 x 8
+        (1001, 64, 1.8),  # as slow as 8
+        (6282.125, 64, 1.0),  # no whole number: padded
+    ],
+)
+def test_sides_slow_products_by_the_lines_they_straddle(rows: float, columns: float, longer: float) -> None:
+    """14,400 over 8 ranks: a twelfth and a quarter of the FLOPs at 1.8, two thirds at 1.11: 1.34 in all."""
+    assert misalignment(rows, columns, 1.8) == pytest.approx(longer, rel=1e-12)
+    assert misalignment(columns, rows, 1.0) == 1.0
+
+
+def test_only_the_flops_of_misaligned_products_take_longer() -> None:
+    plain = replace(LAW, sharpness=np.inf, floor_s=0.0)
+    assert matmul_time_s(1000, 1000, 1000, plain, PEAK, BANDWIDTH, slowdown=1.2) == pytest.approx(4e-3, rel=1e-12)
+    assert matmul_time_s(1000, 1000, 1000, plain, PEAK, BANDWIDTH, slowdown=2.0) == pytest.approx(6e-3, rel=1e-12)
+    assert plain.misaligned == MISALIGNED

@@ -15,7 +15,7 @@ from xe_sizer.laws.operator_time import Device, exchange_times, launch_counts, o
 from xe_sizer.laws.operator_work import COMPUTE, LAUNCH, MEMORY, operator_work, sizes_of
 
 # Sharp rooflines that reach their peaks: the larger of FLOPs / peak and bytes / bandwidth, and the floor.
-SHARP = MatmulLaw(floor_s=1e-3, flops_efficiency=1.0, memory_efficiency=1.0, sharpness=np.inf)
+SHARP = MatmulLaw(floor_s=1e-3, flops_efficiency=1.0, memory_efficiency=1.0, sharpness=np.inf, misaligned=1.0)
 ATTENTION = AttentionLaw(
     floor_s=1e-3, flops_efficiency=0.5, half_length=0.0, memory_efficiency=0.25, backward_flops_efficiency=0.25
 )
@@ -348,3 +348,20 @@ def test_attention_with_a_mask_works_on_all_pairs_by_a_law_of_its_own() -> None:
     operands = 2 * 4 * 10 * 8
     assert time.forward_s == pytest.approx(operands + 200, rel=1e-2)
     assert time.backward_s == pytest.approx(2.5 * operands + 200, rel=1e-2)
+
+
+def test_sides_that_fill_no_lines_slow_every_product_of_a_weight() -> None:
+    """20 x 30 has rows of 4 and 2 elements: twice as long at a slowdown of 2; 64 x 128 fills whole lines."""
+    slow = replace(DEVICE, matmul=replace(SHARP, misaligned=2.0, floor_s=0.0))
+    odd, even = operator_times([matmul(), matmul(n=array(64), k=array(128))], slow)
+    assert odd.forward_s == pytest.approx(2 * FLOPS / 1e6)
+    assert odd.backward_s == pytest.approx(2 * 2 * FLOPS / 1e6)
+    assert even.forward_s == pytest.approx(2 * 10 * 64 * 128 / 1e6)
+
+
+def test_padded_vocabularies_and_adapters_are_not_slowed() -> None:
+    slow = replace(DEVICE, matmul=replace(SHARP, misaligned=2.0, floor_s=0.0))
+    (head,) = operator_times([matmul(module="head")], slow)
+    assert head.forward_s == pytest.approx(FLOPS / 1e6)
+    (adapter,) = operator_times([matmul(adapter=True)], replace(slow, adapter_matmul=slow.matmul))
+    assert adapter.forward_s == pytest.approx(FLOPS / 1e4)

@@ -9,6 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 
+# Fitted to runs of BigScience's GPT models: states of 14,400 over 8 ranks (sides of 1,800, 5,400 and 7,200) take 1.27
+# to 1.39 times as long for a FLOP as those of 13,824 (1,728, 5,184, 6,912), with 1 to 8 sequences a micro-batch. Rows of
+# 64 elements of 16 bit start at the 128-byte lines that feed tensor cores; others straddle them (NVIDIA, Matrix
+# Multiplication Background User's Guide, requirements to use tensor cores).
+MISALIGNED = 1.8
+# Published: 128 and 16 bytes, for A100 and for tensor cores at all (the same guide).
+ALIGNED_ELEMENTS, LEAST_ELEMENTS = 64, 8
+
 
 @frozen(eq=True)
 class MatmulLaw:
@@ -16,7 +24,7 @@ class MatmulLaw:
 
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
-    `grouped_share` of it.
+    `grouped_share` of it. `misaligned`: how much longer products of rows of 8 elements take, as `misalignment` says.
     """
 
     floor_s: float
@@ -26,6 +34,7 @@ class MatmulLaw:
     sustained_flops_efficiency: float | None = None
     cast_bytes_per_element: float = 0.0
     grouped: bool = False
+    misaligned: float = MISALIGNED
     median_error: float | None = None
     p90_error: float | None = None
     source: str = ""
@@ -85,6 +94,31 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
     return replace(law, grouped=True, sharpness=GROUPED_SHARPNESS)
 
 
+def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArray[np.float64]:
+    """How much longer products of a weight take whose sides do not fill the lines that tensor cores are fed with.
+
+        f = 1 + (slowdown - 1) (64 / a - 1) / 7,   a = the largest power of 2 in both sides, at least 8 and at most 64
+
+    Parameters
+    ----------
+    rows, columns : array_like, sides of the weight [-], broadcast together; what is no whole number is padded
+    slowdown : of sides that are multiples of 8 alone, and of less [-]
+
+    Returns
+    -------
+    ndarray of float, shape that rows and columns broadcast to [-]
+
+    Source: the comment at MISALIGNED; that it falls with the number of lines that rows straddle is assumed.
+    """
+    aligned = np.full(np.broadcast(rows, columns).shape, float(ALIGNED_ELEMENTS))
+    for side in (np.asarray(rows, dtype=np.float64), np.asarray(columns, dtype=np.float64)):
+        whole = np.where(side % 1.0 == 0.0, side, 0.0).astype(np.int64)
+        power = (whole & -whole).astype(np.float64)
+        aligned = np.minimum(aligned, np.where(power > 0, np.maximum(power, LEAST_ELEMENTS), ALIGNED_ELEMENTS))
+    straddled = (ALIGNED_ELEMENTS / aligned - 1.0) / (ALIGNED_ELEMENTS / LEAST_ELEMENTS - 1.0)
+    return np.asarray(1.0 + (slowdown - 1.0) * straddled)
+
+
 def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:
     """The roofline with a rounded knee: p = 1 is the sum of both, p = inf their maximum.
 
@@ -120,11 +154,12 @@ def matmul_time_s(
     bandwidth_bytes_per_s: float,
     element_bytes: ArrayLike = 2.0,
     weight_element_bytes: ArrayLike | None = None,
+    slowdown: ArrayLike = 1.0,
 ) -> NDArray[np.float64]:
     """Time of C[m,n] = A[m,k] @ B[k,n] on one accelerator.
 
         t = t0 + (a^p + b^p)^(1/p)
-        a = 2 m n k / (e_f peak)          e_f x grouped_share for grouped products
+        a = 2 m n k f / (e_f peak)        e_f x grouped_share for grouped products
         b = ((m k + m n) element_bytes + k n weight_element_bytes + c m k) / (e_b bandwidth)
 
     Parameters
@@ -134,6 +169,7 @@ def matmul_time_s(
     peak_flops_per_s : dense peak of the precision [FLOP/s]
     bandwidth_bytes_per_s : memory bandwidth [bytes/s]
     element_bytes, weight_element_bytes : size of an element of A and C, and of B [bytes]
+    slowdown : f, of weights whose sides are not aligned [-]
 
     Returns
     -------
@@ -145,7 +181,7 @@ def matmul_time_s(
     size = np.asarray(element_bytes, dtype=np.float64)
     weight_size = size if weight_element_bytes is None else np.asarray(weight_element_bytes, dtype=np.float64)
     efficiency = law.effective_flops_efficiency * (grouped_share(m, n, k) if law.grouped else 1.0)
-    flops_s = 2.0 * m * n * k / (efficiency * peak_flops_per_s)
+    flops_s = 2.0 * m * n * k * np.asarray(slowdown) / (efficiency * peak_flops_per_s)
     moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
     memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
     seconds = law.floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)

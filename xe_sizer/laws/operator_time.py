@@ -29,7 +29,7 @@ from xe_sizer.laws.attention import (
     eager_attention_bytes,
 )
 from xe_sizer.laws.collectives import collective_time_s
-from xe_sizer.laws.matmul import grouped_law, matmul_time_s
+from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment
 from xe_sizer.laws.memory_bound import memory_bound_time_s
 
 if TYPE_CHECKING:
@@ -120,6 +120,13 @@ def _products(op: Matmul, backward: bool) -> Iterator[tuple[Array, Array, Array]
         yield op.k, op.n, op.m
 
 
+def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
+    """Of weights that are not aligned; frameworks pad vocabularies, and adapters are as narrow as they are."""
+    if op.module == "head" or op.adapter:
+        return np.ones(1)
+    return misalignment(op.n, op.k, law.misaligned)
+
+
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
     """Seconds of products, those of one law in one array of shape (product, rank shape)."""
     by_law: dict[tuple[MatmulLaw, float, float | None], list[Matmul]] = {}
@@ -130,7 +137,9 @@ def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iter
         shape = np.broadcast_shapes(*{size.shape for op in alike for size in (op.m, op.n, op.k, op.copies)})
         m, n, k = (_stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
         copies = _stacked([op.copies for op, _ in products], shape)
-        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, device.element_bytes, weight_bytes)
+        slower = _stacked([_slowdown(op, law) for op, _ in products], shape)
+        bandwidth = device.bandwidth_bytes_per_s
+        whole = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes, weight_bytes, slower)
         # Grouped experts run together: sizes grow by the copies, the launch floor is paid once.
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
         apart = np.reshape([op.apart and not op.grouped for op, _ in products], (-1, *(1 for _ in shape)))

@@ -75,6 +75,7 @@ def _unit_matmul(law: MatmulLaw) -> MatmulLaw:
         sustained_flops_efficiency=None,
         memory_efficiency=1.0,
         grouped=False,
+        misaligned=1.0,
     )
 
 
