@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.frozen import frozen
 
 # Fitted to runs of BigScience's GPT models: states of 14,400 over 8 ranks (sides of 1,800, 5,400 and 7,200) take 1.27
-# to 1.39 times as long for a FLOP as those of 13,824 (1,728, 5,184, 6,912), with 1 to 8 sequences a micro-batch. Rows of
+# to 1.39 times as long for a FLOP as those of 13,824 (1,728, 5,184, 6,912), at 1 to 8 sequences a micro-batch. Rows of
 # 64 elements of 16 bit start at the 128-byte lines that feed tensor cores; others straddle them (NVIDIA, Matrix
 # Multiplication Background User's Guide, requirements to use tensor cores).
 MISALIGNED = 1.8
