@@ -12,6 +12,7 @@ from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Attention, Kernels, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.software.stack import load_stack
 from xe_sizer.training.methods.lora import resolve_targets
 
 ALL = Learning(True)
@@ -87,3 +88,19 @@ def test_latent_experts_work_in_their_narrow_space() -> None:
 
 def test_adapters_sit_on_the_mixer_too() -> None:
     assert {"in", "out"} <= set(resolve_targets(REGISTRY.model("nemotron-h-8b"), ["all-linear"]))
+
+
+def test_kernels_apart_copy_their_parts() -> None:
+    """Nemotron-H 8B: values and gate, inputs and outputs of the state pass eight times, and ten times back."""
+    model = REGISTRY.model("nemotron-h-8b")
+    assert model.state_space is not None
+    fused, copied = (
+        {op.name: op for op in layer_operators(graph(model, ALL, Kernels(mixer=way)))} for way in ("fused", "copied")
+    )
+    copies = copied["mixer copies"]
+    assert isinstance(copies, MemoryBound)
+    width = 512 * (model.state_space.inner + model.state_space.mixed_channels) * 2
+    assert (copies.forward_bytes[0], copies.backward_bytes[0]) == (8 * width, 10 * width)
+    assert "mixer copies" not in fused
+    assert load_stack("megatron-bridge@26.04").kernels.mixer == "copied"
+    assert load_stack("megatron-bridge").kernels.mixer == "fused"

@@ -110,6 +110,8 @@ class Kernels:
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
     dropout : masks are drawn where the model has dropout
+    mixer : fused: convolution, scan and gate of a state-space layer read what the projection returned; copied: each of
+        its parts is copied out and turned around first
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there
@@ -146,6 +148,7 @@ class Kernels:
     gathered_inputs: bool = False
     residual: Literal["apart", "in-norm"] = "apart"
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
+    mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"

@@ -27,6 +27,9 @@ CHUNK = {"mamba-2": 128, "gated-delta-net": 64}
 # Convolution and gated norm as one kernel each way, counting what it reads and writes.
 CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
 GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
+# Copies where the kernels are apart, over the channels of values and gate: the projection's output once (2), what is
+# convolved three times and the scan's parts and output as often (6); backward the same and the parts put together (2).
+COPY_PASSES, COPY_LAUNCHES = (8.0, 10.0), (10.0, 11.0)
 # Mamba-1: values, step size, gate and output pass once; the backward recomputes the states, in float32
 # (arXiv:2312.00752, section 3.3.2: memory-bound at 16 state rows).
 UPDATE_PASSES = (2.0, 0.0)
@@ -67,6 +70,8 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
         summed = (("all_reduce", np.asarray(message)),)
         yield exchange(block, "state projection exchange", MODULE, "tp", summed, summed)
         yield from linear(block, "step size", ("dt",), tokens, tokens * space.dt_rank * e)
+    if inputs.kernels.mixer == "copied" and space.kind == "mamba-2":
+        yield memory_bound(block, "mixer copies", MODULE, (inner + mixed) * e, COPY_PASSES, COPY_LAUNCHES, mixed * e)
     yield scan(block, space)
     yield memory_bound(block, "gate", MODULE, inner * e, GATE_PASSES, GATE_LAUNCHES, inner * e)
     message = _boundary_states(inputs, space)

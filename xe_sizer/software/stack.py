@@ -70,6 +70,7 @@ class KernelChoice(_Part, frozen=True):
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
     gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
+    mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
     attention_mask: Literal["none", "padded", "always"] = "none"
     casts: CastKernels = "torchao"
