@@ -8,6 +8,7 @@ in scripts/unexplained.yaml.
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -51,8 +52,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collectio
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+def percent(share: float | None, sign: str = "") -> str:
+    """Per cent, with a sign where asked; a latency of a load beyond what is predicted to be possible has no bound."""
+    if share is None:
+        return ""
+    return f"{share:{sign}.0%}" if math.isfinite(share) else "no bound"
 
 
 def errors(summary: Iterable[Summary], quantity: str, kinds: tuple[str, ...]) -> str:
@@ -69,9 +73,9 @@ def _kind(one: Summary) -> str:
 
 
 def _error_row(one: Summary) -> tuple[str, ...]:
-    bias = "" if one.bias is None else f"{one.bias:+.0%}"
-    figures = (percent(one.median_abs_error), percent(one.p90_abs_error), bias, percent(one.interval_coverage))
-    return (one.group, str(one.n), str(one.publications), *figures)
+    figures = (one.median_abs_error, one.p90_abs_error)
+    inside = percent(one.interval_coverage)
+    return (one.group, str(one.n), str(one.publications), *map(percent, figures), percent(one.bias, "+"), inside)
 
 
 def _rule(one: Summary) -> tuple[str, ...]:
@@ -132,10 +136,14 @@ def certainty(records: list[Record]) -> list[str]:
 
 
 def worst(accuracy: Accuracy, quantities: Sequence[str]) -> str:
-    times = [one for one in accuracy.records if one.quantity in quantities and one.ratio and not one.guessed]
+    known = [one for one in accuracy.records if one.quantity in quantities and one.ratio and not one.guessed]
+    times = [one for one in known if math.isfinite(one.ratio or 0.0)]
     ranked = sorted(times, key=lambda one: max(one.ratio or 1.0, 1.0 / (one.ratio or 1.0)), reverse=True)
     header = ("run", "predicted / measured", "what had to be assumed")
-    return table(header, [_worst_row(one) for one in ranked[:WORST]], words=header[-1:])
+    shown = table(header, [_worst_row(one) for one in ranked[:WORST]], words=header[-1:])
+    unbounded = len(known) - len(times)
+    said = f"{unbounded} figures more are of loads that the prediction calls too much, so that waits have no bound."
+    return f"{shown}\n\n{said}" if unbounded else shown
 
 
 def _worst_row(one: Prediction) -> tuple[str, ...]:
@@ -163,7 +171,7 @@ def in_short(records: Sequence[Prediction], quantity: str) -> str:
 def _in_short(mine: Sequence[Prediction]) -> Iterable[str]:
     one = next(found for found in summaries([_known(each) for each in mine]) if found.group == WEIGHTED)
     yield from (str(one.n), str(one.publications), percent(one.median_abs_error), percent(one.p90_abs_error))
-    yield f"{one.bias:+.0%}"
+    yield percent(one.bias, "+")
     spans = [each.high / each.low for each in mine if each.low and each.high]
     if spans:
         middle = weighted_quantile(np.array(spans), source_weights([each.source for each in mine]), 0.5)
@@ -202,7 +210,7 @@ def publications(records: Sequence[Prediction], quantity: str) -> str:
         title = one.group.removeprefix("source:")
         large = (one.median_abs_error or 0.0) > LARGE
         remark = ("not explained, see below" if title in looked_into else "not looked into") if large else ""
-        shares = (percent(one.median_abs_error), percent(one.p90_abs_error), f"{one.bias:+.0%}")
+        shares = (percent(one.median_abs_error), percent(one.p90_abs_error), percent(one.bias, "+"))
         rows.append((title.replace("|", "/"), str(one.n), *shares, remark))
     header = ("publication", "runs", "median error", "90 % below", "bias", "remark")
     return table(header, rows, words=("remark",))
