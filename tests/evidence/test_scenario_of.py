@@ -240,7 +240,7 @@ def test_recipes_of_products_in_8_bit(gpu: str, precision: str, stated: str | No
 
 
 @pytest.mark.parametrize(
-    ("stack", "framework", "gpu", "guessed"),
+    ("stack", "framework", "gpu", "said"),
     [
         ("nemo", "nemo 24.07", "h100-sxm-80gb", True),
         ("nemo", "nemo 24.07", "a100-sxm-80gb", False),  # multiplies no 8 bit
@@ -248,10 +248,12 @@ def test_recipes_of_products_in_8_bit(gpu: str, precision: str, stated: str | No
         ("hf-trainer", "transformers 4.40", "h100-sxm-80gb", False),
     ],
 )
-def test_an_unstated_precision_decides_where_recipes_run_in_8_bit_too(
-    stack: str, framework: str, gpu: str, guessed: bool
+def test_an_unstated_precision_is_said_where_recipes_run_in_8_bit_too(
+    stack: str, framework: str, gpu: str, said: bool
 ) -> None:
-    assert asked(stack=stack, framework=framework, gpu=gpu, precision=None).guessed is guessed
+    found = asked(stack=stack, framework=framework, gpu=gpu, precision=None)
+    assert any("precision not stated" in text for text in found.assumed) is said
+    assert not found.guessed
 
 
 def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:

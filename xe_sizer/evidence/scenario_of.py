@@ -45,7 +45,7 @@ PRETRAINING_BATCH_TOKENS = 4 * 2**20
 PRETRAINING_SEQ_LEN = 2048
 FINE_TUNING_BATCH = 128
 ROUNDED_BATCH = 0.05
-NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated", "precision not stated")
+NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
@@ -55,7 +55,7 @@ class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
-    guessed : lengths, batch or precision may not be what the run had, for the record leaves them out
+    guessed : neither lengths nor batch may be what the run had, for the record leaves them out
     """
 
     flags: Mapping[str, Any]

@@ -33,7 +33,7 @@ SHOWN_GROUPS = ("all", "guessed", "stack", "job", "gpu", "metric")
 IDS_SHOWN = 3
 NOTE = (
     "error = predicted / measured - 1; bias = its median; in range = measurements inside low to high; publications "
-    "weigh alike but in the group all; guessed = lengths, batch, precision, GPUs (memory: micro-batch) not stated"
+    "weigh alike but in the group all; guessed = lengths, batch or number of GPUs (of memory: micro-batch) not stated"
 )
 RULE_NOTE = (
     "; fixed efficiency = the median error of FLOPs of all parameters over a fixed share of the peak, at the share "
