@@ -51,3 +51,12 @@ def test_pytorch_picks_the_kernels_of_cudnn_on_blackwell_alone(server: str, fami
     chosen, law = (device(gpu, "bf16", name, factors, Efficiency(), False).attention for name in ("sdpa", family))
     names = ("flops_efficiency", "backward_flops_efficiency", "half_length", "memory_efficiency", "floor_s")
     assert [getattr(chosen, name) for name in names] == [getattr(law, name) for name in names]
+
+
+def test_a_query_without_keys_is_as_slow_as_one_key() -> None:
+    """Half of the rate at half_length tokens, a third of it at half of them; sequences count as one token at least."""
+    law = AttentionLaw(
+        floor_s=0.0, flops_efficiency=0.5, half_length=8.0, memory_efficiency=1.0, backward_flops_efficiency=0.5
+    )
+    found = attention_time_s(1e6, 0.0, [0.0, 1.0, 4.0, 8.0], law, 1e6, 1e12)
+    assert found == pytest.approx([18.0, 18.0, 6.0, 4.0])

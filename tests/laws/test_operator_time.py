@@ -365,3 +365,13 @@ def test_padded_vocabularies_and_adapters_are_not_slowed() -> None:
     assert head.forward_s == pytest.approx(FLOPS / 1e6)
     (adapter,) = operator_times([matmul(adapter=True)], replace(slow, adapter_matmul=slow.matmul))
     assert adapter.forward_s == pytest.approx(FLOPS / 1e4)
+
+
+def test_every_head_reads_the_mask_of_its_own_tokens() -> None:
+    """3 sequences of 4 heads: 2 bytes of 3 x 4 x 25 pairs on a memory so slow that nothing else counts."""
+    law = replace(MASKED, memory_efficiency=1.0, floor_s=0.0)
+    slow = replace(DEVICE, bandwidth_bytes_per_s=1e-6, masked_attention=law)
+    (time,) = operator_times([attention(kernel="sdpa", masked=array(1))], slow)
+    mask_bytes = 2 * 3 * 4 * 25
+    assert time.forward_s == pytest.approx(2 * (OPERANDS + mask_bytes) / 1e-6, rel=1e-6)
+    assert time.backward_s == pytest.approx(2 * (2.5 * OPERANDS + mask_bytes) / 1e-6, rel=1e-6)

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 from cases import REGISTRY, ask, job, layouts
 
+from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
+from xe_sizer.laws.device import Efficiency
 from xe_sizer.scenario.change import Change
 from xe_sizer.training.advice import beyond_the_speed_of_light
+from xe_sizer.training.device import without_losses
+from xe_sizer.training.flops import needed_flops
+from xe_sizer.training.frontier import _best, _Kept
 from xe_sizer.training.gradients import accumulates_whole_gradients, gradients_over_time
 from xe_sizer.training.job import Job
 from xe_sizer.training.lengths import histogram_lengths
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
+from xe_sizer.training.memory_parts import Tensors
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.operator_costs import operator_costs
 from xe_sizer.training.orthogonalisation import _gathering_s, _learning_matrices, _of_weight
@@ -27,10 +33,18 @@ from xe_sizer.training.run_time import Run
 from xe_sizer.training.schedules import SCHEDULES
 from xe_sizer.training.sharding import census
 from xe_sizer.training.sizing import size
-from xe_sizer.training.space import Rules, _legal, chunk_options, gpu_counts, legal_layouts, schedule_options
+from xe_sizer.training.space import (
+    Rules,
+    _legal,
+    chunk_options,
+    gpu_counts,
+    layout_chunks,
+    legal_layouts,
+    schedule_options,
+)
 from xe_sizer.training.stages import Split, stages_of
 from xe_sizer.training.state_bytes import StateBytes
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step import Step, timeline
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.training.workload import _share_words
 
@@ -349,6 +363,8 @@ def test_wide_activations_mean_wide_states() -> None:
 def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
     """Each in its own rings: alone, over 8 that share states, over 8 tensor ranks, and both over two nodes."""
     made = job(stack="megatron-lm", optimizer="muon")
+    factors = msgspec.structs.replace(made.stack.efficiency, collectives=0.8)
+    made = replace(made, stack=msgspec.structs.replace(made.stack, efficiency=factors))
     one = next(matrices for matrices in _learning_matrices(made) if matrices.split and not matrices.experts)
 
     def gathered_s(tp: int, share: float) -> float:
@@ -358,7 +374,8 @@ def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
     assert gathered_s(1, 1.0) == 0.0
     states_s, tensors_s = gathered_s(1, 8.0), gathered_s(8, 1.0)
     assert states_s == pytest.approx(tensors_s, rel=1e-12)  # the same message in a ring of 8
-    assert states_s > 0
+    gather_s = collective_time_s(ALL_GATHER, 2 * 2.0 * one.rows * one.columns, 8, 8, made.network)
+    assert states_s == pytest.approx(float(gather_s) / made.stack.efficiency.collectives, rel=1e-12)
     assert gathered_s(2, 4.0) > 0.5 * gathered_s(1, 4.0)
     assert gathered_s(2, 1.0) < gathered_s(2, 4.0)
 
@@ -461,3 +478,65 @@ def test_samples_as_long_as_a_sequence_are_not_cut() -> None:
     at, above = (ask({**flags, "data.max_tokens": longest}).warnings for longest in (512, 513))
     assert not any("are cut" in text for text in at)
     assert any("are cut" in text for text in above)
+
+
+def test_chunks_of_layouts_are_as_large_as_asked() -> None:
+    """One after the other, and all at once; what is in them is the same."""
+    asked = rules("deepspeed", fixed={"micro_batch": 1})
+    each, every = (list(layout_chunks(asked, (1, 2, 4, 8), size)) for size in (1, 10**6))
+    assert (len(each), len(every)) == (4, 1)
+    assert sum(map(len, each)) == len(every[0])
+
+
+def test_what_has_room_on_one_gpu_is_no_answer_for_two() -> None:
+    """A layout that fits by a hair on one GPU, and one ten times as fast with room on two: each is kept."""
+    both = layouts(dp=[1, 2])
+    none = np.zeros(2, dtype=bool)
+    for tight in ([True, False], [False, True], [False, False]):
+        kept = _best(_Kept(both, np.array([10.0, 1.0]), np.ones(2), np.array(tight), none))
+        assert sorted(kept.layouts.gpus.tolist()) == [1, 2]
+
+
+def test_flops_that_are_needed_are_one_figure() -> None:
+    assert needed_flops([]).tolist() == [0.0]
+
+
+def test_copies_in_8_bit_stay_beside_weights_that_learn() -> None:
+    """As many bytes as the recipe keeps of each element of a layer's matrices; none of gathered or frozen ones."""
+    made = job(stack="megatron-lm", precision="fp8", train__seq_len=512)
+    kept = made.device.casts.kept_weight
+    found = memory_ledger(made, layouts(dp=2, zero=[1, 3])).components["narrow copies of weights"]
+    assert kept > 0
+    assert found[0].max(axis=0).tolist() == [kept * LAYERS * LINEAR, 0.0]
+    frozen = job(kind="lora", stack="megatron-lm", precision="fp8", train__seq_len=512)
+    assert not np.any(memory_ledger(frozen, layouts()).components.get("narrow copies of weights", 0.0))
+
+
+def test_the_fullest_stage_has_the_most_to_update() -> None:
+    made = job(stack="megatron-lm", train__seq_len=512)
+    shape = layouts(pp=2, grad_accum=2)
+    half = 16 * (LINEAR + 2 * HIDDEN) + VOCAB * HIDDEN
+    assert Step(made, shape, made.sequences(shape)).updated.tolist() == [half + HIDDEN]
+
+
+def test_fixed_fractions_leave_no_time_to_the_host() -> None:
+    stack = job(stack="hf-bf16").stack
+    assert without_losses(stack, Efficiency()) is stack
+    for efficiency in (Efficiency(0.5), Efficiency(0.5, 0.5), Efficiency(ideal=True)):
+        found = without_losses(stack, efficiency)
+        times = (
+            found.forward_launch_s, found.backward_launch_s, found.step_overhead_s, found.micro_batch_overhead_s,
+        )  # fmt: skip
+        assert times == (0.0, 0.0, 0.0, 0.0)
+        hidden = set(msgspec.structs.asdict(found.overlap).values())
+        assert hidden == {1.0} if efficiency.hides_exchanges else found.overlap == stack.overlap
+
+
+def test_flat_parameters_have_gradients_of_what_is_frozen_under_zero_3_alone() -> None:
+    """Adapters in one flat parameter with the frozen layers; a model that learns as a whole has none beside."""
+    for kind, expected in (("lora", [0.0, LAYERS * LINEAR]), ("sft", [0.0, 0.0])):
+        made = job(kind=kind, stack="litgpt", **({"lora__rank": 8} if kind == "lora" else {}))
+        states = msgspec.structs.replace(made.stack.states, flat_gradients=True)
+        made = replace(made, stack=msgspec.structs.replace(made.stack, states=states))
+        tensors = Tensors(made, layouts(dp=2, zero=[2, 3]), np.full(2, 512.0))
+        assert np.broadcast_to(tensors.flat_elements, (2, 2))[0].tolist() == expected

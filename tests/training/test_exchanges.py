@@ -166,6 +166,18 @@ def test_adapters_alone_are_reduced() -> None:
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+def test_gathered_layers_scatter_gradients_of_adapters_alone() -> None:
+    """ZeRO-3: each layer's frozen weights are gathered twice, and 1/32 of the adapters' gradients scattered."""
+    plain = overlapping(job(kind="lora", stack="deepspeed", lora__rank=8, lora__targets=["q", "v"]))
+    host = msgspec.structs.replace(plain.stack.host, sharded_adapter_us=0.0)
+    made = replace(plain, stack=msgspec.structs.replace(plain.stack, host=host))
+    (found,) = found_s(made, dp=8, zero=3)
+    layer_s = 2 * exchange_s(made, ALL_GATHER, 2 * LAYER, 8, 8)
+    layer_s += exchange_s(made, REDUCE_SCATTER, 2 * ADAPTERS / LAYERS, 8, 8)
+    root_s = exchange_s(made, ALL_GATHER, 2 * ROOT, 8, 8)
+    assert found == pytest.approx(LAYERS * layer_s + root_s, rel=1e-9)
+
+
 def test_units_of_adapters_take_their_own_time_in_every_pass() -> None:
     """q and v of 32 layers have 128 matrices; a forward and a backward, with recomputation three passes."""
     plain = overlapping(job(kind="lora", stack="deepspeed", lora__rank=8, lora__targets=["q", "v"]))

@@ -50,6 +50,11 @@ def test_steps_that_nobody_gave_are_assumed_aloud() -> None:
     assert any("steps" in warning for warning in made.warnings)
 
 
+def test_samples_that_nobody_counted_are_those_of_the_steps() -> None:
+    made = work({"train.steps": 7})
+    assert (made.samples, made.known_samples) == (7 * 128.0, None)
+
+
 def test_one_epoch_is_a_default_that_is_told() -> None:
     assert work({"data.samples": 1280}).defaults == {"train.epochs": 1.0}
     assert work({"data.samples": 1280, "train.epochs": 1}).defaults == {}

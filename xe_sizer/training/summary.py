@@ -281,7 +281,7 @@ def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[L
     step_s = sum(seconds.values())
     beyond = {name: seconds[name] - ideal[name] for name in seconds}
     beyond = {KERNELS: sum(beyond.pop(name) for name in COMPUTE), **beyond}
-    hidden_s = -sum(s for s in beyond.values() if s < 0)
+    hidden_s = -sum(min(s, 0.0) for s in beyond.values())
     losses = []
     for name, lost_s in sorted(beyond.items(), key=lambda item: -item[1]):
         taken_s = min(max(lost_s, 0.0), hidden_s)
