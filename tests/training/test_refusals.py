@@ -7,6 +7,7 @@ from cases import ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.casts import BLOCK_SCALED
+from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.uncertainty import memory_suffices
@@ -279,8 +280,8 @@ def test_lengths_are_a_guess_where_nothing_says_them(flags: dict[str, object], a
 
 def test_recipes_in_8_bit_are_of_stacks_and_accelerators() -> None:
     stack = load_stack("megatron-lm")
-    plain = [name for name in stack.fp8_recipes if name not in BLOCK_SCALED]
-    scaled = [name for name in stack.fp8_recipes if name in BLOCK_SCALED]
+    plain = [name for name in recipes_of(stack) if name not in BLOCK_SCALED]
+    scaled = [name for name in recipes_of(stack) if name in BLOCK_SCALED]
     assert plain
     assert scaled
     eight = {"precision": "fp8"}
