@@ -31,7 +31,7 @@ GATHER, SCALE, ADD, SUM = 2.0, 2.0, 3.0, 4.0
 SPLIT_LAUNCHES = (8.0, 6.0)
 # Biases: gathered rows are written (1) and added (3), or a row is added to all (2); backward rows of the gradient are
 # read and added to their expert's (2), or read and summed (1).
-BIAS_PASSES = {"gathered": (4.0, 2.0), "loop": (2.0, 1.0)}
+BIAS_PASSES = {"sorted": (4.0, 2.0), "loop": (2.0, 1.0)}
 # Bytes an element of bias x weight in float32: written 4, added 10, joined 8, cast 6; backward cast 6, cast back and
 # joined 10, times weight and bias 16, sums of both 8.
 WEIGHTED_BIAS = (28.0, 40.0)
@@ -40,9 +40,8 @@ WEIGHTED_BIAS = (28.0, 40.0)
 def loop_of(kernels: Kernels, experts: Experts) -> str | None:
     """How experts are computed one after the other: modules, sliced or split; None where they are computed together.
 
-        loop                                   what the model's reference implementation does
-        unsplit, and that splits sorted tokens     split
-        else                                   none
+        loop = that of the model's reference implementation      where the stack loops
+        loop = split                                              unsplit, where that splits sorted tokens; else none
 
     Parameters
     ----------
@@ -136,7 +135,12 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
 
     Parameters
     ----------
-    block, loop, copies, width, local, kept : as `before_experts`
+    block : a kind of layer, with the inputs of the graph
+    loop : modules, sliced or split
+    copies : tokens times experts of each, shape (rank shape,) [-]
+    width : elements of a token [-]
+    local : experts that any token picked, shape (rank shape,) [-]
+    kept : what autograd keeps of it, shape (rank shape,) [bytes]
 
     Returns
     -------
@@ -187,7 +191,7 @@ def expert_bias(block: Block, loop: str | None, inner: Array, outer: Array) -> M
     else:
         forward, backward = (
             passes * (inner + outer) * inputs.element_bytes
-            for passes in BIAS_PASSES["gathered" if loop is None else "loop"]
+            for passes in BIAS_PASSES["sorted" if loop is None else "loop"]
         )
     return MemoryBound(
         name="expert bias",

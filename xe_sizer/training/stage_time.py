@@ -190,8 +190,8 @@ class MicroBatch:
         """Launches and kernels [s] of the forward behind counts of tokens that the host reads, in layers with experts.
 
         A product for each expert needs to know its rows, so the queue runs empty once a layer: what comes after the
-        counts does not hide behind what came before.
-        Source: Megatron-Core's TEGroupedMLP.forward (tokens_per_expert.tolist), the loops of transformers (nonzero).
+        counts does not hide behind what came before: TEGroupedMLP.forward of Megatron-Core (tokens_per_expert.tolist),
+        the loops of transformers (nonzero).
         """
         operators = [op for op in self.operators[0] if op.module == EXPERTS]
         if not any(isinstance(op, Matmul) and op.apart for op in operators):
