@@ -16,7 +16,7 @@ from xe_sizer.evidence.validate import answered, timed
 from xe_sizer.frozen import frozen
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended, own_group, reaching
-from xe_sizer.training.uncertainty import TUNED, explained_by
+from xe_sizer.training.uncertainty import explained_by
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
 # quantiles leave about one unseen run in five outside.
 LOW, HIGH = 0.05, 0.95
-# Of groups that explain the spread: chosen so that eight in ten of the runs of publications left out lie inside.
-LOW_EXPLAINED, HIGH_EXPLAINED = 0.09, 0.91
+# Of groups that explain the spread: eight in ten of the runs of publications left out lie inside, as it should be.
+LOW_EXPLAINED, HIGH_EXPLAINED = 0.1, 0.9
 # A run that is off by more than this factor was another job than its record says, and must not set a group's range.
 FARTHEST = math.log(3.0)
 # The same for the slow end of a stack's own runs, which reaches further: chosen so that one in ten of the runs of
@@ -57,11 +57,6 @@ class Run:
     def group(self) -> tuple[str, str]:
         """The group whose quantiles make its range."""
         return self.explained or (self.stack, self.kind)
-
-    @property
-    def reaches(self) -> bool:
-        """Whether its range reaches what the stack's own runs took."""
-        return self.explained is not None and self.explained[1] != TUNED
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
@@ -157,7 +152,7 @@ def left_out_ranges(runs: Sequence[Run]) -> NDArray[np.float64]:
         table, seen = residual_table(rest), observed(rest)
         for place, run in enumerate(runs):
             if run.source == source:
-                own = own_group(seen, run.stack, (run.kind, ANY)) if run.reaches else None
+                own = own_group(seen, run.stack, (run.kind, ANY)) if run.explained else None
                 ends[:, place] = reaching(*blended(table, *run.group, run.assumed), own)
     return ends
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, duration, duration_range, limit_quantity, plural
-from xe_sizer.result.common import DEFAULT_CONFIDENCE, SURE, WEAK, strength_of
+from xe_sizer.result.common import DEFAULT_CONFIDENCE, SETS_RANGE, SURE
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, Limit, Range, Verdict
@@ -47,7 +47,7 @@ def bias_words(basis: Basis | None) -> str:
         return ""
     bias = basis.bias
     far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
-    few = ": too few to set the range" if strength_of(bias.publications) == WEAK else ""
+    few = ": too few to set the range" if bias.publications < SETS_RANGE else ""
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
     longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
     return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen})."

@@ -58,6 +58,12 @@ class Range(Struct, frozen=True):
 WEAK = "weak"
 STRENGTHS = {"strong": 8, "fair": 3, WEAK: 1}
 """Words for what a range rests on, with the fewest publications of each: one author's error is in all of their runs."""
+SETS_RANGE = 5
+"""Publications from which a stack's own runs widen its range.
+
+Chosen: with fewer, one author who did something else sets it, and ranges of publications left out are a third wider
+without more of them inside.
+"""
 
 
 def strength_of(publications: int) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import STRENGTHS, Basis, Bias, Range, strength_of
+from xe_sizer.result.common import SETS_RANGE, Basis, Bias, Range, strength_of
 from xe_sizer.software.certainty import MemoryChance, Spread
 from xe_sizer.units import whole_percent
 
@@ -66,8 +66,8 @@ class Observed:
 
     @property
     def sets_range(self) -> bool:
-        """Whether the runs come from enough publications for a range of their own: at least fair evidence."""
-        return self.publications >= STRENGTHS["fair"]
+        """Whether the runs come from enough publications for a range of their own."""
+        return self.publications >= SETS_RANGE
 
 
 Group = tuple[str, str, bool]  # stack, kind of job, whether lengths or batch had to be assumed
@@ -194,7 +194,7 @@ def reaching(low: float, high: float, own: Observed | None) -> tuple[float, floa
         low <- min(low, ln q10)   high <- max(high, ln q90)
 
     with the 10 % and 90 % quantiles of the runs, publications weighted alike. The median stays 0, the prediction. Runs
-    of fewer than three publications set nothing.
+    of fewer than five publications set nothing.
     """
     if own is None or not own.sets_range:
         return low, high
