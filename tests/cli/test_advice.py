@@ -176,8 +176,8 @@ TOO_BIG_FOR_THE_HOST = {
     ),
     "ZeRO": (
         (
-            "--model phi-3-mini-4k --server aws-g5.12xlarge --gpus 4 --stack hf-bf16 --zero 0 --offload optimizer "
-            "--host-memory-gib 100"
+            "--model qwen2.5-1.5b --server aws-g5.12xlarge --gpus 4 --stack hf-bf16 --zero 0 --offload optimizer "
+            "--host-memory-gib 50"
         ),
         "--zero 1",
     ),

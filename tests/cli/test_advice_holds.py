@@ -142,7 +142,7 @@ def test_a_stack_that_does_not_pack_is_said_not_to(cli: Cli) -> None:
     assert not any("--padding" in advice["command"] for advice in result["advice"])
 
 
-ROW_15 = "--gpu rtx-4090 --model qwen2.5-32b --job qlora --stack unsloth --seq-len 2048 --gpus 1"
+ROW_15 = "--gpu rtx-4090 --model qwen2.5-32b --job qlora --stack unsloth --seq-len 4096 --gpus 1"
 
 
 def test_the_nearest_change_is_on_the_very_card(cli: Cli) -> None:
@@ -150,9 +150,8 @@ def test_the_nearest_change_is_on_the_very_card(cli: Cli) -> None:
     code, result = ask(cli, ROW_15)
     assert code == 1
     commands = [advice["command"] for advice in result["advice"]]
-    assert "--lora-targets q,v" in commands[0]
-    assert "--optimizer paged-adamw-8bit" in commands[0]
-    assert "--offload optimizer --lora-rank 8" in commands[1]  # which is tight
+    assert "--optimizer paged-adamw-8bit --lora-rank 8" in commands[0]
+    assert "--lora-targets attention" in commands[1]
     assert "--gpu rtx-5090" in commands[2]
     assert "--gpu rtx-a6000" in commands[3]
     assert all("--gpus 1" in command for command in commands)
@@ -189,23 +188,20 @@ def test_what_packing_cannot_keep_is_not_advised(cli: Cli) -> None:
 
 
 def test_a_cut_of_the_samples_is_said_and_is_another_training(cli: Cli) -> None:
-    """Half the length keeps the tokens of short samples, and cuts those of long ones by what is said."""
+    """Shorter sequences cut what is said, and less of it where few samples are long."""
     question = (
         "--model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --stack hf-trainer --zero 3 --seq-len 131072 --epochs 1"
     )
-    _, long = ask(cli, f"{question} --samples 5000 --mean-tokens 50000 --max-tokens 131072")
-    cut = [advice for advice in long["advice"] if "--seq-len" in advice["command"]]
-    assert cut
-    for advice in cut:
+    shares = []
+    for mean in (50000, 500):
+        _, asked = ask(cli, f"{question} --samples 5000 --mean-tokens {mean} --max-tokens 131072")
+        (advice,) = (advice for advice in asked["advice"] if "sequences of 16,384 tokens" in advice["change"])
         said = re.search(r"which cuts (\d+) % of the tokens", advice["change"])
         assert said
         _, after = ask(cli, shlex.join(shlex.split(advice["command"])[2:]))
-        left = after["data"]["real_tokens"] / long["data"]["real_tokens"]
-        assert 100 * (1 - left) == pytest.approx(int(said[1]), abs=1.0)
-    _, short = ask(cli, f"{question} --samples 5000 --mean-tokens 500 --max-tokens 131072")
-    halved = [advice["change"] for advice in short["advice"] if "65,536" in advice["change"]]
-    assert halved
-    assert all(int(share) <= 5 for change in halved for share in re.findall(r"cuts (\d+) %", change))
+        shares.append(100 * (1 - after["data"]["real_tokens"] / asked["data"]["real_tokens"]))
+        assert shares[-1] == pytest.approx(int(said[1]), abs=1.0)
+    assert shares[1] < 0.5 * shares[0]
 
 
 def test_a_service_that_fits_and_is_still_overloaded_is_advised_in_words(cli: Cli) -> None:

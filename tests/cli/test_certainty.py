@@ -266,7 +266,7 @@ def test_on_faster_links_the_report_says_how_far_such_runs_were_off(
     assert found
     assert float(found[2]) >= 5.0
     span = json.loads(alpaca(cli, model, "a100-sxm-80gb", gpus, "--format", "json").out)["time"]["total_s"]
-    assert 3600 * published_h <= 1.1 * span["high"]
+    assert 3600 * published_h <= 1.15 * span["high"]
 
 
 def test_a_data_set_has_the_tokens_of_its_prompt_template(cli: Cli) -> None:
@@ -293,15 +293,15 @@ def test_cutting_the_samples_of_a_known_data_set_takes_nothing_of_its_spread(cli
     assert total_s("--max-tokens", "256") < plain
 
 
-LORA = (
-    "estimate", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "a100-sxm-80gb", "--gpus", 4, "--dataset",
-    "alpaca", "--epochs", "3", "--job", "lora", "--stack", "axolotl", "--lora-rank", "64", "--seq-len", "4k",
+BIASED = (
+    "estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--job", "pretrain",
+    "--tokens", "1e9", "--stack", "torchtitan", "--zero", 3, "--global-batch", 64, "--seq-len", 8192,
 )  # fmt: skip
 
 
 def test_range_sentence_and_probability_come_from_the_same_runs(cli: Cli) -> None:
     """What one run in ten exceeds ends the range and is met with 90 %; the median stays the expected value."""
-    report = cli(*LORA).out
+    report = cli(*BIASED).out
     found = re.search(
         r"took (\S+) times as long as predicted in the median, and one in ten (\S+) times or more", report
     )
@@ -310,7 +310,7 @@ def test_range_sentence_and_probability_come_from_the_same_runs(cli: Cli) -> Non
     assert median > 1.3
     assert "predicted   80 % range" in report
     assert "expected" not in report
-    total = json.loads(cli(*LORA, "--format", "json").out)["time"]["total_s"]
+    total = json.loads(cli(*BIASED, "--format", "json").out)["time"]["total_s"]
     predicted = total["expected"]
     assert total["high"] / predicted == pytest.approx(slowest, abs=0.05)
     for seconds, probability in ((total["low"], 0.1), (predicted, 0.5), (total["high"], 0.9)):
@@ -319,16 +319,16 @@ def test_range_sentence_and_probability_come_from_the_same_runs(cli: Cli) -> Non
 
 
 def estimated_limits(cli: Cli, hours: float) -> Any:
-    return json.loads(cli(*LORA, "--max-hours", repr(hours), "--format", "json").out)["verdict"]["limits"]
+    return json.loads(cli(*BIASED, "--max-hours", repr(hours), "--format", "json").out)["verdict"]["limits"]
 
 
 def test_the_expected_value_decides_although_most_such_runs_took_longer(cli: Cli) -> None:
     """Half of the runs took 1.5 times the prediction: 1.1 times it is met, 0.9 times is not, and both are unsure."""
-    predicted = json.loads(cli(*LORA, "--format", "json").out)["time"]["total_s"]["expected"] / 3600
-    met, missed = (cli(*LORA, "--max-hours", f"{factor * predicted:.5f}") for factor in (1.1, 0.9))
+    predicted = json.loads(cli(*BIASED, "--format", "json").out)["time"]["total_s"]["expected"] / 3600
+    met, missed = (cli(*BIASED, "--max-hours", f"{factor * predicted:.5f}") for factor in (1.1, 0.9))
     assert (met.code, missed.code) == (0, 1)
     assert re.search(r"max_hours .*: met, unsure \(\d+ %(25)?, range to ", met.out)
-    assert cli(*LORA, "--max-hours", f"{1.1 * predicted:.5f}", "--confidence", "0.75").code == 1
+    assert cli(*BIASED, "--max-hours", f"{1.1 * predicted:.5f}", "--confidence", "0.75").code == 1
 
 
 def test_a_deadline_that_a_published_run_missed_by_far_is_not_sure(cli: Cli) -> None:
@@ -339,7 +339,7 @@ def test_a_deadline_that_a_published_run_missed_by_far_is_not_sure(cli: Cli) -> 
     (limit,) = json.loads(cli("estimate", *base, *job, "--format", "json").out)["verdict"]["limits"]
     assert limit["certainty"] == "likely"
     assert limit["probability"] < 0.85
-    assert limit["high"] > 5.0
+    assert limit["high"] > 4.5
 
 
 def test_a_no_by_a_hair_says_that_it_is_close(cli: Cli, tmp_path: Path) -> None:
@@ -361,24 +361,25 @@ def test_a_no_by_a_hair_says_that_it_is_close(cli: Cli, tmp_path: Path) -> None:
     assert "(close: " not in far
 
 
-@pytest.mark.parametrize(("stack", "loops"), [("trl", True), ("deepspeed", True), ("torchtune", False)])
-def test_a_loop_over_experts_is_warned_of_and_widens_the_range(cli: Cli, stack: str, loops: bool) -> None:
-    """Published loops over experts took 4.4 to 10.8 times the prediction."""
+@pytest.mark.parametrize(("stack", "loops"), [("trl@0.20", True), ("torchtune", False)])
+def test_a_loop_over_experts_takes_several_times_as_long(cli: Cli, stack: str, loops: bool) -> None:
+    """Transformers before 5.0 launches the products of every expert for itself, most of which has few tokens."""
     base = (
-        "estimate", "--gpu", "h200-sxm-141gb", "--gpus", 8, "--dataset", "alpaca", "--job", "lora", "--stack", stack
+        "estimate", "--gpu", "h200-sxm-141gb", "--gpus", 8, "--dataset", "alpaca", "--job", "lora", "--epochs", 1,
+        "--global-batch", 64, "--micro-batch", 1, "--stack", stack,
     )  # fmt: skip
-    result = json.loads(cli(*base, "--model", "mixtral-8x7b", "--format", "json").out)
-    span = result["time"]["total_s"]
-    warned = any("4.4 to 10.8 times as long as predicted" in text for text in result["warnings"])
-    assert warned is loops
-    assert (span["high"] / span["expected"] >= 10.8) is loops
-    dense = json.loads(cli(*base, "--model", "llama-3.1-8b", "--format", "json").out)
-    assert not any("experts" in text for text in dense["warnings"])
+    dense, experts = (
+        json.loads(cli(*base, "--model", model, "--format", "json").out)["time"]["step_s"]["expected"]
+        for model in ("qwen3-8b", "qwen3-30b-a3b")
+    )
+    assert (experts > 3.0 * dense) is loops
 
 
 def test_a_stack_without_known_runs_says_whose_range_it_has(cli: Cli) -> None:
     asked = ("estimate", "--model", "llama-2-7b", "--gpu", "a100-sxm-80gb", "--gpus", "8", "--job", "lora", "--stack")
-    words = "No published run with litgpt says enough: the range is that of those with hf-bf16, its nearest relative ("
-    assert words in " ".join(cli(*asked, "litgpt").out.split())
-    assert json.loads(cli(*asked, "litgpt", "--format", "json").out)["time"]["basis"]["unseen_software"] == "litgpt"
+    words = (
+        "No published run with axolotl says enough: the range is that of those with hf-trainer, its nearest relative ("
+    )
+    assert words in " ".join(cli(*asked, "axolotl").out.split())
+    assert json.loads(cli(*asked, "axolotl", "--format", "json").out)["time"]["basis"]["unseen_software"] == "axolotl"
     assert "No published run" not in cli(*asked, "hf-trainer").out

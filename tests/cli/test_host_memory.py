@@ -88,9 +88,9 @@ def test_without_offload_the_host_does_not_matter(cli: Cli) -> None:
 
 
 def test_what_every_node_has_to_spare_is_not_doubted(cli: Cli) -> None:
-    """Paged moments in 8 bit of adapters of 84 M parameters: less than 1 GiB."""
+    """Paged moments in 8 bit of adapters of 84 M parameters and the inputs of recomputed layers: less than 4 GiB."""
     asked = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--gpus", 1, "--job", "qlora", "--stack", "unsloth")
     ran = cli("estimate", *asked, "--steps", 10, "--optimizer", "paged-adamw-8bit", "--format", "json")
     result = json.loads(ran.out)
-    assert 0 < result["memory"]["host_bytes"] < 2**30
+    assert 0 < result["memory"]["host_bytes"] < 2**32
     assert (ran.code, result["verdict"]["margin"]) == (0, "headroom")
