@@ -13,11 +13,13 @@ import msgspec
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.narrow_products import recipes_of
-from xe_sizer.software.stack import PARALLEL_WAYS, default_stack, load_stack, stack_names
+from xe_sizer.software.stack import default_stack, load_stack, stack_names
+from xe_sizer.software.stack_parts import PARALLEL_WAYS
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
-    from xe_sizer.software.stack import Defaults, Stack
+    from xe_sizer.software.stack import Stack
+    from xe_sizer.software.stack_parts import Defaults
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent

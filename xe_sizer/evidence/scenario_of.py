@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Accelerator
     from xe_sizer.profiles.dataset import DatasetProfile
-    from xe_sizer.software.stack import Defaults
+    from xe_sizer.software.stack_parts import Defaults
     from xe_sizer.training.methods import MethodKind
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and

@@ -12,7 +12,7 @@ from xe_sizer.laws.precision import FP4, FP8
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
-from xe_sizer.software.stack import PARALLEL_WAYS
+from xe_sizer.software.stack_parts import PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 
 if TYPE_CHECKING:
