@@ -12,38 +12,22 @@ import numpy as np
 import pytest
 from cases import REGISTRY, ask, job, layouts
 
-from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.scenario.change import Change
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.device import without_losses
 from xe_sizer.training.flops import needed_flops
 from xe_sizer.training.frontier import _best, _Kept
-from xe_sizer.training.gradients import accumulates_whole_gradients, gradients_over_time
-from xe_sizer.training.job import Job
+from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.lengths import histogram_lengths
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
 from xe_sizer.training.memory_parts import Tensors
-from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.operator_costs import operator_costs
-from xe_sizer.training.orthogonalisation import _gathering_s, _learning_matrices, _of_weight
 from xe_sizer.training.padding import _standard_normal, _unpadded
-from xe_sizer.training.pauses import Pauses
-from xe_sizer.training.run_time import Run
 from xe_sizer.training.schedules import SCHEDULES
 from xe_sizer.training.sharding import census
 from xe_sizer.training.sizing import size
-from xe_sizer.training.space import (
-    Rules,
-    _legal,
-    chunk_options,
-    gpu_counts,
-    layout_chunks,
-    legal_layouts,
-    schedule_options,
-)
 from xe_sizer.training.stages import Split, stages_of
-from xe_sizer.training.state_bytes import StateBytes
 from xe_sizer.training.step import Step, timeline
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.training.workload import _share_words
@@ -137,115 +121,6 @@ def test_middle_stages_are_those_between_the_ends() -> None:
     assert stages_of(32, Split(), layouts(pp=[1, 2, 4, 8, 32])).middles.tolist() == [0, 0, 2, 6, 30]
 
 
-# --- legal layouts
-
-
-def rules(stack: str = "megatron-lm", model: str = "llama-2-7b", **changes: object) -> Rules:
-    flags = {"model": model, "stack": stack, "job": "sft", "train.seq_len": 8192, "train.padding": "packed"}
-    return replace(ask({**flags, "train.global_batch": 16}).rules, **{"uneven_stages": False, **changes})
-
-
-def legal(asked: Rules, **sizes: object) -> list[bool]:
-    return _legal(layouts(**sizes), asked).tolist()
-
-
-def test_whole_micro_batches_make_the_batch() -> None:
-    assert legal(rules(), dp=[8, 8, 8], micro_batch=[2, 1, 4], grad_accum=1) == [True, False, False]
-
-
-def test_chunks_of_whole_layers_and_rounds_of_stages() -> None:
-    """Interleaving needs stages; 4 x 8 chunks have a layer each; micro-batches come in multiples of the stages."""
-    sizes = {"pp": [1, 4, 4, 4, 4], "vpp": [2, 2, 8, 16, 3], "grad_accum": 16}
-    assert legal(rules(), **sizes) == [False, True, True, False, False]
-    uneven = rules(uneven_stages=True)
-    assert legal(uneven, **sizes) == [False, True, True, False, True]
-    assert legal(rules(), pp=4, vpp=2, micro_batch=[1, 8], grad_accum=[16, 2]) == [True, False]
-
-
-def test_groups_share_copies_evenly() -> None:
-    """Without ZeRO there is nothing to share; 3 ranks do not divide 8; experts lie whole in a group."""
-    asked = rules("deepspeed", fixed={"zero": 1})
-    sizes = {"dp": 8, "grad_accum": 2, "zero_group": [0, 4, 4, 3, 8], "zero": [1, 0, 1, 1, 1]}
-    assert legal(asked, **sizes) == [True, False, True, False, True]
-    mixture = rules("deepspeed", "mixtral-8x7b")
-    assert legal(mixture, dp=8, grad_accum=2, ep=[4, 8, 3], zero=1) == [True, True, False]
-    # replicas of 4 ranks: of 8 expert ranks each holds its own alone, of 2 expert groups four ranks share
-    assert legal(mixture, dp=8, grad_accum=2, ep=[2, 8], zero=1, zero_group=4) == [True, False]
-
-
-def test_sharding_needs_somebody_to_share_with() -> None:
-    asked = rules("deepspeed")
-    assert legal(asked, dp=[1, 1, 2], grad_accum=[16, 16, 8], zero=[0, 1, 1]) == [True, False, True]
-    assert legal(rules("deepspeed", fixed={"zero": 1}), grad_accum=16, zero=1) == [True]
-    assert legal(asked, dp=1, cp=2, grad_accum=16, zero=1) == [True]
-
-
-def test_stages_of_sharded_weights_and_split_norms() -> None:
-    assert legal(rules(), dp=2, pp=2, grad_accum=8, zero=[0, 1, 2, 3]) == [True, True, False, False]
-    assert legal(rules("torchtitan"), dp=2, pp=2, grad_accum=8, zero=[2, 3]) == [True, True]
-    assert legal(rules(), tp=[1, 2], grad_accum=16, sequence_parallel=1) == [False, True]
-
-
-def test_offloads_go_with_their_stages() -> None:
-    """DeepSpeed offloads its optimizer from ZeRO 1 on; weights are fetched by layer under ZeRO 3 alone."""
-    asked = rules("deepspeed")
-    sizes = {"dp": 2, "grad_accum": 8, "zero": [0, 1, 2, 3, 2, 3], "offload": [1, 1, 1, 1, 2, 2]}
-    assert legal(asked, **sizes) == [False, True, True, True, False, True]
-
-
-def test_schedules_need_a_pipeline() -> None:
-    asked = rules("megatron-zero-bubble")
-    assert legal(asked, pp=[1, 2], grad_accum=16, schedule=2) == [False, True] or legal(
-        asked, pp=[1, 2], vpp=2, grad_accum=16, schedule=2
-    ) == [False, True]
-
-
-def test_schedules_that_are_tried() -> None:
-    """Those that defer weight gradients, where everything is tried; all at once gains nothing over 1F1B."""
-    every = rules("megatron-zero-bubble", every_way=True)
-    deferring = {"zb-h1", "zb-h2", "zb-v", "v-half", "v-min"} & set(every.stack.supports.schedules)
-    assert {SCHEDULES[code] for code in schedule_options(every, 4)} == {"1f1b", *deferring}
-    assert deferring
-    assert schedule_options(every, 1) == schedule_options(rules("megatron-zero-bubble"), 4) == (0,)
-    assert schedule_options(rules("nanotron", every_way=True), 4) == (0,)
-
-
-def test_copies_on_every_rank_need_no_even_number() -> None:
-    assert legal(rules("deepspeed"), dp=1, cp=3, grad_accum=16, zero=1, zero_group=[1, 3, 2]) == [True, True, False]
-
-
-def test_norms_are_split_over_tensor_ranks_alone() -> None:
-    every = legal_layouts(rules(every_way=True, fixed={"pp": 1, "cp": 1, "micro_batch": 1}), (8,))
-    split = {(int(tp > 1), int(on)) for tp, on in zip(every.tp, every.sequence_parallel, strict=True)}
-    assert split == {(0, 0), (1, 0), (1, 1)}
-    usual = legal_layouts(rules(fixed={"pp": 1, "cp": 1, "micro_batch": 1}), (8,))
-    assert {(int(tp > 1), int(on)) for tp, on in zip(usual.tp, usual.sequence_parallel, strict=True)} == {
-        (0, 0),
-        (1, 1),
-    }
-
-
-@pytest.mark.parametrize(("node", "first"), [(1, (1, 2, 3)), (8, (8, 16, 24)), (100_000, (100_000, 200_000, 300_000))])
-def test_numbers_of_nodes_begin_with_one(node: int, first: tuple[int, ...]) -> None:
-    assert gpu_counts(node, 10**7, parts=False)[:3] == first
-
-
-def test_chunks_that_are_tried() -> None:
-    """32 layers on 4 stages are 8 each, cut into 1, 2, 4 or 8; on 3 stages or for stacks that do not interleave one."""
-    assert chunk_options(rules(), 4) == (1, 2, 4, 8)
-    assert chunk_options(rules(), 1) == (1,)
-    assert chunk_options(rules(), 3) == (1,)
-    assert chunk_options(rules("nanotron"), 4) == (1,)
-    assert chunk_options(rules(fixed={"schedule": 0}), 4) == (1,)
-
-
-def test_every_group_comes_to_the_gpus_asked_for() -> None:
-    found = legal_layouts(rules(fixed={"cp": 2, "pp": 2, "tp": 2}), (8, 16))
-    assert set(found.gpus.tolist()) == {8, 16}
-    assert set((found.tp * found.cp * found.pp * found.dp).tolist()) == {8, 16}
-    assert found.gpus.tolist() == sorted(found.gpus.tolist())
-
-
 # --- what ranks hold
 
 
@@ -297,97 +172,6 @@ def test_casts_of_a_shard_are_told_apart_under_zero_3_alone() -> None:
 
     assert shapes(dp=[1, 2, 4, 8], zero=[0, 1, 2, 2]) == 1
     assert shapes(dp=[2, 4, 8], zero=3) == 3
-
-
-# --- a run, its gradients and its exchanges
-
-
-def run_of(pauses: Pauses, step_s: float, steps: int = 50) -> Run:
-    return Run(replace(job(stack="nemo"), steps=steps, pauses=pauses), layouts(), np.array([step_s]))
-
-
-def test_checkpoints_come_between_one_step_and_all() -> None:
-    """A job that fails every few seconds saves each step; one that hardly fails saves its last."""
-    assert run_of(Pauses(failures_per_gpu_day=1e6), 1e4).best_every.tolist() == [1.0]
-    assert run_of(Pauses(failures_per_gpu_day=1e-9), 1.0).best_every.tolist() == [50.0]
-    never = run_of(Pauses(), 1.0)
-    assert (never.every.tolist(), never.saves.tolist(), never.mtbf_s.tolist()) == ([50.0], [0.0], [math.inf])
-
-
-def test_an_asynchronous_checkpoint_is_written_before_the_next() -> None:
-    """14 B x 6.74 billion at 2 GB/s take 47.2 s: 48 steps of a second at least, however often it fails."""
-    asked = Pauses(failures_per_gpu_day=1e5, asynchronous=True)
-    assert run_of(asked, 1.0, steps=500).best_every.tolist() == [round(14 * PARAMETERS / 2e9)]
-
-
-def test_gradients_of_a_tied_table_come_with_the_head() -> None:
-    """No table is still to come where the head is the table; a copy that learns beside adapters comes with its end."""
-    made = job("llama-3.2-1b", stack="hf-bf16")
-    held = census(made.model, made.method, layouts(), made.split)
-    whole = np.full((2, 1), 1e12)
-    found = gradients_over_time(made, layouts(), held, whole, whole)[0, :, 0]
-    layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
-    assert found[MOMENTS.index("backward of the first layer")] == 1e12 - 2 * layer
-    assert found[MOMENTS.index("backward of the last layer")] == 2 * (128_256 * 2048 + 2048)
-
-
-def copied(**flags: object) -> Job:
-    return job(kind="lora", stack="hf-bf16", lora__rank=8, lora__targets=["q", "v"], **flags)
-
-
-def test_a_copy_of_the_head_has_its_gradient_first() -> None:
-    """float32 gradients of 32,000 x 4,096 copied weights, of which the norm of the head is none's."""
-    made = copied(lora__modules_to_save=["lm_head"])
-    held = census(made.model, made.method, layouts(), made.split)
-    whole = np.full((2, 1), 1e12)
-    found = gradients_over_time(made, layouts(), held, whole, whole)[0, :, 0]
-    each = StateBytes.of(made, layouts()).adapter_gradient * made.method.saved_element_share
-    assert found[MOMENTS.index("backward of the last layer")] == pytest.approx(float(held.head[0, 0]) * float(each))
-    plain = gradients_over_time(copied(), layouts(), held, whole, whole)[0, :, 0]
-    assert plain[MOMENTS.index("backward of the last layer")] == 0.0
-
-
-def test_wide_activations_mean_wide_states() -> None:
-    """float32 has no 16-bit copies of anything; frozen weights are float32 there, or where a quantiser casts them."""
-    wide = StateBytes.of(job(stack="deepspeed", precision="fp32"), layouts())
-    sizes = [float(np.ravel(getattr(wide, name))[0]) for name in ("weight", "gradient", "frozen", "gather", "reduce")]
-    assert sizes == [4.0] * 5
-    assert float(np.ravel(StateBytes.of(copied(), layouts()).frozen)[0]) == 2.0
-    cast = job(kind="qlora", stack="hf-bf16")
-    for upcast, expected in ((True, 4.0), (False, 2.0)):
-        states = msgspec.structs.replace(cast.stack.states, quantised_upcast=upcast)
-        changed = replace(cast, stack=msgspec.structs.replace(cast.stack, states=states))
-        assert float(np.ravel(StateBytes.of(changed, layouts()).frozen)[0]) == expected
-
-
-def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
-    """Each in its own rings: alone, over 8 that share states, over 8 tensor ranks, and both over two nodes."""
-    made = job(stack="megatron-lm", optimizer="muon")
-    factors = msgspec.structs.replace(made.stack.efficiency, collectives=0.8)
-    made = replace(made, stack=msgspec.structs.replace(made.stack, efficiency=factors))
-    one = next(matrices for matrices in _learning_matrices(made) if matrices.split and not matrices.experts)
-
-    def gathered_s(tp: int, share: float) -> float:
-        dp = max(int(share), 1)
-        return float(_gathering_s(made, layouts(tp=tp, dp=dp), one, np.array([2.0]), np.array([share]))[0])
-
-    assert gathered_s(1, 1.0) == 0.0
-    states_s, tensors_s = gathered_s(1, 8.0), gathered_s(8, 1.0)
-    assert states_s == pytest.approx(tensors_s, rel=1e-12)  # the same message in a ring of 8
-    gather_s = collective_time_s(ALL_GATHER, 2 * 2.0 * one.rows * one.columns, 8, 8, made.network)
-    assert states_s == pytest.approx(float(gather_s) / made.stack.efficiency.collectives, rel=1e-12)
-    assert gathered_s(2, 4.0) > 0.5 * gathered_s(1, 4.0)
-    assert gathered_s(2, 1.0) < gathered_s(2, 4.0)
-
-
-def test_weights_that_all_tensor_ranks_hold_are_not_gathered_over_them() -> None:
-    known = {"inputs": 3, "outputs": 5, "copies": 2}
-    found = [
-        _of_weight(SimpleNamespace(**known, split=split), 4)  # type: ignore[arg-type]
-        for split in ("expert", "replicated", "column")
-    ]
-    assert [(one.rows, one.columns, one.count) for one in found] == [(3, 5, 8.0)] * 3
-    assert [(one.experts, one.split) for one in found] == [(True, True), (False, False), (False, True)]
 
 
 # --- time
@@ -478,14 +262,6 @@ def test_samples_as_long_as_a_sequence_are_not_cut() -> None:
     at, above = (ask({**flags, "data.max_tokens": longest}).warnings for longest in (512, 513))
     assert not any("are cut" in text for text in at)
     assert any("are cut" in text for text in above)
-
-
-def test_chunks_of_layouts_are_as_large_as_asked() -> None:
-    """One after the other, and all at once; what is in them is the same."""
-    asked = rules("deepspeed", fixed={"micro_batch": 1})
-    each, every = (list(layout_chunks(asked, (1, 2, 4, 8), size)) for size in (1, 10**6))
-    assert (len(each), len(every)) == (4, 1)
-    assert sum(map(len, each)) == len(every[0])
 
 
 def test_what_has_room_on_one_gpu_is_no_answer_for_two() -> None:
