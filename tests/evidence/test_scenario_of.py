@@ -240,20 +240,30 @@ def test_recipes_of_products_in_8_bit(gpu: str, precision: str, stated: str | No
 
 
 @pytest.mark.parametrize(
-    ("stack", "framework", "gpu", "said"),
+    ("stack", "framework", "gpu", "job", "precision"),
     [
-        ("nemo", "nemo 24.07", "h100-sxm-80gb", True),
-        ("nemo", "nemo 24.07", "a100-sxm-80gb", False),  # multiplies no 8 bit
-        ("nemo", "nemo 23.08", "h100-sxm-80gb", False),  # holds no weights in 8 bit
-        ("hf-trainer", "transformers 4.40", "h100-sxm-80gb", False),
+        ("nemo", "nemo 24.07", "h100-sxm-80gb", "lora", "fp8"),
+        ("nemo", "nemo 24.07", "h100-sxm-80gb", "sft", None),  # weights that learn are 16 bit
+        ("nemo", "nemo 24.07", "a100-sxm-80gb", "lora", None),  # multiplies no 8 bit
+        ("nemo", "nemo 23.08", "h100-sxm-80gb", "lora", None),  # holds no weights in 8 bit
+        ("hf-trainer", "transformers 4.40", "h100-sxm-80gb", "lora", None),
     ],
 )
-def test_an_unstated_precision_is_said_where_recipes_run_in_8_bit_too(
-    stack: str, framework: str, gpu: str, said: bool
+def test_an_unstated_precision_is_that_of_the_recipes(
+    stack: str, framework: str, gpu: str, job: str, precision: str | None
 ) -> None:
-    found = asked(stack=stack, framework=framework, gpu=gpu, precision=None)
-    assert any("precision not stated" in text for text in found.assumed) is said
+    found = asked(stack=stack, framework=framework, gpu=gpu, job=job, precision=None)
+    assert found.flags.get("precision") == precision
+    assert any("precision not stated" in text for text in found.assumed) is (precision is not None)
     assert not found.guessed
+
+
+def test_kernels_that_a_plugin_fuses_are_read() -> None:
+    assert asked(framework="fms-hf-tuning", fused_kernels="foak").flags["train.fused_kernels"] == [
+        "norm",
+        "rotary",
+        "loss",
+    ]
 
 
 def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:

@@ -85,7 +85,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("gpus", record.gpus)
     flags.put("stack", stack.name)
     flags.put("job", job.name)
-    _precision(record, hardware.server.accelerator, stack, flags)
+    _precision(record, hardware.server.accelerator, stack, "lora" in job.settings, flags)
     _software(record, stack, flags)
     _fp8_recipe(record, stack, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
@@ -128,11 +128,14 @@ def _job(record: Record, flags: Flags) -> str:
     return job
 
 
-def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, flags: Flags) -> None:
-    """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16."""
+def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, adapts: bool, flags: Flags) -> None:
+    """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16.
+
+    Where it is not stated, that of the stack's recipes: NVIDIA's of adapters keep frozen weights in 8 bit.
+    """
     if record.precision is None:
-        if FP8 in stack.weights_dtypes and FP8 in gpu.peak_flops_per_s:
-            flags.assumed.append("16 bit, where recipes keep weights and multiply in 8 bit too: precision not stated")
+        if adapts and FP8 in stack.weights_dtypes and FP8 in gpu.peak_flops_per_s:
+            flags.put("precision", FP8, "precision fp8, as recipes of adapters have it: precision not stated")
         return
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
