@@ -121,8 +121,8 @@ def certainty(records: list[Record]) -> list[str]:
         f"than the card, {best.above:.2f} where it is larger, and {best.widening:.1f} times that where lengths, batch "
         "or micro-batch are guessed. These numbers are fitted to runs that say whether they ran, publications weighted "
         "alike; below, each publication is judged by numbers fitted to the others. That a peak as large as the card "
-        "is an even chance is chosen: a run that failed is seldom published, so more of those that were published ran. Brier "
-        "scores (lower is better; 0.25 is a coin):"),
+        "is an even chance is chosen: a run that failed is seldom published, so more of those that were published ran. "
+        "Brier scores (lower is better; 0.25 is a coin):"),
         table(("said by", "all runs", "without guessed ones"), [
             (name, f"{score:.3f}", f"{alone:.3f}") for (name, score), alone in zip(pairs, of_known, strict=True)
         ]),
@@ -209,7 +209,7 @@ def publications(records: Sequence[Prediction], quantity: str) -> str:
     for one in sorted(found, key=lambda one: -(one.median_abs_error or 0.0)):
         title = one.group.removeprefix("source:")
         large = (one.median_abs_error or 0.0) > LARGE
-        remark = ("not explained, see below" if title in looked_into else "not looked into") if large else ""
+        remark = ("see below" if title in looked_into else "not looked into") if large else ""
         shares = (percent(one.median_abs_error), percent(one.p90_abs_error), percent(one.bias, "+"))
         rows.append((title.replace("|", "/"), str(one.n), *shares, remark))
     header = ("publication", "runs", "median error", "90 % below", "bias", "remark")
@@ -238,15 +238,21 @@ def ablation(rows: Iterable[Row]) -> str:
     return table(("without", *both, "runs that move by over 2 %"), cells)
 
 
-def _worthless(rows: Sequence[Row]) -> str:
-    """How many terms do not lower the median error, of publications looked at and left out; the first row has all."""
+def _worth(rows: Sequence[Row]) -> str:
+    """How many terms raise the median error, or leave it as it is; the first row has all of them."""
     every, *each = rows
-    shown = sum(row.shown.median <= every.shown.median for row in each)
-    out = sum(row.left_out.median <= every.left_out.median for row in each)
+    shown = [_change(row.shown.median, every.shown.median) for row in each]
+    out = [_change(row.left_out.median, every.left_out.median) for row in each]
     return (
-        f"Of these {len(each)} terms {shown} do not lower the median error of what was looked at, and {out} not that "
-        "of what was left out."
+        f"Without {sum(one < 0.0 for one in shown)} of these {len(each)} terms the median error of what was looked at "
+        f"would be lower, without {sum(one < 0.0 for one in out)} that of what was left out; without "
+        f"{shown.count(0.0)} and {out.count(0.0)} of them it would be the same."
     )
+
+
+def _change(without: float, every: float) -> float:
+    """Of two errors as the table shows them."""
+    return round(without, 3) - round(every, 3)
 
 
 def trained(records: list[Record]) -> list[str]:
@@ -275,8 +281,8 @@ def trained(records: list[Record]) -> list[str]:
         "without it. One that lowers the error of what was looked at but not of what was left out may be fitted "
         "rather than found; it stays where the source code of a framework or a measurement of its own says that it is "
         "there. Terms that no run has are not listed."),
-        "Times:", ablation(time_rows), _worthless(time_rows),
-        "Peaks:", ablation(peak_rows), _worthless(peak_rows),
+        "Times:", ablation(time_rows), _worth(time_rows),
+        "Peaks:", ablation(peak_rows), _worth(peak_rows),
         "### Every publication that was looked at", "The worst first. Times:",
         publications(accuracy.records, "step_time"),
         "Peaks:", publications(accuracy.records, "peak_memory"),
