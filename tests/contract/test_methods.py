@@ -7,8 +7,9 @@ import pytest
 from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.scenario.jobs import INFERENCE, job_names
-from xe_sizer.software.quantiser import default_quantiser, load_quantiser
+from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions
 from xe_sizer.training.methods.method import Quantised
@@ -26,7 +27,7 @@ def test_every_job_of_a_scenario_that_trains_is_a_method() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
     shape = REGISTRY.model(model)
-    usual = load_quantiser(default_quantiser())
+    usual = load_quantiser(default_name("quantiser"))
     method = METHODS[name].applied_to(shape, MethodOptions(quantised=Quantised(usual, usual.width(), SIXTEEN_BIT)))
     total = count_parameters(shape).total
     trainable = method.trainable_parameters(shape)

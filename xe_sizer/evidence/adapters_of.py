@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.training.methods import MethodKind
 
-EIGHT = 8  # bits that the name of a format says, as int8 does
-
 
 def _words(stated: str | list[str] | None) -> list[str]:
     return re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated or ()]
@@ -60,7 +58,7 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
         release = release_in((record.framework or "").lower(), (own, *load_quantiser(own).aliases))
         name = f"{name}@{release}" if release else usual  # in the release that is stated, else in the stack's
     flags.put("train.quantiser", name)
-    stated = record.bits or (float(EIGHT) if str(EIGHT) in words[1] else None)
+    stated = record.bits or (8.0 if "8" in words[1] else None)  # as int8 does
     if stated is None:
         return
     has = load_quantiser(name or usual).bits

@@ -92,7 +92,8 @@ def measured_peak_bytes(measured: Measured) -> tuple[Conversion, str] | None:
         if value:
             known = metric if metric in METRICS else "nvidia-smi"
             note = None if known == metric else f"memory metric '{metric}' read as nvidia-smi"
-            note = "memory metric not stated: between allocated and nvidia-smi" if metric == UNSTATED else note
+            if metric == UNSTATED:
+                note = "memory metric not stated: between allocated and nvidia-smi"
             return Conversion(value * GIB, note), known
     return None
 

@@ -114,7 +114,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
     """The stack that a record is predicted with, and its release in `name`.
 
     `plain_name` is the name without a release; `assumed` says why this stack where the record does not name it.
-    `stands_in` where the record's is none of ours.
+    `stands_in` where the record's does not ship.
     `defaults` are those of the stack that the record names where that is no ancestor of the one that stands for it.
     """
 

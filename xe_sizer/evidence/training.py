@@ -191,7 +191,7 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     # The verdict is cautious; what a run shows is what such runs typically use.
     ledger = at_level(found.sized.ledger, found.sized.resolved.job, found.sized.layouts, "typical")
     predicted = predicted_peak_bytes(ledger, metric)
-    stated = found.record.measured.memory_metric or "unstated"
+    stated = found.record.measured.memory_metric or UNSTATED
     groups, guessed = (f"metric:{stated}",), found.memory_guessed
     yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, guessed)
 

@@ -330,13 +330,20 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     kept = float(inputs.keeps_input("expert_down"))
     yield product("expert down", hidden, ffn, waiting_input_bytes(block, width * inputs.element_bytes) * kept)
     elements = (matrices + 1.0) * local * hidden * ffn
-    for traffic in weight_traffic(block, "experts", "experts", elements):
-        yield replicated(traffic, (matrices + 1.0) * local) if loop else traffic
-    if loop:
-        yield from slice_gradients(block, loop, elements, 2.0, local)
+    yield from _expert_weights(block, loop, elements, (matrices + 1.0) * local, local)
     read, written = each * local * (hidden + ffn), each * local * (matrices * ffn + hidden)
     for casts in narrowing(block, "experts", "experts", read, elements, written):
         yield replicated(casts, 2.0 * local) if apart else casts
+
+
+def _expert_weights(
+    block: Block, loop: str | None, elements: Array, matrices: Array, local: Array
+) -> Iterator[Operator]:
+    """Traffic of the matrices of `local` experts, which loops have one by one, and gradients of their slices."""
+    for traffic in weight_traffic(block, "experts", "experts", elements):
+        yield replicated(traffic, matrices) if loop else traffic
+    if loop:
+        yield from slice_gradients(block, loop, elements, 2.0, local)
 
 
 def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:

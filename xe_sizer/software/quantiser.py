@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from xe_sizer.errors import Problem, Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
+from xe_sizer.profiles.finder import BUILT_IN, Finder
 from xe_sizer.profiles.inherited import Release, load_inherited
 from xe_sizer.profiles.source import Document
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
@@ -105,10 +105,6 @@ class Quantiser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def quantiser_names(finder: Finder = BUILT_IN) -> tuple[str, ...]:
     return finder.names("quantiser")
-
-
-def default_quantiser() -> str:
-    return default_name("quantiser")
 
 
 def load_quantiser(name: str, where: Where = None, finder: Finder | None = None) -> Quantiser:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from xe_sizer.errors import InputError, Location, Problem, Where, did_you_mean, place_of
+from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.losses import LOSSES
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import Release, load_inherited
-from xe_sizer.profiles.source import Document, KeyPath
+from xe_sizer.profiles.inherited import Release, below, load_inherited
+from xe_sizer.profiles.source import Document
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.software.stack_parts import (
     Boundaries,
@@ -186,13 +186,8 @@ def _changed(
     """What is wrong with changes of a part of the stack."""
     for name, changes in rows.items():
         whole = msgspec.to_builtins(part) | changes
-        locate = partial(_below, document, (section, name))
+        locate = partial(below, document, (section, name))
         try:
             convert(whole, type(part), locate)
         except InputError as error:
             yield from error.problems
-
-
-def _below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
-    """Where a path below another stands."""
-    return document.locate((*above, *path), key=key)

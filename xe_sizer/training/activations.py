@@ -204,10 +204,8 @@ def activations(
     selective = np.asarray(sum(_kept_when_selective(op, inputs) for _, ops in kinds for op in ops)) / model.layers
     checkpoint = spread(inputs.residual_bytes)
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
-    walks = [
-        np.where(keeps_gradients > 0, spread(stays), spread(goes))
-        for stays, goes in (_walks(ops, layers, inputs.element_bytes, gradient_bytes) for layers, ops in kinds)
-    ]
+    walks = (_walks(ops, layers, inputs.element_bytes, gradient_bytes) for layers, ops in kinds)
+    peaks = [np.where(keeps_gradients > 0, spread(stays), spread(goes)) for stays, goes in walks]
     logits = spread(logits_per_rank(inputs))
     ends = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
     loss = inputs.kernels.loss
@@ -217,7 +215,7 @@ def activations(
         checkpoint=np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
-        backward_peak=np.max(np.broadcast_arrays(*walks), axis=0) + np.where(full, 3.0, 1.0) * checkpoint,
+        backward_peak=np.max(np.broadcast_arrays(*peaks), axis=0) + np.where(full, 3.0, 1.0) * checkpoint,
         ends=spread(ends),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),

@@ -213,11 +213,7 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values = given.values
     efficiency = efficiency_of(given)
-    stack_used = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
-    stack_used = _with_dropout(stack_used, values.train.dropout)
-    stack_used = _with_reduction(stack_used, values.train.reduce_every_micro_batch)
-    stack_used = _with_recipe(stack_used, provenance, precision, server)
-    stack_used = without_losses(stack_used, efficiency)
+    stack_used = without_losses(_as_chosen(stack, provenance, values, precision, server), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     if stack.defaults.weights_dtype:
         provenance.settle("train.weights_dtype", stack.defaults.weights_dtype, "stack")
@@ -277,6 +273,14 @@ def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
     card_bytes = job.server.accelerator.memory_bytes
     room = memory_suffices(job.lengths_assumed).quantile(limits.confidence)
     return card_bytes - (card_bytes - asked) / max(room, 1.0)
+
+
+def _as_chosen(stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server) -> Stack:
+    """The stack with loss, dropout, reduction and recipe as the user chose, or as it has them by itself."""
+    stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
+    stack = _with_dropout(stack, values.train.dropout)
+    stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
+    return _with_recipe(stack, provenance, precision, server)
 
 
 def _with_loss(stack: Stack, loss: Any) -> Stack:

@@ -107,6 +107,42 @@ class _Groups:
     def total(self, weights: Iterable[Weight]) -> Array:
         return np.asarray(np.sum([np.zeros(self.tp.shape), *map(self.elements, weights)], axis=0))
 
+    def at_ends(self, first: Array, last: Array, copied: float = 0.0) -> Array:
+        """On the first and the last stage, which has a copy of that share of the first's. In a V the first has all."""
+        several = self.pp > 1
+        apart = several & (self.folded == 0)
+        again = np.where(several, first * copied, first)
+        return np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + again)])
+
+
+@frozen
+class _Layers:
+    """Elements on a rank of an average layer by kind of weight, of the fullest ones, and of the largest matrix [-]."""
+
+    linear: Array
+    other: Array
+    experts: Array
+    fullest: Array
+    fullest_experts: Array
+    largest: Array
+    vectors: Array
+
+
+@frozen(eq=True)
+class _Beside:
+    """What learns beside frozen weights.
+
+    adapters : weights with the ranks of their adapters; magnitudes : whether these have them apart (DoRA)
+    saved : embedding or head that learn in a copy; saved_element_share : size of its element over an adapter's [-]
+    added_parameters : of a prompt encoder [-]
+    """
+
+    adapters: Adapters
+    magnitudes: bool
+    saved: tuple[str, ...]
+    saved_element_share: float
+    added_parameters: int
+
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
     """Matrices A and B of all adapters in the model [-]."""
@@ -139,18 +175,51 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))
     rows = unique_rows(columns)
     sizes = tuple(size[rows.first].tobytes() for size in columns)
-    saved = (method.learning.saved, method.saved_element_share, method.learning.magnitudes)
-    counted = _census(model, tuple(method.learning.adapters.items()), method.added_parameters, saved, sizes)
+    learning = method.learning
+    beside = _Beside(
+        adapters=tuple(learning.adapters.items()),
+        magnitudes=learning.magnitudes,
+        saved=learning.saved,
+        saved_element_share=method.saved_element_share,
+        added_parameters=method.added_parameters,
+    )
+    counted = _census(model, beside, sizes)
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 
 
 @lru_cache(maxsize=256)
-def _census(
-    model: ModelShape, adapters: Adapters, added_parameters: int, saved: tuple[tuple[str, ...], float, bool],
-    sizes: tuple[bytes, ...],
-) -> Census:  # fmt: skip
+def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Census:
     groups = _Groups.of(sizes)
-    linear = other = experts = layer = layer_experts = largest = vectors = np.zeros(groups.tp.shape)
+    layers = _layers(model, groups)
+    stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
+    embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
+    tied = float(model.tied_embeddings)
+    ends = groups.at_ends(embedding, head, tied)
+    ends_vectors = groups.at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)), tied)
+    adapters = model_adapters(model, dict(beside.adapters), beside.magnitudes)
+    adapted = sum(count * adapter.on_rank(groups.tp) for count, adapter in adapters)
+    copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
+    first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
+    return Census(
+        linear=layers.linear * stage_layers,
+        other=layers.other * stage_layers + ends,
+        experts=layers.experts * stage_layers,
+        adapters=adapted * stage_layers / model.layers + beside.added_parameters + groups.at_ends(first, last),
+        layer=np.stack([layers.fullest] * 2),
+        layer_experts=np.stack([layers.fullest_experts] * 2),
+        mean_layer=np.stack([layers.linear + layers.other] * 2),
+        mean_experts=np.stack([layers.experts] * 2),
+        root=ends,
+        largest=np.stack([layers.largest] * 2),
+        vectors=layers.vectors * stage_layers + ends_vectors,
+        tables=ends - ends_vectors,
+        embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
+        head=(head + embedding * tied) * np.stack([np.where(several, groups.folded, 1.0), 1.0 - groups.folded]),
+    )
+
+
+def _layers(model: ModelShape, groups: _Groups) -> _Layers:
+    linear = other = experts = fullest = fullest_experts = largest = vectors = np.zeros(groups.tp.shape)
     for kind, layers in model.layer_kinds:
         share, weights = layers / model.layers, layer_weights(model, kind)
         parts = [
@@ -161,44 +230,8 @@ def _census(
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
         vectors = vectors + share * groups.vectors(weights)
         largest = np.max([largest, parts[2] / 2.0, *groups.matrices(weights)], axis=0)
-        layer, layer_experts = np.maximum(layer, parts[0] + parts[1]), np.maximum(layer_experts, parts[2])
-    stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
-    embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
-    tied_share = float(model.tied_embeddings)
-    tied = embedding * tied_share
-
-    def at_ends(first: Array, last: Array) -> Array:
-        """On the first and the last stage; the last has a copy of a tied table. In a V the first has all."""
-        apart = several & (groups.folded == 0)
-        alone = np.where(several, first * tied_share, first)
-        return np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + alone)])
-
-    ends = at_ends(embedding, head)
-    ends_vectors = at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)))
-    adapted = sum(
-        layers * adapter.on_rank(groups.tp) for layers, adapter in model_adapters(model, dict(adapters), saved[2])
-    )
-    in_layers = adapted * stage_layers / model.layers
-    copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
-    first, last = (copied[end] * float(end in saved[0]) * saved[1] for end in (EMBEDDING, HEAD))
-    apart = several & (groups.folded == 0)
-    copies = np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + first * ~several)])
-    return Census(
-        linear=linear * stage_layers,
-        other=other * stage_layers + ends,
-        experts=experts * stage_layers,
-        adapters=in_layers + added_parameters + copies,
-        layer=np.stack([layer] * 2),
-        layer_experts=np.stack([layer_experts] * 2),
-        mean_layer=np.stack([linear + other] * 2),
-        mean_experts=np.stack([experts] * 2),
-        root=ends,
-        largest=np.stack([largest] * 2),
-        vectors=vectors * stage_layers + ends_vectors,
-        tables=ends - ends_vectors,
-        embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
-        head=(head + tied) * np.stack([np.where(several, groups.folded, 1.0), 1.0 - groups.folded]),
-    )
+        fullest, fullest_experts = np.maximum(fullest, parts[0] + parts[1]), np.maximum(fullest_experts, parts[2])
+    return _Layers(linear, other, experts, fullest, fullest_experts, largest, vectors)
 
 
 @frozen

@@ -83,22 +83,17 @@ class StateBytes:
         wide = job.element_bytes == FLOAT32
         frozen = FLOAT32 if wide or job.upcasts else states.frozen_bytes
         linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
-        more = {"vector_more": vector - moments, "embedding_more": embedding - moments}
+        common = {
+            "moments": moments,
+            "frozen": frozen,
+            "frozen_linear": linear,
+            "vector_more": vector - moments,
+            "embedding_more": embedding - moments,
+        }
         if wide:
-            return cls(
-                weight=FLOAT32,
-                gradient=FLOAT32,
-                fresh_gradient=FLOAT32,
-                moments=moments,
-                optimizer=moments,
-                frozen=frozen,
-                frozen_linear=linear,
-                adapter_gradient=FLOAT32,
-                adapter_optimizer=moments,
-                gather=FLOAT32,
-                reduce=FLOAT32,
-                **more,
-            )
+            names = ("weight", "gradient", "fresh_gradient", "adapter_gradient", "gather", "reduce")
+            in_float32 = dict.fromkeys(names, float(FLOAT32))
+            return cls(optimizer=moments, adapter_optimizer=moments, **in_float32, **common)
         # Moments have the type of what they belong to, but float32 where there are master copies.
         adapter, weight = states.adapter_weight_bytes, states.trained_weight_bytes
         adapter_moments = moments if states.master_bytes else moments * adapter / weight
@@ -107,13 +102,10 @@ class StateBytes:
             weight=weight,
             gradient=states.gradient_bytes,
             fresh_gradient=states.gradient_bytes,
-            moments=moments,
             optimizer=states.master_bytes + moments,
-            frozen=frozen,
-            frozen_linear=linear,
             adapter_gradient=max(adapter, states.gradient_bytes),
             adapter_optimizer=adapter_master + adapter_moments,
             gather=states.gather_bytes,
             reduce=states.reduce_bytes,
-            **more,
+            **common,
         )

@@ -50,6 +50,7 @@ from xe_sizer.training.warnings import cautions, warnings
 from xe_sizer.units import GIB, HOUR_S, three_digits, whole_parts
 
 if TYPE_CHECKING:
+    from xe_sizer.laws.parts import Part
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.resolved import ResolvedTraining
@@ -194,14 +195,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
     return Time(
         step_s=span.around(step_s),
         components=tuple(
-            TimeComponent(
-                name=name,
-                seconds=value,
-                share=value / step_s,
-                formula=part.formula,
-                source=part.source,
-                terms=_micro_batches(sized, name, value),
-            )
+            _component(part, value, step_s, _micro_batches(sized, name, value))
             for part, (name, value) in zip(STEP_PARTS, seconds.items(), strict=True)
             if value > 0
         ),
@@ -232,16 +226,20 @@ def _run(sized: TrainingEstimate) -> tuple[TimeComponent, ...]:
     if not sized.resolved.job.pauses.any:
         return ()
     seconds = {name: float(value[0]) for name, value in run_parts(sized.run).items()}
-    return tuple(
-        TimeComponent(
-            name=part.name,
-            seconds=seconds[part.name],
-            share=seconds[part.name] / sized.total_s,
-            formula=part.formula,
-            source=part.source,
-        )
-        for part in RUN_PARTS
-        if seconds[part.name] > 0
+    return tuple(_component(part, seconds[part.name], sized.total_s) for part in RUN_PARTS if seconds[part.name] > 0)
+
+
+def _component(
+    part: Part[Any], seconds: float, whole_s: float, terms: tuple[tuple[Factor, ...], ...] = ()
+) -> TimeComponent:
+    """A part of a step or of the whole run, with its share of that."""
+    return TimeComponent(
+        name=part.name,
+        seconds=seconds,
+        share=seconds / whole_s,
+        formula=part.formula,
+        source=part.source,
+        terms=terms,
     )
 
 
