@@ -259,11 +259,8 @@ def test_an_unstated_precision_is_that_of_the_recipes(
 
 
 def test_kernels_that_a_plugin_fuses_are_read() -> None:
-    assert asked(framework="fms-hf-tuning", fused_kernels="foak").flags["train.fused_kernels"] == [
-        "norm",
-        "rotary",
-        "loss",
-    ]
+    found = asked(framework="fms-hf-tuning", fused_kernels="foak")
+    assert found.flags["train.fused_kernels"] == ("norm", "rotary", "loss")
 
 
 def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:
