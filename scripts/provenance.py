@@ -228,8 +228,14 @@ def _listed(rows: Sequence[Row], first: str, second: str = "value") -> str:
 def page() -> str:
     """The text of the page."""
     equations, stacks, laws = list(of_equations()), list(of_stacks()), list(of_accelerators())
-    fitted = [row for row in (*equations, *stacks, *laws) if "fitted" in row.origin]
-    parts = [
+    parts = (*_introduction([*equations, *stacks, *laws]), *_of_equations(equations), *_of_profiles(stacks, laws))
+    return "\n\n".join(parts) + "\n"
+
+
+def _introduction(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What the words mean, and everything that was fitted to runs."""
+    fitted = [row for row in rows if "fitted" in row.origin]
+    return (
         "# Where the constants come from",
         (
             "Written by `python scripts/provenance.py` from the comments and profiles themselves. One word says what a "
@@ -248,14 +254,24 @@ def page() -> str:
             ("constant", "value", "what is said of it"),
             ((row.place, f"`{row.value}`", row.text) for row in fitted),
         ),
+    )
+
+
+def _of_equations(rows: Sequence[Row]) -> tuple[str, ...]:
+    return (
         "## Constants of the equations",
         (
             "Numbers at the top of the modules of `laws`, `graph` and `training`. What the graph counts (passes over "
             "tensors, kernels, bytes) is counted from the kernels that it names."
         ),
-        _listed([row for row in equations if row.origin != "chosen"], "constant"),
+        _listed([row for row in rows if row.origin != "chosen"], "constant"),
         "### Chosen: bounds, thresholds and defaults",
-        _listed([row for row in equations if row.origin == "chosen"], "constant"),
+        _listed([row for row in rows if row.origin == "chosen"], "constant"),
+    )
+
+
+def _of_profiles(stacks: Sequence[Row], laws: Sequence[Row]) -> tuple[str, ...]:
+    return (
         "## Factors of stacks",
         (
             "Launches, overlaps, efficiencies and memory around the tensors. What a stack does otherwise (kernels, "
@@ -273,8 +289,7 @@ def page() -> str:
         _listed(laws, "law", "accelerators"),
         "## Fabrics",
         _listed(list(of_fabrics()), "fabric and key"),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 if __name__ == "__main__":

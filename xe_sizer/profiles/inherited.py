@@ -125,14 +125,14 @@ def _of_releases(document: Document, kind: str, struct: type[P], finder: Finder)
     stated: Any = document.value
     for count, row in enumerate(rows, 1):
         index = next(at for at, each in enumerate(stated["releases"]) if each["before"] == row.before)
-        locate = partial(below, document, ("releases", index, "differs"))
+        locate = partial(location_below, document, ("releases", index, "differs"))
         try:
             convert(_over_parents(_with(document, rows[:count]), document, kind, finder, ()), struct, locate)
         except InputError as error:
             yield from error.problems
 
 
-def below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
+def location_below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
     """Where a path below another stands."""
     return document.locate((*above, *path), key=key)
 

@@ -14,7 +14,7 @@ from xe_sizer.graph.losses import LOSSES
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import Release, below, load_inherited
+from xe_sizer.profiles.inherited import Release, load_inherited, location_below
 from xe_sizer.profiles.source import Document
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.software.stack_parts import (
@@ -186,7 +186,7 @@ def _changed(
     """What is wrong with changes of a part of the stack."""
     for name, changes in rows.items():
         whole = msgspec.to_builtins(part) | changes
-        locate = partial(below, document, (section, name))
+        locate = partial(location_below, document, (section, name))
         try:
             convert(whole, type(part), locate)
         except InputError as error:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
 
 WRITE_BYTES_PER_S = 2.0 * GIGA  # chosen: what storage takes from one node, as much as a node reads at its start
+MOST_EXPONENT = 40.0  # chosen: of a run that never gets on: keeps its time a number
 
 
 @frozen
@@ -128,9 +129,6 @@ def best_interval_s(pause_s: ArrayLike, mtbf_s: ArrayLike) -> Array:
     half = pause / (2.0 * mtbf)
     near = np.sqrt(2.0 * pause * mtbf) * (1.0 + np.sqrt(half) / 3.0 + half / 9.0) - pause
     return np.where(half < 1.0, near, mtbf)
-
-
-MOST_EXPONENT = 40.0  # chosen: of a run that never gets on: keeps its time a number
 
 
 def time_with_failures_s(segment_s: ArrayLike, restart_s: ArrayLike, mtbf_s: ArrayLike) -> Array:

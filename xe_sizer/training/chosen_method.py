@@ -11,7 +11,7 @@ from xe_sizer.laws.precision import FP32
 from xe_sizer.scenario.provenance import relative
 from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.methods import METHODS, MethodOptions
-from xe_sizer.training.methods.lora import resolve_targets
+from xe_sizer.training.methods.lora import resolve_end, resolve_targets
 from xe_sizer.training.methods.method import Quantised
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
@@ -42,15 +42,24 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         frozen_gradients=stack.states.frozen_gradients,
         lora_dropout=given.values.lora.dropout or 0.0,
         dora=bool(given.values.lora.dora),
-        modules_to_save=given.values.lora.modules_to_save or (),
+        modules_to_save=_saved_ends(given) if uses_adapters else (),
         saved_element_share=_saved_element_share(stack, quantised),
         quantised=quantised,
     )
     try:
         return kind.applied_to(model, options)
     except InputError as error:
-        saved = options.modules_to_save and all("head" in problem.message for problem in error.problems)
-        where = given.locate(("lora", "modules_to_save" if saved else "targets"))
+        where = given.locate(("lora", "targets"))
+        raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _saved_ends(given: Given) -> tuple[str, ...]:
+    """Modules that learn beside the adapters. Raises InputError for such as are neither embedding nor head."""
+    names = given.values.lora.modules_to_save or ()
+    try:
+        return tuple(resolve_end(name) for name in names)
+    except InputError as error:
+        where = given.locate(("lora", "modules_to_save"))
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
 
 

@@ -330,9 +330,7 @@ SAME_JOB = (
 """Remedies that keep model, method, data and hardware, by effort."""
 GENTLE = (*SAME_JOB, Remedy(4, smaller_adapters))
 """Those that keep the hardware and the method, and cost next to no quality."""
-ON_THE_CARD = (
-    *GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences),
-)  # fmt: skip
+ON_THE_CARD = (*GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences))
 """Those that keep the hardware and the method."""
 OTHER_HARDWARE = (
     Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card), Remedy(11, other_card),

@@ -112,10 +112,10 @@ def evaluation(run: Run) -> Array:
     sequences = job.pauses.evaluated_samples * (job.lengths.mean / job.seq_len if job.padding == PACKED else 1.0)
     micro_batches = np.ceil(sequences / (layouts.dp * layouts.micro_batch))
     forward_s = np.max(step.stage.forward_s + step.stage.frozen_s, axis=0)
-    gathered_s = np.zeros(len(layouts))
-    if np.any((layouts.zero == 3) & (layouts.data_ranks > 1)):
+    gathered_s, sharded = np.zeros(len(layouts)), (layouts.zero == 3) & (layouts.data_ranks > 1)
+    if np.any(sharded):
         exchange_s = step.sharded_exchange_s(np.zeros(len(layouts))) / as_array(layouts.grad_accum)
-        gathered_s = np.where((layouts.zero == 3) & (layouts.data_ranks > 1), exchange_s / GATHERS_OF_A_STEP, 0.0)
+        gathered_s = np.where(sharded, exchange_s / GATHERS_OF_A_STEP, 0.0)
     one_s = (micro_batches + layouts.pp - 1.0) * forward_s + micro_batches * gathered_s
     return np.asarray(job.steps // every * one_s)
 

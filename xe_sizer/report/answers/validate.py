@@ -37,7 +37,7 @@ NOTE = (
 )
 RULE_NOTE = (
     "; fixed efficiency = the median error of FLOPs of all parameters over a fixed share of the peak, at the share "
-    "that does best on the same records; gain = that error less ours"
+    "that does best on the same records; gain = that error less that of the predictions"
 )
 RULE_COLUMNS = (Column("fixed efficiency", True), Column("gain", True))
 _COLUMNS = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed", "guessed")

@@ -118,7 +118,7 @@ def _covered(model: ModelShape, targets: Iterable[str]) -> set[str]:
 def _learning(model: ModelShape, options: MethodOptions) -> Learning:
     targets = resolve_targets(model, options.lora_targets)
     adapters = dict.fromkeys(targets, options.lora_rank)
-    saved = tuple(end for end in ENDS if end in {resolve_end(name) for name in options.modules_to_save})
+    saved = tuple(end for end in ENDS if end in options.modules_to_save)
     return Learning(
         base=False,
         adapters=adapters,
