@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import yaml
 from ablation import PEAK_TERMS, TIME_TERMS, Row, ablate, figures, without_components
+from accuracy_text import origins, percent, table
 from held_out import held_out
 
 from xe_sizer.evidence.peaks import (
@@ -31,7 +32,7 @@ from xe_sizer.evidence.peaks import (
     spreads_left_out,
 )
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.residuals import Run, left_out_coverage, left_out_width, runs_of, serving_runs_of
+from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_of, serving_runs_of
 from xe_sizer.evidence.statistics import GUESSED, WEIGHTED, source_weights, summaries, weighted_quantile
 from xe_sizer.evidence.validate import validate
 from xe_sizer.result.accuracy import Accuracy, Prediction, Skipped, Summary
@@ -43,20 +44,6 @@ LEAST_PUBLICATIONS = 3  # of a group for which the rule of a fixed efficiency is
 LARGE = 0.3  # median error of a publication from which the page says whether it was looked into
 WORST = 15
 REASONS = 12
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
-    """Numbers are aligned right; the first column and those named in `words` left."""
-    aligned = ["---" if not place or name in words else "---:" for place, name in enumerate(header)]
-    lines = [header, aligned, *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def percent(share: float | None, sign: str = "") -> str:
-    """Per cent, with a sign where asked; a latency of a load beyond what is predicted to be possible has no bound."""
-    if share is None:
-        return ""
-    return f"{share:{sign}.0%}" if math.isfinite(share) else "no bound"
 
 
 def errors(summary: Iterable[Summary], quantity: str, kinds: tuple[str, ...]) -> str:
@@ -266,7 +253,7 @@ def trained(records: list[Record]) -> list[str]:
     return [
         "## Training",
         _counted(records),
-        *_origins(runs),
+        *origins(left_out_coverage(runs), left_out_width(runs)),
         "### Time of a step in short", in_short(accuracy.records, "step_time"),
         "### Peak memory in short", in_short(accuracy.records, "peak_memory"),
         "### Verdicts in short", verdicts_in_short(accuracy.records),
@@ -294,28 +281,6 @@ def trained(records: list[Record]) -> list[str]:
         ], words=("what is off", "what was found")),
         "### Not predicted", reasons(missing),
     ]  # fmt: skip
-
-
-def _origins(runs: Sequence[Run]) -> list[str]:
-    """What the figures of training rest on."""
-    inside, width = left_out_coverage(runs), left_out_width(runs)
-    return [
-        "### How these figures came about",
-        (
-            "- **Left out** is a third of the publications: those whose title has a sha256 that 3 divides. Since that "
-            "split, development looks neither at their records nor at the error of any one of them, and this page has "
-            "only sums over them. They are the fairer test, but not a blind one: these sums were seen while it was "
-            "decided which terms go in, and some equations and constants are older than the split and had seen runs "
-            "on either side of it.\n"
-            "- **Looked at** are all others. Their errors were read one by one and explained where a cause was found, "
-            "so they flatter the predictions. Tables by stack, job and accelerator are of these alone.\n"
-            "- **Fitted**: constants that were adjusted to runs, and to which, are on the "
-            "[page of constants](constants.md).\n"
-            "- **Ranges** rest on how far the predictions of all publications were off, those left out too. If each "
-            f"publication is judged by the others alone, {inside:.0%} of the runs lie inside their range, where 80 % "
-            f"is the aim; half of the ranges have a high end that is at most {width:.2f} times the low one."
-        ),
-    ]
 
 
 def served(records: list[Record]) -> list[str]:

@@ -245,7 +245,7 @@ def _introduction(rows: Sequence[Row]) -> tuple[str, ...]:
         "## Fitted to published runs",
         (
             "These were adjusted to times or peaks of whole jobs, so errors on the same publications flatter them. "
-            "[Accuracy](accuracy.md) gives publications apart that development does not look at; but most of these "
+            "[Accuracy](accuracy.md) gives publications apart that development did not look at; but most of these "
             "constants are older than that split, and had seen some of them. Fitted too are the ranges of times "
             "(quantiles of residuals by kind of stack and model), the probability that memory suffices, and part of "
             "what engines of inference state."
