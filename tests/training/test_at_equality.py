@@ -24,7 +24,7 @@ from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
 from xe_sizer.training.memory_parts import Tensors
 from xe_sizer.training.operator_costs import operator_costs
 from xe_sizer.training.padding import _standard_normal, _unpadded
-from xe_sizer.training.schedules import SCHEDULES
+from xe_sizer.training.schedules import SCHEDULES, Passes
 from xe_sizer.training.sharding import census
 from xe_sizer.training.sizing import size
 from xe_sizer.training.stages import Split, stages_of
@@ -316,3 +316,7 @@ def test_flat_parameters_have_gradients_of_what_is_frozen_under_zero_3_alone() -
         made = replace(made, stack=msgspec.structs.replace(made.stack, states=states))
         tensors = Tensors(made, layouts(dp=2, zero=[2, 3]), np.full(2, 512.0))
         assert np.broadcast_to(tensors.flat_elements, (2, 2))[0].tolist() == expected
+
+
+def test_a_pass_is_its_forward_and_both_parts_of_its_backward() -> None:
+    assert Passes(*(np.full((3, 1), seconds) for seconds in (1.0, 2.0, 4.0))).total_s.tolist() == [[7.0]] * 3

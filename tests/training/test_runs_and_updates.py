@@ -101,6 +101,10 @@ def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
     assert states_s == pytest.approx(tensors_s, rel=1e-12)  # the same message in a ring of 8
     gather_s = collective_time_s(ALL_GATHER, 2 * 2.0 * one.rows * one.columns, 8, 8, made.network)
     assert states_s == pytest.approx(float(gather_s) / made.stack.efficiency.collectives, rel=1e-12)
+    held = 2 * 2.0 * one.rows * one.columns
+    both_s = collective_time_s(ALL_GATHER, held / 2, 4, 4, made.network)
+    both_s = both_s + collective_time_s(ALL_GATHER, held / 4, 2, 2, made.network)
+    assert gathered_s(2, 4.0) == pytest.approx(float(both_s) / 0.8, rel=1e-12)
     assert gathered_s(2, 4.0) > 0.5 * gathered_s(1, 4.0)
     assert gathered_s(2, 1.0) < gathered_s(2, 4.0)
 

@@ -50,6 +50,19 @@ def test_steps_that_nobody_gave_are_assumed_aloud() -> None:
     assert any("steps" in warning for warning in made.warnings)
 
 
+def test_samples_of_two_sequences_each() -> None:
+    """A million tokens of 100 in a sequence are 5,000 samples; in 1,000 samples they are 500 a sequence."""
+    for flags, samples, mean in (
+        ({"data.tokens": 1e6, "data.mean_tokens": 100}, 5000.0, 100.0),
+        ({"data.tokens": 1e6, "data.samples": 1000}, 1000.0, 500.0),
+        ({"data.tokens": 1e6}, 1e6 / 8192, 4096.0),
+    ):
+        given = read_scenario(None, {"model": "gpt2", **flags}, {})
+        made = workload(given, 4096, 128, "to-seq-len", BUILT_IN, sequences_per_sample=2)
+        assert made.samples == pytest.approx(samples)
+        assert made.lengths.mean == pytest.approx(mean)
+
+
 def test_samples_that_nobody_counted_are_those_of_the_steps() -> None:
     made = work({"train.steps": 7})
     assert (made.samples, made.known_samples) == (7 * 128.0, None)
