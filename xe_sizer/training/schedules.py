@@ -189,7 +189,7 @@ def micro_batches_in_flight(schedule: IntArray, pp: Array, vpp: Array, micro_bat
     Source: the rows of ROWS.
     """
     held = np.zeros((2, len(schedule)))
-    for code in np.unique(schedule):
+    for code in np.flatnonzero(np.bincount(schedule)):
         mine = schedule == code
         held[:, mine] = ROWS[code].held(*(as_array(size)[mine] for size in (pp, vpp, micro_batches)))
     return np.asarray(np.minimum(np.where(pp > 1, held, 1.0), micro_batches))
