@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -256,6 +255,8 @@ def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
 
     Source: own derivation for loads that do not depend on each other; Blom 1958 for the largest of n normal values.
     """
+    from statistics import NormalDist  # dense models need none
+
     sizes, places = np.unique(ranks, return_inverse=True)
     largest = np.array([NormalDist().inv_cdf((size - 0.375) / (size + 0.25)) for size in sizes])[places]
     load = kernels.expert_imbalance * (1.0 + kernels.expert_spread * largest.reshape(ranks.shape) / np.sqrt(local))

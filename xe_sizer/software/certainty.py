@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NINE_TENTHS = 1.2815515655446004
 """The 90 % quantile of the standard normal distribution: inverse of Phi at 0.9 [-]."""
+FARTHEST, HALVINGS = 8.0, 60  # chosen: standard deviations between which a score is sought, and steps: to rounding
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
@@ -77,10 +78,8 @@ class Spread:
         """
         if probability == 0.5:
             return self.middle
-        from statistics import NormalDist
-
         width = math.log(self.high / self.middle if probability > 0.5 else self.middle / self.low)
-        return self.middle * math.exp(NormalDist().inv_cdf(probability) / NINE_TENTHS * width)
+        return self.middle * math.exp(_score(probability) / NINE_TENTHS * width)
 
 
 EXACT = Spread(1.0, 1.0)
@@ -150,12 +149,19 @@ class MemoryChance:
 
         Infinite where so much is never reached, 0 where less is never possible.
         """
-        from statistics import NormalDist
-
         share = (probability - self.least) / (1.0 - 2.0 * self.least)
         if not 0.0 < share < 1.0:
             return math.inf if share > 0.0 else 0.0
-        return math.exp((self.below if share >= 0.5 else self.above) * NormalDist().inv_cdf(share))
+        return math.exp((self.below if share >= 0.5 else self.above) * _score(share))
+
+
+def _score(share: float) -> float:
+    """The inverse of Phi, by bisection to rounding; every command asks, and importing `statistics` takes far longer."""
+    low, high = -FARTHEST, FARTHEST
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if math.erf(middle / math.sqrt(2.0)) < 2.0 * share - 1.0 else (low, middle)
+    return high
 
 
 def _phi(score: Array) -> Array:
