@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Problem
-from xe_sizer.scenario.schema import LOADS
+from xe_sizer.scenario.serve_section import LOADS
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate

@@ -26,7 +26,8 @@ from xe_sizer.scenario.options import (
     variable_name,
     variables,
 )
-from xe_sizer.scenario.schema import LOADS, ScenarioFile
+from xe_sizer.scenario.schema import ScenarioFile
+from xe_sizer.scenario.serve_section import LOADS
 from xe_sizer.scenario.written import as_meant
 
 if TYPE_CHECKING:

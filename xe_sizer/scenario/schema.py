@@ -2,16 +2,30 @@
 
 from typing import Annotated, Literal, TypedDict
 
-import msgspec
 from msgspec import Meta, field
 
 from xe_sizer.graph.casts import Fp8Recipe
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
-from xe_sizer.profiles.fields import RANGE, named, or_else
+from xe_sizer.profiles.fields import named, or_else
 from xe_sizer.scenario.jobs import job_aliases, job_names
-from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
+from xe_sizer.scenario.serve_section import ServeSection
+from xe_sizer.scenario.values import (
+    Confidence,
+    Count,
+    Currency,
+    Degree,
+    DropoutRate,
+    FailureRate,
+    Fraction,
+    Name,
+    NotNegative,
+    PlainName,
+    Positive,
+    Section,
+    Tokens,
+)
 
 Job = Annotated[str, named(job_names, job_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]
@@ -63,45 +77,7 @@ Fp8 = Annotated[
         mx="mxfp8", mxfp8blockscaling="mxfp8", delayedscaling="delayed",
     ),
 ]  # fmt: skip
-LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 Objective = Literal["servers", "gpus", "cost", "time", "energy"]
-NumberFormat = Annotated[str, named(format_names, other_formats)]
-CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
-
-# The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
-Name = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=4096,
-        pattern=r"^[^\x00-\x1f]*$",
-        extra={"must": "have no control characters"},
-    ),
-]
-PlainName = Annotated[
-    str, Meta(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", extra={"must": "be a name, no path"})
-]
-Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$", extra={"must": "be three capital letters such as USD"})]
-Degree = Annotated[int, Meta(ge=1, le=1_000_000)]
-Count = Annotated[int, Meta(ge=1, le=10**12)]
-Tokens = Annotated[int, Meta(ge=1, le=10**9)]
-Positive = Annotated[float, Meta(gt=0, le=1e18)]
-NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
-Fraction = Annotated[float, Meta(gt=0, le=1)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Confidence = Annotated[
-    float,
-    Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
-]
-DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
-FailureRate = Annotated[float, Meta(ge=0, le=1000)]
-Percentile = Annotated[float, Meta(ge=50, le=99.9)]
-Spread = Annotated[float, Meta(ge=0, le=20)]
-Spares = Annotated[int, Meta(ge=0, le=1_000)]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all parts of a scenario file."""
 
 
 class Histogram(Section, frozen=True):
@@ -307,52 +283,6 @@ class EfficiencySection(Section, frozen=True):
     flops: Annotated[Fraction | None, Meta(description="Fraction of the peak FLOP/s, above 0 to 1")] = None
     memory: Annotated[Fraction | None, Meta(description="Fraction of the memory bandwidth, above 0 to 1")] = None
     ideal: Annotated[bool | None, Meta(description="Both fractions are 1: the lower bound of time")] = None
-
-
-class ServeSection(Section, frozen=True):
-    """What is served: the load, its lengths, number formats and the engine's settings."""
-
-    engine: Annotated[Name | None, Meta(description="Inference engine, e.g. vllm, or the path of an engine file")] = (
-        None
-    )
-    request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
-    concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
-    users: Annotated[Degree | None, Meta(description="People who ask, read the answer and ask again")] = None
-    think_time_s: Annotated[
-        Positive | None, Meta(description="Seconds between an answer and the user's next request; default: 30")
-    ] = None
-    batch: Annotated[
-        Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
-    ] = None
-    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
-    output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
-    input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
-    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of answer lengths / mean")] = None
-    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
-    draft_tokens: Annotated[
-        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
-    ] = None
-    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is kept")] = None
-    draft_cost: Annotated[
-        Share | None, Meta(description="Time to draft one token as a share of the time of a step")
-    ] = None
-    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights")] = None
-    activations: Annotated[NumberFormat | None, Meta(description="Number format of the activations")] = None
-    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the KV cache")] = None
-    scheme: Annotated[
-        Name | None, Meta(description="Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats")
-    ] = None
-    gpu_memory_utilization: Annotated[
-        Fraction | None, Meta(description="Share of the memory that the engine may take")
-    ] = None
-    max_sequences: Annotated[Degree | None, Meta(description="Maximum requests in one step of a replica")] = None
-    max_model_len: Annotated[
-        Tokens | None,
-        Meta(description="Longest prompt plus answer that the engine accepts; default: the model's maximum"),
-    ] = None
-    max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
-    percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
-    spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None
 
 
 class ScenarioFile(Section, frozen=True):

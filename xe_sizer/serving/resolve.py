@@ -24,7 +24,7 @@ from xe_sizer.scenario.provenance import (
     tariff_of,
     with_further,
 )
-from xe_sizer.scenario.schema import LOADS
+from xe_sizer.scenario.serve_section import LOADS
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.resolved import ResolvedService

@@ -1,0 +1,62 @@
+"""The section `serve` of a scenario file: the load of a service, its lengths, formats and the engine's settings."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from xe_sizer.profiles.fields import named
+from xe_sizer.scenario.values import Degree, Fraction, Name, Positive, Section, Share, Tokens
+from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
+
+LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
+NumberFormat = Annotated[str, named(format_names, other_formats)]
+CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
+Percentile = Annotated[float, Meta(ge=50, le=99.9)]
+Spares = Annotated[int, Meta(ge=0, le=1_000)]
+Spread = Annotated[float, Meta(ge=0, le=20)]
+
+
+class ServeSection(Section, frozen=True):
+    """What is served: the load, its lengths, number formats and the engine's settings."""
+
+    engine: Annotated[Name | None, Meta(description="Inference engine, e.g. vllm, or the path of an engine file")] = (
+        None
+    )
+    request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
+    concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
+    users: Annotated[Degree | None, Meta(description="People who ask, read the answer and ask again")] = None
+    think_time_s: Annotated[
+        Positive | None, Meta(description="Seconds between an answer and the user's next request; default: 30")
+    ] = None
+    batch: Annotated[
+        Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
+    ] = None
+    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
+    output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
+    input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
+    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of answer lengths / mean")] = None
+    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
+    draft_tokens: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
+    ] = None
+    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is kept")] = None
+    draft_cost: Annotated[
+        Share | None, Meta(description="Time to draft one token as a share of the time of a step")
+    ] = None
+    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights")] = None
+    activations: Annotated[NumberFormat | None, Meta(description="Number format of the activations")] = None
+    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the KV cache")] = None
+    scheme: Annotated[
+        Name | None, Meta(description="Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats")
+    ] = None
+    gpu_memory_utilization: Annotated[
+        Fraction | None, Meta(description="Share of the memory that the engine may take")
+    ] = None
+    max_sequences: Annotated[Degree | None, Meta(description="Maximum requests in one step of a replica")] = None
+    max_model_len: Annotated[
+        Tokens | None,
+        Meta(description="Longest prompt plus answer that the engine accepts; default: the model's maximum"),
+    ] = None
+    max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
+    percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
+    spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None
