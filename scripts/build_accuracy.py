@@ -8,17 +8,26 @@ in scripts/unexplained.yaml.
 from __future__ import annotations
 
 import argparse
-import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-import numpy as np
-import yaml
 from ablation import PEAK_TERMS, TIME_TERMS, Row, ablate, figures, without_components
-from accuracy_text import origins, percent, table
-from held_out import held_out
+from accuracy_serving import served
+from accuracy_tables import (
+    LEAST_PUBLICATIONS,
+    UNEXPLAINED,
+    counted,
+    errors,
+    in_short,
+    not_explained,
+    publications,
+    reasons,
+    unexplained,
+    verdicts,
+    verdicts_in_short,
+)
+from accuracy_text import origins, table
+from held_out import record_held_out
 
 from xe_sizer.evidence.peaks import (
     MemoryFits,
@@ -32,56 +41,11 @@ from xe_sizer.evidence.peaks import (
     spreads_left_out,
 )
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_of, serving_runs_of
-from xe_sizer.evidence.statistics import GUESSED, WEIGHTED, source_weights, summaries, weighted_quantile
+from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_of
+from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.validate import validate
-from xe_sizer.result.accuracy import Accuracy, Prediction, Skipped, Summary
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
-UNEXPLAINED = Path(__file__).parent / "unexplained.yaml"
-LEAST = 4  # runs of a group that is shown
-LEAST_PUBLICATIONS = 3  # of a group for which the rule of a fixed efficiency is no mere fit
-LARGE = 0.3  # median error of a publication from which the page says whether it was looked into
-WORST = 15
-REASONS = 12
-
-
-def errors(summary: Iterable[Summary], quantity: str, kinds: tuple[str, ...]) -> str:
-    shown = [one for one in summary if one.quantity == quantity and one.n >= LEAST and _kind(one) in kinds]
-    ruled, ranged = any(one.fixed_efficiency for one in shown), any(one.interval_coverage is not None for one in shown)
-    header = ("group", "runs", "publications", "median error", "90 % below", "bias", *(["in range"] if ranged else []))
-    rule_header = ("fixed efficiency: share", "its median error", "its 90 %", "gain") if ruled else ()
-    rows = [(*_error_row(one)[: len(header)], *(_rule(one) if ruled else ())) for one in shown]
-    return table((*header, *rule_header), rows)
-
-
-def _kind(one: Summary) -> str:
-    return one.group.split(":", maxsplit=1)[0]
-
-
-def _error_row(one: Summary) -> tuple[str, ...]:
-    figures = (one.median_abs_error, one.p90_abs_error)
-    inside = percent(one.interval_coverage)
-    return (one.group, str(one.n), str(one.publications), *map(percent, figures), percent(one.bias, "+"), inside)
-
-
-def _rule(one: Summary) -> tuple[str, ...]:
-    rule = one.fixed_efficiency
-    if rule is None or one.publications < LEAST_PUBLICATIONS:
-        return ("",) * 4
-    return (*map(percent, (rule.efficiency, rule.median_abs_error, rule.p90_abs_error)), f"{rule.gain:+.0%}")
-
-
-def verdicts(summary: Iterable[Summary], kinds: tuple[str, ...]) -> str:
-    rows = []
-    for one in summary:
-        if one.oom is not None and one.n >= LEAST and _kind(one) in kinds:
-            counts = one.oom
-            right = (counts.true_fit + counts.true_oom) / one.n
-            wrong = (str(counts.true_oom), str(counts.false_fit), str(counts.false_oom))
-            rows.append((one.group, str(one.n), percent(right), *wrong))
-    header = ("group", "runs", "right", "OOM, foreseen", "OOM, called fitting", "ran, called OOM")
-    return table(header, rows)
 
 
 def _reliability_row(one: Reliability) -> tuple[str, ...]:
@@ -122,96 +86,9 @@ def certainty(records: list[Record]) -> list[str]:
     ]  # fmt: skip
 
 
-def worst(accuracy: Accuracy, quantities: Sequence[str]) -> str:
-    known = [one for one in accuracy.records if one.quantity in quantities and one.ratio and not one.guessed]
-    times = [one for one in known if math.isfinite(one.ratio or 0.0)]
-    ranked = sorted(times, key=lambda one: max(one.ratio or 1.0, 1.0 / (one.ratio or 1.0)), reverse=True)
-    header = ("run", "predicted / measured", "what had to be assumed")
-    shown = table(header, [_worst_row(one) for one in ranked[:WORST]], words=header[-1:])
-    unbounded = len(known) - len(times)
-    said = f"{unbounded} figures more are of loads that the prediction calls too much, so that waits have no bound."
-    return f"{shown}\n\n{said}" if unbounded else shown
-
-
-def _worst_row(one: Prediction) -> tuple[str, ...]:
-    return one.id, f"{one.ratio:.2f}", "; ".join(one.assumed).replace("|", "/")
-
-
-def in_short(records: Sequence[Prediction], quantity: str) -> str:
-    """Publications looked at and left out, and runs of which what decides the figure is guessed."""
-    rows = []
-    for name, guessed, out in (
-        ("looked at", False, False), ("left out", False, True), ("guessed, all publications", True, None),
-    ):  # fmt: skip
-        mine = [
-            one
-            for one in records
-            if one.quantity == quantity and one.guessed == guessed and out in (None, held_out(one.source))
-        ]
-        if mine:
-            rows.append((name, *_in_short(mine)))
-    rule = ("fixed efficiency: median", "its 90 %", "gain") if quantity == "step_time" else ()
-    span = ("in range", "range, high over low") if quantity == "step_time" else ()
-    return table(("which", "runs", "publications", "median error", "90 % below", "bias", *span, *rule), rows)
-
-
-def _in_short(mine: Sequence[Prediction]) -> Iterable[str]:
-    one = next(found for found in summaries([_known(each) for each in mine]) if found.group == WEIGHTED)
-    yield from (str(one.n), str(one.publications), percent(one.median_abs_error), percent(one.p90_abs_error))
-    yield percent(one.bias, "+")
-    spans = [each.high / each.low for each in mine if each.low and each.high]
-    if spans:
-        middle = weighted_quantile(np.array(spans), source_weights([each.source for each in mine]), 0.5)
-        yield from (percent(one.interval_coverage), f"{middle:.2f}")
-    if rule := one.fixed_efficiency:
-        yield from (percent(rule.median_abs_error), percent(rule.p90_abs_error), percent(rule.gain, "+"))
-
-
-def _known(one: Prediction) -> Prediction:
-    return msgspec.structs.replace(one, guessed=False)
-
-
-def verdicts_in_short(records: Sequence[Prediction]) -> str:
-    """Verdicts of publications looked at and left out, publications weighted alike."""
-    rows = []
-    for name, out in (("looked at", False), ("left out", True)):
-        mine = [one for one in records if one.quantity == "oom" and not one.guessed and held_out(one.source) == out]
-        if not mine:
-            continue
-        weights = source_weights([one.source for one in mine])
-        right = np.array([one.measured == one.predicted for one in mine])
-        ended = [one for one in mine if one.measured]
-        missed = sum(not one.predicted for one in ended)
-        counts = (str(len(mine)), str(len({one.source for one in mine})))
-        rows.append((name, *counts, percent(float(right @ weights / weights.sum())), f"{missed} of {len(ended)}"))
-    return table(("which", "runs", "publications", "right", "out of memory, called fitting"), rows)
-
-
-def publications(records: Sequence[Prediction], quantity: str) -> str:
-    """Every publication that is looked at, the worst first, and whether a large error was looked into."""
-    looked_into = {row["publication"] for row in unexplained()}
-    mine = [one for one in records if one.quantity == quantity and not one.guessed and not held_out(one.source)]
-    found = [one for one in summaries(mine) if _kind(one) == "source"]
-    rows = []
-    for one in sorted(found, key=lambda one: -(one.median_abs_error or 0.0)):
-        title = one.group.removeprefix("source:")
-        large = (one.median_abs_error or 0.0) > LARGE
-        remark = ("see below" if title in looked_into else "not looked into") if large else ""
-        shares = (percent(one.median_abs_error), percent(one.p90_abs_error), percent(one.bias, "+"))
-        rows.append((title.replace("|", "/"), str(one.n), *shares, remark))
-    header = ("publication", "runs", "median error", "90 % below", "bias", "remark")
-    return table(header, rows, words=("remark",))
-
-
-def unexplained() -> list[dict[str, str]]:
-    """Rows of unexplained.yaml: publication, error, what was looked at."""
-    rows: list[dict[str, str]] = yaml.safe_load(UNEXPLAINED.read_text(encoding="utf-8"))
-    return rows
-
-
 def not_looked_at(records: Iterable[Record]) -> list[str]:
     """Publications of unexplained.yaml that are left out of development, or that no record has."""
-    shown = {record.title for record in records if not held_out(record.title)}
+    shown = {record.title for record in records if not record_held_out(record)}
     return [row["publication"] for row in unexplained() if row["publication"] not in shown]
 
 
@@ -245,18 +122,19 @@ def _change(without: float, every: float) -> float:
 def trained(records: list[Record]) -> list[str]:
     """Sections on training."""
     accuracy, runs = validate(records), [run for run in runs_of(records) if not run.assumed]
-    shown = summaries([one for one in accuracy.records if not held_out(one.source)])
-    titles = {record.id: record.title for record in records}
-    missing = [one for one in accuracy.skipped if not held_out(titles[one.id])]
+    out = {record.id for record in records if record_held_out(record)}
+    looked_at = [one for one in accuracy.records if one.id not in out]
+    shown = summaries(looked_at)
+    missing = [one for one in accuracy.skipped if one.id not in out]
     times, peaks = figures(records)
     time_rows, peak_rows = [*ablate(times, TIME_TERMS), *without_components(times)], ablate(peaks, PEAK_TERMS)
     return [
         "## Training",
-        _counted(records),
+        counted(records),
         *origins(left_out_coverage(runs), left_out_width(runs)),
-        "### Time of a step in short", in_short(accuracy.records, "step_time"),
-        "### Peak memory in short", in_short(accuracy.records, "peak_memory"),
-        "### Verdicts in short", verdicts_in_short(accuracy.records),
+        "### Time of a step in short", in_short(accuracy.records, "step_time", out),
+        "### Peak memory in short", in_short(accuracy.records, "peak_memory", out),
+        "### Verdicts in short", verdicts_in_short(accuracy.records, out),
         "### Time of a step", errors(shown, "step_time", ("stack", "job")),
         "### Time of a step by accelerator", errors(shown, "step_time", ("gpu",)),
         "### Peak memory", "By what the publication measured (`metric`), by stack and by job.",
@@ -271,46 +149,14 @@ def trained(records: list[Record]) -> list[str]:
         "Times:", ablation(time_rows), _worth(time_rows),
         "Peaks:", ablation(peak_rows), _worth(peak_rows),
         "### Every publication that was looked at", "The worst first. Times:",
-        publications(accuracy.records, "step_time"),
-        "Peaks:", publications(accuracy.records, "peak_memory"),
+        publications(looked_at, "step_time"),
+        "Peaks:", publications(looked_at, "peak_memory"),
         "### Not explained",
         ("What stays off although it was looked into. Publications whose runs are guessed, or that say only whether a "
         "run fitted, are in no table above."),
-        table(("publication", "what is off", "what was found"), [
-            (row["publication"], row["error"], row["looked_at"]) for row in unexplained()
-        ], words=("what is off", "what was found")),
+        not_explained(records),
         "### Not predicted", reasons(missing),
     ]  # fmt: skip
-
-
-def served(records: list[Record]) -> list[str]:
-    """Sections on inference."""
-    accuracy = validate(records)
-    found = accuracy.summary
-    kinds = ("all", WEIGHTED, GUESSED, "stack", "gpu")
-    return [
-        "## Inference",
-        (f"{_counted(records)} Engines are data, and part of what they state was read off these runs; "
-        "`scripts/leave_source_out.py` predicts each publication without what it gave. Without their own source "
-        f"{left_out_coverage(serving_runs_of(records)):.0%} of the figures lie inside their range."),
-        "### Time to the first token", errors(found, "ttft", (*kinds, "source")),
-        "### Time per output token", errors(found, "tpot", (*kinds, "source")),
-        "### Throughput", errors(found, "throughput", (*kinds, "source")),
-        "### Peak memory of a batch", errors(found, "peak_memory", ("all", WEIGHTED, GUESSED, "source")),
-        "### Does it fit?", verdicts(found, ("all", GUESSED, "stack", "job")),
-        "### Largest errors", worst(accuracy, ("ttft", "tpot", "throughput")),
-        "### Not predicted", reasons(accuracy.skipped),
-    ]  # fmt: skip
-
-
-def _counted(records: list[Record]) -> str:
-    sources = len({record.title for record in records})
-    return f"{len(records):,} published records of {sources} publications."
-
-
-def reasons(skipped: Iterable[Skipped]) -> str:
-    found = Counter(one.reason for one in skipped).most_common(REASONS)
-    return table(("reason", "runs"), [(text, str(count)) for text, count in found])
 
 
 def page(records: list[Record]) -> str:

@@ -132,16 +132,26 @@ def coverage(runs: Sequence[Run]) -> float:
     return _share(np.array([run.inside for run in runs]), runs)
 
 
-def left_out_coverage(runs: Sequence[Run]) -> float:
-    """Share of runs inside a range that their own source had no part in, sources weighted alike [-]."""
+def left_out_coverage(runs: Sequence[Run], kind: str | None = None) -> float:
+    """Share of runs inside a range that their own source had no part in, sources weighted alike [-].
+
+    kind : of the runs that are counted; None: all
+    """
     logs, (low, high) = np.array([run.log_ratio for run in runs]), left_out_ranges(runs)
-    return _share((low <= logs) & (logs <= high), runs)
+    counted = _of_kind(runs, kind)
+    return _share(((low <= logs) & (logs <= high))[counted], [runs[place] for place in counted])
 
 
-def left_out_width(runs: Sequence[Run]) -> float:
+def left_out_width(runs: Sequence[Run], kind: str | None = None) -> float:
     """Median of high over low of ranges that a run's own source had no part in, sources weighted alike [-]."""
     low, high = left_out_ranges(runs)
-    return math.exp(weighted_quantile(high - low, source_weights([run.source for run in runs]), 0.5))
+    counted = _of_kind(runs, kind)
+    weights = source_weights([runs[place].source for place in counted])
+    return math.exp(weighted_quantile((high - low)[counted], weights, 0.5))
+
+
+def _of_kind(runs: Sequence[Run], kind: str | None) -> list[int]:
+    return [place for place, run in enumerate(runs) if kind in (None, run.kind)]
 
 
 def left_out_ranges(runs: Sequence[Run]) -> NDArray[np.float64]:
