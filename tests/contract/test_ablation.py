@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
 ablation = importlib.import_module("ablation")
 accuracy = importlib.import_module("build_accuracy")
+split = importlib.import_module("held_out")
 
 PIPELINE: dict[str, Any] = {
     "job": "pretrain", "stack": "megatron-zero-bubble", "model": "llama-2-7b", "gpus": 16, "pipeline_schedule": "zb-v",
@@ -47,6 +48,22 @@ def run(**conditions: Any) -> Record:
         "measured": Measured(step_time_s=5.0, peak_memory_gib=60.0, memory_metric="reserved"),
     }  # fmt: skip
     return Record(**(usual | conditions))
+
+
+def served(name: str, **conditions: Any) -> Record:
+    usual: dict[str, Any] = {
+        "id": name, "job": "inference", "stack": "vllm", "framework": "vllm 0.9.1", "model": "llama-2-7b", "gpus": 1,
+        "gpu": "a100-sxm-80gb", "precision": "bf16", "tp": 1, "input_len": 512, "output_len": 64,
+        "measured": Measured(ttft_ms=60.0, tpot_ms=12.0, output_tokens_per_s=300.0),
+    }  # fmt: skip
+    return Record(**(usual | conditions))
+
+
+def test_of_a_publication_of_many_models_a_third_of_these_is_left_out() -> None:
+    models = [f"model-{number}" for number in range(9)]
+    parts = [split.record_held_out(served(name, model=name, source={"title": split.BY_MODEL[0]})) for name in models]
+    assert parts == [split.held_out(name) for name in models]
+    assert len(set(parts)) == 2
 
 
 @pytest.mark.parametrize(
@@ -88,12 +105,18 @@ def test_a_term_that_a_run_does_not_have_changes_nothing() -> None:
 def test_the_page_of_accuracy_can_be_written() -> None:
     """Of a few records, those of one publication left out among them."""
     titles = [f"Publication {letter}" for letter in "ABCDE"]
-    assert len({accuracy.held_out(title) for title in titles}) == 2
+    assert len({split.held_out(title) for title in titles}) == 2
     runs = [run(id=title, source={"title": title}, **TUNED) for title in titles]
-    page = accuracy.page(runs)
-    left_out = next(title for title in titles if accuracy.held_out(title))
-    shown = next(title for title in titles if not accuracy.held_out(title))
+    tests = [
+        served(f"{title}, {batch} requests", sequences=batch, source={"title": title})
+        for title in titles
+        for batch in (1, 4)
+    ]
+    page = accuracy.page([*runs, *tests])
+    left_out = next(title for title in titles if split.held_out(title))
+    shown = next(title for title in titles if not split.held_out(title))
     assert f"| {shown} | 1 |" in page
+    assert f"| {shown} | 2 |" in page
     assert left_out not in page
     assert "| all terms |" in page
     assert "nan%" not in page
