@@ -140,3 +140,25 @@ def test_validate_answers_both_kinds() -> None:
     assert one.low is not None
     assert one.high is not None
     assert one.low < one.predicted < one.high
+
+
+def test_gpus_without_a_placement_are_placed_as_the_question_asks() -> None:
+    """Eight GPUs with nothing said of how: a batch is one replica's, else the most throughput of all of them."""
+    batch = flags(gpus=8, tp=None)
+    assert batch["layout.tp"] == 8
+    offline = inference_of(record(gpus=8, tp=None, sequences=None), REGISTRY)
+    assert not any(name.startswith("layout.") for name in offline.values)
+    assert "placement on 8 GPUs chosen for the most throughput: not stated" in offline.assumed
+    found = serve_record(record(gpus=8, tp=None, sequences=None), REGISTRY).served
+    assert found.working_replicas * int(found.placement.gpus[0]) == 8
+    assert found.replicas > 1
+
+
+def test_what_an_overloaded_run_gives_is_the_capacity() -> None:
+    """The run was offered 500 requests a second; its throughput is what the replica takes."""
+    measured = Measured(output_tokens_per_s=4000.0, requests_per_s=30.0)
+    found = serve_record(record(sequences=None, request_rate=500.0, measured=measured), REGISTRY)
+    assert found.served.overloaded
+    (rate,) = (one for one in figures(found) if one.quantity == "throughput")
+    assert rate.predicted == pytest.approx(found.served.choice.full_rate * 128, rel=0.002)
+    assert rate.predicted < 500 * 128 / 4

@@ -95,7 +95,9 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
 def _throughputs(found: ServedRecord) -> Iterator[Figure]:
     """What the record may count, the most telling first, zero where it does not; per second of all replicas."""
     record, measured, served = found.record, found.record.measured, found.served
-    traffic, rate, sequences = served.resolved.traffic, served.requests_per_s, record.sequences or 0
+    traffic, sequences = served.resolved.traffic, record.sequences or 0
+    # What comes faster than it is taken is measured as it is taken; what a prediction lacks memory for did run.
+    rate = served.taken_per_s if served.fits else served.requests_per_s
     both = traffic.inputs + traffic.outputs
     output = measured.output_tokens_per_s or (measured.output_tokens_per_s_per_gpu or 0.0) * served.gpus
     if record.output_len is None and sequences:

@@ -135,7 +135,7 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
 
 
 def _placement(record: Record, flags: Flags) -> None:
-    """Sizes as stated; a number of GPUs without any is left to the placement search."""
+    """Sizes as stated; GPUs without any are placed as the question asks: a batch in one replica, else chosen."""
     layout = record.layout
     stated = {"tp": record.tp or layout.tp, "pp": record.pp or layout.pp, "ep": layout.ep, "dp": layout.attention_dp}
     for name, size in stated.items():
@@ -145,8 +145,10 @@ def _placement(record: Record, flags: Flags) -> None:
             text = f"layers spread over {record.gpus} GPUs (device_map)"
             flags.put("layout.pp", record.gpus, text if record.gpus > 1 else None)
             flags.put("layout.tp", 1)
-        else:
+        elif record.sequences is not None:
             flags.put("layout.tp", record.gpus, f"tp {record.gpus}: not stated" if record.gpus > 1 else None)
+        elif record.gpus > 1:
+            flags.assumed.append(f"placement on {record.gpus} GPUs chosen for the most throughput: not stated")
     elif layout.attention_dp and not stated["tp"]:
         flags.put("layout.tp", 1)
 

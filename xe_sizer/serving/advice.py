@@ -19,8 +19,10 @@ from xe_sizer.serving.remedies import (
     narrower_cache,
     narrower_weights,
     same_certainty,
+    wider_limits,
 )
 from xe_sizer.serving.resolve import resolve
+from xe_sizer.serving.resolved import LONGEST_S
 from xe_sizer.units import rounded, three_digits
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
         mends=lambda one: one.ok,
     )
     gains = estimate.ok
-    options = [*_cheaper_limit(trials), *_gains(trials)[:MOST_GAINS]] if gains else _mended(trials, most)
+    options = [*_gains(trials)[:MOST_GAINS], *_cheaper_limit(trials)] if gains else _mended(trials, most)
     return advice_of(trials, options[:most], "serve", lambda option: _effect(estimate, option, gains))
 
 
@@ -72,7 +74,16 @@ def _mended(trials: Serving, most: int) -> Options:
 
 def _first(trials: Serving, remedy: Remedy[ServingEstimate]) -> Options:
     """The mildest of one remedy's changes with which the answer is yes."""
-    return _one_of(trials.kept(remedy.changes(trials.before, trials.registry)))
+    kept = trials.kept(remedy.changes(trials.before, trials.registry))
+    if remedy.changes is not wider_limits or trials.before.resolved.gpus is not None:
+        return _one_of(kept)
+    return sorted(kept, key=lambda option: option.after.gpus * _widening(trials.before, option.change))[:1]
+
+
+def _widening(before: ServingEstimate, change: Change) -> float:
+    """Times a limit that a change makes wider: a limit twice as wide is worth half of the GPUs [-]."""
+    limits = {f"limits.{name}": getattr(before.resolved.limits, name) for name in LONGEST_S}
+    return max(float(str(value)) / float(limits[key]) for key, value in change.values.items() if key in limits)
 
 
 def _one_of(options: Iterable[Option[ServingEstimate]]) -> Options:

@@ -170,8 +170,8 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     job, traffic, placements = resolved.job, resolved.traffic, cases.placements
     most = np.inf if job.engine.memory.grows else capacity(job, placements, cases.memory, traffic)
     found = static_batch(job, placements, resolved.amount, traffic.inputs, traffic.outputs, most, traffic)
-    missed = _missed(resolved, found.ttft_s, found.tpot_s)
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
+    missed = _missed_for(_missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
     best = cases.order(missed, gpus, found.request_s)
     replicas = int(_replicas_of(resolved, placements)[best])
     rate = resolved.amount / _pick(found.request_s, best)
@@ -207,6 +207,18 @@ def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
     return np.asarray(np.where(worst > 1.0, np.ceil(np.log(np.maximum(worst, 1.0)) / np.log(ALIKE)), 0.0))
 
 
+def _missed_for(missed: Array, gpus: Array, possible: Flags) -> Array:
+    """How far limits are missed, where none of the possible placements keeps them, with what a smaller miss costs [-].
+
+        miss = log(value / limit) + log(gpus)
+
+    Twice the GPUs must halve the miss: what no number of GPUs mends is not answered with hundreds of them.
+    """
+    if np.any(possible & (missed <= 0.0)):
+        return missed
+    return np.asarray(missed + _alike(gpus))
+
+
 def _step(found: StaticBatch, index: int, name: str) -> StepTime:
     step: StepTime = getattr(found, name)
     return step.at(lambda values: np.array([_pick(values, index)]))
@@ -230,7 +242,8 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     taken = np.where(overloaded, found.top_rate, top if counted else rate) * replicas
     preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
     gpus = as_array(replicas * placements.gpus * (resolved.gpus is None))
-    best = cases.order(overloaded, _missed(resolved, at.ttft_s, at.tpot_s), gpus, -_alike(preferred), at.tpot_s)
+    missed = _missed_for(_missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), cases.fitting & ~overloaded)
+    best = cases.order(overloaded, missed, gpus, -_alike(preferred), at.tpot_s)
     place = slice(best, best + 1)
     return cases.chosen(best)(
         minimum=minimum,
