@@ -57,10 +57,10 @@ def _chunks(job: ServingJob, traffic: Traffic, decoding: Array) -> _Chunks:
 
     decoding : sequences of one group
     """
-    limit = float(job.engine.batching.max_step_tokens)
+    batching, limit = job.engine.batching, float(job.engine.batching.max_step_tokens)
     new, cached = traffic.new_inputs, traffic.inputs - traffic.new_inputs
-    room = np.maximum(limit - decoding, limit / 8.0) if job.engine.batching.chunked_prefill else np.full(1, limit)
-    pieces = np.maximum(np.ceil(new / room), 1.0) if job.engine.batching.chunked_prefill else np.ones(1)
+    room = np.maximum(limit - decoding, limit / 8.0) if batching.mixed_steps else np.full(1, limit)
+    pieces = np.maximum(np.ceil(new / room), 1.0) if batching.chunked_prefill else np.ones(1)
     return _Chunks(pieces, new / pieces, cached + new * (1.0 - 1.0 / pieces) / 2.0)
 
 
@@ -72,13 +72,13 @@ def _mean_past(traffic: Traffic) -> float:
 def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, running: ArrayLike) -> Steady:
     """A replica that always has the same number of requests inside.
 
-        t = (1 - n) t(decodes) + n t(decodes and one piece)      prompts are cut, n < 1
-        t = t(decodes and n pieces)                              prompts are cut, n >= 1
-        t = t(decodes) + n t(one prompt)                         prompts are not cut
+        t = (1 - n) t(decodes) + n t(decodes and one piece)      prompts share steps with decodes, n < 1
+        t = t(decodes and n pieces)                              prompts share steps with decodes, n >= 1
+        t = t(decodes) + n t(one piece)                          prompts stop the decodes
         n = decoding / steps of an answer x pieces of a prompt
 
-    In the time of one answer every running sequence is replaced once. Prompts that are cut share a step with decodes;
-    others stop them for a step; n are the pieces that come to a step. Steps hold `max_step_tokens` at most: no more
+    In the time of one answer every running sequence is replaced once; n are the pieces of prompts that come to a step,
+    a prompt is one where the engine does not cut it. Steps hold `max_step_tokens` at most: no more
     than limit / (1 + new inputs / outputs) sequences decode at once.
 
     Parameters
@@ -104,7 +104,7 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
     decode_s = decode.total_s * (1.0 + traffic.draft_tokens * traffic.draft_cost)
     beside_s = np.minimum(per_step / groups, 1.0) * (prefill.total_s - decode.total_s)
     apart_s = per_step / batch * prefill.total_s
-    step_s = decode_s + (beside_s if job.engine.batching.chunked_prefill else apart_s)
+    step_s = decode_s + (beside_s if job.engine.batching.mixed_steps else apart_s)
     # Nobody is slowed by a prompt of their own.
     felt_s = decode_s + (step_s - decode_s) * np.maximum(running - 1.0, 0.0) / running
     behind_s = felt_s if job.engine.batching.first_token == "decode" else 0.0
@@ -126,7 +126,7 @@ def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, g
     limit = float(job.engine.batching.max_step_tokens)
     pieces = _chunks(job, traffic, np.minimum(running / groups, limit)).pieces
     decoding = running * steps / (steps + pieces)
-    if not job.engine.batching.chunked_prefill:
+    if not job.engine.batching.mixed_steps:
         return np.asarray(decoding)
     most = limit * groups / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
     return np.asarray(np.minimum(decoding, most))
@@ -135,7 +135,7 @@ def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, g
 def _prompts_of_a_step(job: ServingJob, per_step: Array, cut: _Chunks, groups: Array) -> Array:
     """Pieces in a step that has any [-]: with one in one of the replica's groups of sequences there is one in each."""
     batch = np.maximum(per_step, groups)
-    if job.engine.batching.chunked_prefill:
+    if job.engine.batching.mixed_steps:
         return np.asarray(batch)
     return np.asarray(np.minimum(batch, groups * np.maximum(job.engine.batching.max_step_tokens // cut.tokens, 1.0)))
 
@@ -143,9 +143,9 @@ def _prompts_of_a_step(job: ServingJob, per_step: Array, cut: _Chunks, groups: A
 def _both_steps(
     job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, decoding: Array, batch: Array, cut: _Chunks
 ) -> tuple[StepTime, StepTime]:
-    """A step of decodes alone, and one with prompts: beside the decodes where prompts are cut, else without them."""
+    """A step of decodes alone, and one with prompts: beside the decodes where these share steps, else alone."""
     points = decoding.size
-    beside = decoding if job.engine.batching.chunked_prefill else np.zeros(points)
+    beside = decoding if job.engine.batching.mixed_steps else np.zeros(points)
     both = [np.broadcast_to(one, points) for one in (batch, cut.tokens, cut.past)]
     rows = np.tile(np.arange(points) if len(placements) > 1 else np.zeros(points, dtype=int), 2)
     found = step_time(

@@ -264,8 +264,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     tp, decodes, past, each, prefills, tokens, before = arrays
     # Attention ranks share the sequences; the stages of a pipeline work on a group of them each.
     groups = job.groups(placements)
-    # A sequence is not cut: with fewer than groups some of them are idle, and the fullest decides.
-    decodes, prefills = (np.maximum(count / groups, np.minimum(count, 1.0)) for count in (decodes, prefills))
+    decodes, prefills = (of_the_fullest(count, groups) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
     prompts = Kernels.chosen(kernels)
@@ -296,6 +295,11 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         sequences=decodes + prefills,
         pure_decode=(prefills == 0).astype(float),
     )
+
+
+def of_the_fullest(sequences: Array, groups: Array) -> Array:
+    """Sequences of the fullest group [-]: one is not cut, so that with fewer than groups some of them are idle."""
+    return np.asarray(np.maximum(sequences / groups, np.minimum(sequences, 1.0)))
 
 
 def _own_kind(operator: Operator) -> bool:

@@ -139,13 +139,19 @@ class EngineBatching(_Part, frozen=True):
     """How requests become steps.
 
     continuous : a request joins and leaves at any step; static: a batch runs to its end
-    chunked_prefill : prompts are cut, so that prefill and decode share a step; else a prefill stops the decodes
+    chunked_prefill : prompts are cut where a step has no room for the whole
+    mixed_steps : prompts share a step with decodes; else they stop them
+    scheduler_recv_interval : decode steps between two looks at the requests that have arrived
+    batch_wait_iters : decode steps that prompts wait for more of them to fill a step
     first_token : comes out of the prefill, or of a decode step behind it
     reserves : cache for the whole answer when a request starts, or only what is used
     """
 
     batching: Literal["continuous", "static"]
     chunked_prefill: bool
+    mixed_steps: bool
+    scheduler_recv_interval: Count
+    batch_wait_iters: Annotated[int, msgspec.Meta(ge=0, le=10**6)]
     max_sequences: Count
     max_step_tokens: Count
     first_token: Literal["prefill", "decode"]
