@@ -43,6 +43,8 @@ CHECKPOINTS = {
     **dict.fromkeys(("deepseek-v3", "deepseek-r1", "deepseek-v3.1", "deepseek-v3.2", "kimi-k2"), "fp8-block"),
     **dict.fromkeys(("minimax-m2", "minimax-m2.5"), "fp8-block"),
 }
+# Model cards of their FP8 checkpoints: fine-grained quantisation with a block size of 128.
+FP8_CHECKPOINTS = dict.fromkeys(("qwen3-moe", "qwen3-next"), "fp8-block")  # by family
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
     "glm-5": {"heads": 32, "head_dim": 128, "top_k": 2048},
@@ -189,6 +191,7 @@ def _details(row: Row) -> dict[str, Any]:
         "narrow_softmax": row["family"] in NARROW_SOFTMAX or None,
         "wide_norm": row["family"] in WIDE_NORM or None,
         "checkpoint_format": CHECKPOINTS.get(row["id"]),
+        "fp8_checkpoint": FP8_CHECKPOINTS.get(row["family"]),
         "math_attention": row["family"] in MATH_ATTENTION or None,
     }
 

@@ -110,8 +110,10 @@ def locate(registry: Registry, name: str) -> tuple[str, Path]:
         if found:
             return kind, found
     bare, release = of_release(name)
-    if release is not None and not repository and (released := registry.find(RELEASED, bare)):
-        return RELEASED, released
+    if release is not None and not repository:
+        for kind in RELEASED:
+            if released := registry.find(kind, bare):
+                return kind, released
     raise InputError(Problem(f"there is no profile '{name}'", hint=_near(registry, name) or LIST_HINT))
 
 

@@ -12,6 +12,7 @@ from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
 from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of
 from xe_sizer.frozen import frozen
+from xe_sizer.profiles.inherited import of_release
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.resolve import BENCHMARK
@@ -63,7 +64,9 @@ def serve_record(
     if RATE_ONLY in words and AT_ONCE not in words and record.request_rate is None:
         raise InputError(Problem("the rate at which requests arrived is not stated"))
     flags = inference_of(record, registry)
-    flags.values["serve.engine"] = engines.get(flags.values["serve.engine"], flags.values["serve.engine"])
+    flags.values["serve.engine"] = engines.get(
+        of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
+    )
     resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
     guessed = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     return ServedRecord(record, size(resolved), (*flags.assumed, *_defaults(resolved)), guessed)

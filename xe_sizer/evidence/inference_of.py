@@ -15,11 +15,12 @@ import msgspec
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import conditions, plain
+from xe_sizer.evidence.names import conditions, plain, release_in
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.inherited import of_release
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.software.engine import engine_names
+from xe_sizer.software.engine import engine_names, load_engine
 from xe_sizer.software.number_formats import ALIASES, AWQ, E4M3, E4M3_BLOCKS, FORMATS, GPTQ, MXFP4
 from xe_sizer.units import SIXTEEN_BIT
 
@@ -83,21 +84,31 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     flags.put("gpus", record.gpus)
     engine, because = engine_of(record, hardware.server.accelerator.vendor)
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
-    _formats(record, model.shape.checkpoint_format, flags)
+    _formats(record, model.shape.checkpoint_format or model.shape.fp8_checkpoint, flags)
     _placement(record, flags)
     _load(record, flags)
     return flags
 
 
 def engine_of(record: Record, vendor: str) -> tuple[str, str | None]:
-    """The engine that stands for the record's, and why where the record does not name it."""
+    """The engine that stands for the record's, in the release that its framework names, and why where it is another."""
     stack, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
     for rule in _rules().rules:
         if rule.stack == stack and rule.vendor in (None, vendor) and _released(rule, framework):
-            return rule.engine, rule.because
+            return _in_release(rule.engine, (rule.library or stack, stack), framework), rule.because
     if stack in engine_names():
-        return stack, None
+        return _in_release(stack, (stack,), framework), None
     return _rules().otherwise.engine, _rules().otherwise.because
+
+
+def _in_release(name: str, words: tuple[str, ...], framework: str) -> str:
+    """The engine in the release behind one of the words or its own names, where it differed in older ones."""
+    bare, stated = of_release(name)
+    engine = load_engine(bare)
+    if stated or not engine.releases:
+        return name
+    release = release_in(framework, (*words, bare, *engine.aliases))
+    return f"{bare}@{release}" if release else bare
 
 
 def _released(rule: EngineRule, framework: str) -> bool:
@@ -112,7 +123,7 @@ def _released(rule: EngineRule, framework: str) -> bool:
 def _formats(record: Record, published: str | None, flags: Flags) -> None:
     """Formats of weights, activations and cache; activations are narrow where the run's precision is.
 
-    published : format of the only checkpoint that there is, where that is narrower than 16 bit
+    published : format of the only checkpoint that there is, or of the one in 8 bit, where that is narrower than 16 bit
     """
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
@@ -135,9 +146,14 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
 
 
 def _placement(record: Record, flags: Flags) -> None:
-    """Sizes as stated; GPUs without any are placed as the question asks: a batch in one replica, else chosen."""
+    """Sizes as stated; GPUs without any are placed as the question asks: a batch in one replica, else chosen.
+
+    Engines split each expert over the tensor ranks where nobody asks for expert parallelism.
+    """
     layout = record.layout
     stated = {"tp": record.tp or layout.tp, "pp": record.pp or layout.pp, "ep": layout.ep, "dp": layout.attention_dp}
+    if stated["tp"] and not stated["ep"] and not stated["dp"]:
+        stated["ep"] = 1
     for name, size in stated.items():
         flags.put(f"layout.{name}", size)
     if record.gpus and not any(stated.values()):

@@ -21,6 +21,7 @@ from xe_sizer.graph.expert_loop import (
     replicated,
     slice_gradients,
 )
+from xe_sizer.graph.expert_rows import expert_rows
 from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array
 from xe_sizer.graph.parameters import OWN_NORMS
 
@@ -41,7 +42,6 @@ WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, 
 # four of the results.
 CLAMPED_PASSES, CLAMPED_KEPT = {"native": (14.0, 24.0), "eager": (16.0, 26.0)}, 6.0
 CLAMPED_LAUNCHES = {"native": (6.0, 11.0), "eager": (7.0, 12.0)}
-SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
 # Fused: read and write every token copy once, in each direction. Eager, as grouped_mm of transformers 5: two gathers
 # in front, whose gradients are zeros and indexed additions; behind, weights, a gather, a sum, and all their gradients.
 DISPATCH_PASSES = {"eager": (4.0, 7.0), "fused": (2.0, 2.0)}
@@ -291,11 +291,11 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     """The products of `local` experts, together or one after the other; `routed` token copies are shared evenly."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     one = np.ones_like(local)
-    each = routed / np.maximum(local, 1e-9)
-    rows = each + np.clip(each, SMALLEST_TILE, inputs.kernels.expert_tile) / 2.0 if inputs.kernels.expert_tile else each
+    held = as_array(experts.count) / rank.ep
+    rows, passing = expert_rows(inputs.kernels, routed, local, held, rank.expert_tp)
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     matrices = 2.0 if model.gated else 1.0
-    width = routed * experts.ffn / rank.expert_tp
+    width = passing * experts.ffn / rank.expert_tp
     learning, loop = inputs.learning, loop_of(inputs.kernels, experts)
     together = loop is None and inputs.kernels.experts != "in-turn"
     apart = not together or inputs.kernels.experts == "products"
@@ -332,7 +332,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     yield product("expert down", hidden, ffn, waiting_input_bytes(block, width * inputs.element_bytes) * kept)
     elements = (matrices + 1.0) * local * hidden * ffn
     yield from _expert_weights(block, loop, elements, (matrices + 1.0) * local, local)
-    read, written = each * local * (hidden + ffn), each * local * (matrices * ffn + hidden)
+    read, written = passing * (hidden + ffn), passing * (matrices * ffn + hidden)
     for casts in narrowing(block, "experts", "experts", read, elements, written):
         yield replicated(casts, 2.0 * local) if apart else casts
 

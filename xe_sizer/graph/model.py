@@ -143,7 +143,8 @@ class ModelShape:
     E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
     `output_gate`: the attention's output is gated by a second half of the query projection.
-    `checkpoint_format`: number format of the published weights where that is not 16 bit.
+    `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
+    that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -192,6 +193,7 @@ class ModelShape:
     state_space: StateSpace | None = None
     output_gate: bool = False
     checkpoint_format: str | None = None
+    fp8_checkpoint: str | None = None
     assumptions: tuple[str, ...] = ()
 
     @property

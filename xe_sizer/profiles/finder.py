@@ -59,7 +59,7 @@ class Kind:
 
 
 CATALOGUE = "catalogue"
-RELEASED = "stack"  # the kind of which a name may end in a release
+RELEASED = ("stack", "engine")  # kinds of which a name may end in a release
 ALIASES = "aliases"  # a table of other names, and the key of a profile that lists its own
 _ALL = (
     Kind("gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops", "memory_gib"}), "gpu"),

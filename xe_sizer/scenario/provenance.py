@@ -54,7 +54,7 @@ class Provenance:
         kind = _KIND_OF.get(key)
         if kind is None or relative(self.given, key, value) != value:
             return value
-        bare, release = of_release(value) if kind == RELEASED and not is_path(value) else (value, None)
+        bare, release = of_release(value) if kind in RELEASED and not is_path(value) else (value, None)
         name = self.finder.called(kind, bare) + (f"@{release}" if release else "")
         if name != value:
             self.values[f"written_as.{kind}"] = value

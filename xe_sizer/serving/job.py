@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.device import Efficiency
-    from xe_sizer.laws.hardware import Server
+    from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.software.engine import Engine
@@ -47,6 +47,12 @@ class ServingJob:
     def request_s(self) -> float:
         """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s]."""
         return 0.0 if self.efficiency.fixed else self.engine.request_s
+
+
+def reserved_below(engine: Engine, scheme: Scheme, gpu: Accelerator) -> float:
+    """Ranks that split an expert, below which the engine's grouped products run over reserved rows; 0: never [-]."""
+    reserves = scheme.activations.blocked and gpu.generation in engine.kernels.reserved_on
+    return engine.kernels.reserved_below if reserves else 0.0
 
 
 def wide_modules(scheme: Scheme) -> frozenset[str]:

@@ -210,7 +210,7 @@ def _published(given: Given, model: ModelShape) -> str | None:
         near = f"{given.caller.setting('serve.weights', told.nearest.name)} comes near, or name the model without it"
         message = f"the name says that weights are in '{told.words}', a format whose size is not known"
         raise InputError(Problem(message, given.locate(("model",)), near))
-    return told.format.name
+    return (model.fp8_checkpoint or E4M3.name) if told.format is E4M3 else told.format.name
 
 
 def _told(given: Given, model: ModelShape) -> Told | None:

@@ -23,6 +23,7 @@ from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
+from xe_sizer.serving.job import reserved_below
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
@@ -267,7 +268,8 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     decodes, prefills = (of_the_fullest(count, groups) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
-    prompts = Kernels.chosen(kernels)
+    reserved = reserved_below(job.engine, job.scheme, job.server.accelerator)
+    prompts = Kernels.chosen(kernels, reserved_below=reserved)
     decoding = replace(
         prompts,
         attention="decode",

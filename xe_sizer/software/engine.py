@@ -9,7 +9,7 @@ import msgspec
 
 from xe_sizer.errors import Where
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import load_inherited
+from xe_sizer.profiles.inherited import Release, load_inherited
 from xe_sizer.units import MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -30,6 +30,8 @@ class EngineKernels(_Part, frozen=True):
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
     `windows` where layers with a sliding window keep no more than it.
     `expert_tile`: rows that a grouped product rounds each expert's share up to.
+    `reserved_below`: ranks that split an expert, below which grouped products of block-scaled weights run over all
+    rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
     """
 
@@ -49,6 +51,8 @@ class EngineKernels(_Part, frozen=True):
     windows: bool
     routing: Literal["fused", "eager"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
+    reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
+    reserved_on: tuple[str, ...]
 
 
 class NarrowKernel(_Part, frozen=True):
@@ -165,6 +169,7 @@ class Engine(_Part, frozen=True):
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
     vendors : of the accelerators that it runs on; empty: those of any
+    releases : what older ones did otherwise; release : that was asked for; None: the newest
     """
 
     name: str
@@ -184,6 +189,8 @@ class Engine(_Part, frozen=True):
     aliases: tuple[str, ...] = ()
     measured_as: str | None = None
     vendors: tuple[str, ...] = ()
+    releases: tuple[Release, ...] = ()
+    release: str | None = None
 
     @property
     def launch_s(self) -> float:
@@ -219,5 +226,5 @@ def default_engine() -> str:
 
 
 def load_engine(name: str, where: Where = None, finder: Finder | None = None) -> Engine:
-    """The engine of that name, or of a path to a user's own file. Raises InputError."""
+    """The engine of that name, with or without a release, or of a path to a user's own file. Raises InputError."""
     return load_inherited("engine", Engine, name, where, finder)
