@@ -29,6 +29,7 @@ _PANELS = {
     "serve.max_model_len": "Engine",
     **{f"serve.{name}": "Speculation" for name in ("draft_tokens", "acceptance_rate", "draft_cost")},
     **{f"serve.{name}": "Limits and prices" for name in ("percentile", "spare_replicas")},
+    **{f"serve.prefill_{name}": "Prefill and decode apart" for name in ("replicas", "tp", "pp", "ep", "dp")},
     "data": "Data",
     "train": "Training",
     "storage": "Training",

@@ -14,6 +14,7 @@ from xe_sizer.report.first_screen import (
     memory_point,
 )
 from xe_sizer.report.format import amount, clean, number, plural
+from xe_sizer.report.serve_pools import pools_points
 from xe_sizer.report.serve_words import (
     DEFAULT,
     judged,
@@ -50,6 +51,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
         yield Point("Output", _output(result))
         yield from _cost(result)
     yield _gpus(result)
+    yield from pools_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
     yield memory_point(result.memory, result.verdict)
@@ -81,6 +83,8 @@ def _gpus(result: ServeResult) -> Point:
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
     nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
     split = f" ({', '.join(sizes)})" if sizes else ""
+    if result.disaggregation is not None:
+        return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)}{split}")
     return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)} of {each}{split}{_fewest(result)}")
 
 

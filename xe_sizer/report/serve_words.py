@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.certainty import UNBOUNDED
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, duration_range, gib, number, percent, plural
+from xe_sizer.report.serve_pools import pools_words
 from xe_sizer.report.verdict import gpu_memory_missing, missed_text, profile_name
 from xe_sizer.result.common import Range
 from xe_sizer.result.serving import LatencyAt
@@ -44,7 +45,9 @@ def hardware(result: ServeResult) -> str:
     """GPUs by replica, and their servers: `12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
     each, server = replica_gpus(result), profile_name(result, "server")
     shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
-    if result.replicas.count > 1:
+    if result.disaggregation is not None:
+        shape = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}: {replicas_words(result)}"
+    elif result.replicas.count > 1:
         shape = f"{result.gpus.count:,} GPUs: {replicas_words(result)} of {shape}"
     return shape if not server or server.startswith(BARE_SERVER) else f"{shape} ({result.gpus.nodes:,} x {server})"
 
@@ -52,6 +55,8 @@ def hardware(result: ServeResult) -> str:
 def replicas_words(result: ServeResult) -> str:
     """How many replicas there are, and how many of them serve: `7 replicas (3 serving + 4 spare)`."""
     count, spare = result.replicas.count, result.replicas.spare
+    if result.disaggregation is not None:
+        return pools_words(result.disaggregation, replica_gpus(result))
     return plural(count, "replica") + (f" ({count - spare:,} serving + {spare:,} spare)" if spare else "")
 
 

@@ -223,6 +223,49 @@ BY_PRICE, BY_POWER = "price", "power"
 """What orders the kinds of hardware that keep the limits: the price of an hour, or the GPUs' design power."""
 
 
+class Aggregated(Struct, frozen=True):
+    """The same service with prompts and answers on all replicas; latencies are those that limits are compared with."""
+
+    gpus: int
+    replicas: int
+    layout: ReplicaLayout
+    meets_limits: bool
+    ttft_s: float | None
+    tpot_s: float | None
+    max_requests_per_s: float
+
+
+DISAGGREGATED, AGGREGATED, ALIKE = "disaggregated", "aggregated", "alike"
+"""What serves the load better: prompts on replicas of their own, or on all replicas; neither by more than 5 %."""
+
+
+class Disaggregation(Struct, frozen=True):
+    """Prompts are read on replicas of their own, the others of the result only decode.
+
+    prefill_gpus : of one prefill replica; utilisation : of the prefill replicas and of the links to the others
+    queue_s, prefill_s, transfer_s, decode_s : mean parts of the time to the first token, which they sum to; null where
+    it is unbounded
+    transfer_bytes : cache of one prompt; path : over which it goes, node or network
+    aggregated : the answer without, null where it has none; better : which is; by : gpus or max_requests_per_s
+    """
+
+    prefill_replicas: int
+    prefill_gpus: int
+    prefill_layout: ReplicaLayout
+    decode_replicas: int
+    utilisation: float
+    link_utilisation: float
+    queue_s: float | None
+    prefill_s: float
+    transfer_s: float
+    decode_s: float
+    transfer_bytes: float
+    path: str
+    aggregated: Aggregated | None
+    better: str
+    by: str
+
+
 class LoadPoint(Struct, frozen=True):
     """Latencies [s] of the service at another load, on the same GPUs.
 
@@ -266,6 +309,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     pareto: tuple[ParetoPoint, ...] = ()
     load_curve: tuple[LoadPoint, ...] = ()
+    disaggregation: Disaggregation | None = None
     advice: tuple[Advice, ...] = ()
     misread: tuple[str, ...] = ()
     read_from_name: str = ""

@@ -137,6 +137,11 @@ class ServeKeys(TypedDict, total=False):
     max_model_len: int | None
     max_step_tokens: int | None
     percentile: float | None
+    prefill_replicas: int | str | None
+    prefill_tp: int | None
+    prefill_pp: int | None
+    prefill_ep: int | None
+    prefill_dp: int | None
     spare_replicas: int | None
 
 

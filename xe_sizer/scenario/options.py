@@ -111,6 +111,7 @@ _ONLY_SERVE = {
     **_limit_options("serving"),
     "percentile": "serve.percentile",
     "spare-replicas": "serve.spare_replicas",
+    **{f"prefill-{name}": f"serve.prefill_{name}" for name in ("replicas", "tp", "pp", "ep", "dp")},
 }
 _SHARED = (
     "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", *_limit_options(None),

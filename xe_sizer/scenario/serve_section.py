@@ -1,6 +1,6 @@
 """The section `serve` of a scenario file: the load of a service, its lengths, formats and the engine's settings."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -59,4 +59,12 @@ class ServeSection(Section, frozen=True):
     ] = None
     max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
+    prefill_replicas: Annotated[
+        Degree | Literal["auto"] | None,
+        Meta(description="Replicas that only read prompts, the others only decode; auto: the best number of both"),
+    ] = None
+    prefill_tp: Annotated[Degree | None, Meta(description="Tensor-parallel ranks of a prefill replica")] = None
+    prefill_pp: Annotated[Degree | None, Meta(description="Pipeline stages of a prefill replica")] = None
+    prefill_ep: Annotated[Degree | None, Meta(description="Expert-parallel ranks of a prefill replica")] = None
+    prefill_dp: Annotated[Degree | None, Meta(description="Attention ranks of a prefill replica")] = None
     spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None

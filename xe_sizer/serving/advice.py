@@ -157,6 +157,8 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
     after = option.after
     replicas, size_ = after.replicas, int(after.placement.gpus[0])
     words = f"{replicas} replica{'s' if replicas > 1 else ''} of {size_} GPU{'s' if size_ > 1 else ''}"
+    if prefills := after.choice.prefills:
+        words = f"{prefills.replicas} prefill of {prefills.placement.gpus[0]} + {replicas} decode of {size_} GPUs"
     if before.fits and after.gpus != before.gpus and "gpus" not in option.change.values:
         words = f"{after.gpus} instead of {before.gpus} GPUs ({words})"
     words += f", {_time(after.ttft_s)} to the first token (TTFT), {_time(after.tpot_s)} per token (TPOT)"

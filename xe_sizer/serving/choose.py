@@ -60,6 +60,29 @@ class Point:
 
 
 @frozen
+class PrefillReplicas:
+    """The replicas that only read prompts, beside those that answer.
+
+    stages_s : seconds of the mean time to the first token: queue, prefill, transfer, decode
+    utilisation, link_utilisation : of the prefill replicas, and of the links that the cache goes over [-]
+    transfer_bytes : of a prompt's cache, of all ranks [bytes]; same_node : whether the cache stays inside a node
+    """
+
+    placement: ReplicaLayouts
+    memory: ServingMemory
+    replicas: int
+    stages_s: dict[str, float]
+    utilisation: float
+    link_utilisation: float
+    transfer_bytes: float
+    same_node: bool
+
+    @property
+    def gpus(self) -> int:
+        return self.replicas * int(self.placement.gpus[0])
+
+
+@frozen
 class Choice:
     """The placement of a replica with its memory, and the replicas at work.
 
@@ -68,7 +91,8 @@ class Choice:
     full_rate : requests per second that a replica cannot exceed
     top_rate : the same within the limits on latency, where they can be kept; top_load : that in the unit of the load
     places : requests that a replica runs at once
-    curve : the states of the placement, from one request to as many as fit; None for a batch
+    curve : the states of the placement, from one request to as many as fit; None for a batch, and beside prefills
+    prefills : replicas that only read prompts; the others then only decode
     """
 
     placement: ReplicaLayouts
@@ -83,10 +107,11 @@ class Choice:
     replicas: int
     point: Point
     curve: Curve | None = None
+    prefills: PrefillReplicas | None = None
 
 
 @frozen
-class _Cases:
+class Cases:
     """Placements to choose from, with their memory; arrays of shape (placements,).
 
     holds : requests at their full length that fit at once; fitting : whether that is enough
@@ -99,9 +124,9 @@ class _Cases:
     fitting: Flags
     need_bytes: Array
 
-    def __getitem__(self, index: Flags | slice) -> _Cases:
+    def __getitem__(self, index: Flags | slice) -> Cases:
         arrays = (self.holds[index], self.fitting[index], self.need_bytes[index])
-        return _Cases(self.placements[index], self.memory[index], *arrays)
+        return Cases(self.placements[index], self.memory[index], *arrays)
 
     def chosen(self, place: int) -> partial[Choice]:
         """The choice of one of them, but for its replicas and their load."""
@@ -117,13 +142,14 @@ class _Cases:
 
 def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
     """The best of the placements, which must not be empty, and its replicas under their load."""
-    cases = _cases(resolved, placements)
+    cases = cases_of(resolved, placements)
     minimum = int(placements.gpus[cases.fitting].min()) if np.any(cases.fitting) else None
     cases = cases[worthwhile(placements, cases.fitting)]
     return _static(resolved, cases, minimum) if resolved.load == "batch" else _online(resolved, cases, minimum)
 
 
-def _cases(resolved: ResolvedService, placements: ReplicaLayouts) -> _Cases:
+def cases_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
+    """Placements with their memory: what a replica holds, and whether that is enough."""
     job, traffic = resolved.job, resolved.traffic
     memory = serving_memory(job, placements, traffic.inputs)
     starts = job.engine.memory.grows or max_sequences(job, placements, memory, resolved.must_hold) >= 1.0
@@ -135,7 +161,7 @@ def _cases(resolved: ResolvedService, placements: ReplicaLayouts) -> _Cases:
     else:
         need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, resolved.must_hold)
     fitting = np.asarray((holds >= least) & starts)
-    return _Cases(placements, memory, holds, fitting, np.broadcast_to(need_bytes, len(placements)))
+    return Cases(placements, memory, holds, fitting, np.broadcast_to(need_bytes, len(placements)))
 
 
 def _holds(resolved: ResolvedService, placements: ReplicaLayouts, memory: ServingMemory) -> Array:
@@ -165,14 +191,14 @@ def _replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array
     return np.asarray(np.maximum(found - resolved.spare_replicas, 1), dtype=float)
 
 
-def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:
+def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
     """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
     job, traffic, placements = resolved.job, resolved.traffic, cases.placements
     most = np.inf if job.engine.memory.grows else capacity(job, placements, cases.memory, traffic)
     found = static_batch(job, placements, resolved.amount, traffic.inputs, traffic.outputs, most, traffic)
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
-    missed = _missed_for(_missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
-    best = cases.order(missed, gpus, found.request_s)
+    late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
+    best = cases.order(late, gpus, found.request_s)
     replicas = int(_replicas_of(resolved, placements)[best])
     rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
@@ -199,7 +225,7 @@ def _static(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     )
 
 
-def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
+def missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
     """How far the limits on latency are missed: steps of 10 % of the worse one, 0 where both are kept [-]."""
     allowed = zip(allowed_latencies(resolved), (ttft_s, tpot_s), strict=True)
     shares = [np.asarray(values) / limit for limit, values in allowed if limit is not None]
@@ -207,16 +233,16 @@ def _missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
     return np.asarray(np.where(worst > 1.0, np.ceil(np.log(np.maximum(worst, 1.0)) / np.log(ALIKE)), 0.0))
 
 
-def _missed_for(missed: Array, gpus: Array, possible: Flags) -> Array:
+def missed_for(miss: Array, gpus: Array, possible: Flags) -> Array:
     """How far limits are missed, where none of the possible placements keeps them, with what a smaller miss costs [-].
 
         miss = log(value / limit) + log(gpus)
 
     Twice the GPUs must halve the miss: what no number of GPUs mends is not answered with hundreds of them.
     """
-    if np.any(possible & (missed <= 0.0)):
-        return missed
-    return np.asarray(missed + _alike(gpus))
+    if np.any(possible & (miss <= 0.0)):
+        return miss
+    return np.asarray(miss + alike(gpus))
 
 
 def _step(found: StaticBatch, index: int, name: str) -> StepTime:
@@ -224,7 +250,7 @@ def _step(found: StaticBatch, index: int, name: str) -> StepTime:
     return step.at(lambda values: np.array([_pick(values, index)]))
 
 
-def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Choice:
+def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
     """Requests that come and go: the fewest GPUs on which the load keeps the limits, then the fastest placement.
 
     GPUs that are there anyway are used for the most requests.
@@ -242,8 +268,8 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     taken = np.where(overloaded, found.top_rate, top if counted else rate) * replicas
     preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
     gpus = as_array(replicas * placements.gpus * (resolved.gpus is None))
-    missed = _missed_for(_missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), cases.fitting & ~overloaded)
-    best = cases.order(overloaded, missed, gpus, -_alike(preferred), at.tpot_s)
+    late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), cases.fitting & ~overloaded)
+    best = cases.order(overloaded, late, gpus, -alike(preferred), at.tpot_s)
     place = slice(best, best + 1)
     return cases.chosen(best)(
         minimum=minimum,
@@ -257,7 +283,7 @@ def _online(resolved: ResolvedService, cases: _Cases, minimum: int | None) -> Ch
     )
 
 
-def _alike(rates: Array) -> Array:
+def alike(rates: Array) -> Array:
     """Rates in steps of 10 %."""
     return np.asarray(np.round(np.log(np.maximum(rates, 1e-9)) / np.log(ALIKE)))
 

@@ -42,6 +42,7 @@ def conflicts(
     yield from _length(given)
     if engine is not None:
         yield from _loads(given, engine)
+        yield from _prefill_apart(given, engine)
     if model and scheme and scheme.weights.experts_only and not model.experts:
         message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
         yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
@@ -66,3 +67,25 @@ def _loads(given: Given, engine: Engine) -> Iterator[Problem]:
             message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
             hint = "give a batch, or an engine that batches continuously, such as vllm"
             yield problem_at(given, f"serve.{load}", message, hint)
+
+
+def _prefill_apart(given: Given, engine: Engine) -> Iterator[Problem]:
+    """Replicas that only read prompts, where the engine has none, or beside what goes with none."""
+    serve = given.values.serve
+    if serve.prefill_replicas is None:
+        for name in ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_dp"):
+            if getattr(serve, name) is not None:
+                message = f"'{name}' needs 'prefill_replicas'"
+                yield problem_at(given, f"serve.{name}", message, "say how many replicas only read prompts, or auto")
+        return
+    if not engine.batching.disaggregates:
+        hint = "take an engine that does, such as vllm, or leave it out"
+        message = f"{engine.name} does not read prompts on replicas of their own"
+        yield problem_at(given, "serve.prefill_replicas", message, hint)
+    if serve.batch is not None:
+        message = "a batch is one replica's and takes no 'prefill_replicas'"
+        yield problem_at(given, "serve.prefill_replicas", message, "give a request_rate, concurrency or users")
+    if serve.spare_replicas:
+        message = "'spare_replicas' and 'prefill_replicas' do not go together"
+        hint = "set a number of prefill_replicas above what the load needs"
+        yield problem_at(given, "serve.spare_replicas", message, hint)

@@ -93,13 +93,16 @@ class ServingEstimate:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all replicas, spare ones too."""
-        return int(self.placement.gpus[0]) * self.replicas
+        """GPUs of all replicas, spare ones and those that only read prompts too."""
+        reading = self.choice.prefills.gpus if self.choice.prefills else 0
+        return int(self.placement.gpus[0]) * self.replicas + reading
 
     @property
     def nodes(self) -> int:
         """Servers that the replicas fill: one that fits a server lies inside one."""
         each, node = int(self.placement.gpus[0]), self.resolved.job.server.accelerators
+        if self.choice.prefills:  # replicas of two sizes, which share servers
+            return math.ceil(self.gpus / node)
         return math.ceil(self.replicas / (node // each)) if each <= node else math.ceil(self.gpus / node)
 
     @property

@@ -12,14 +12,14 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.serving.steady import Steady
     from xe_sizer.serving.traffic import Traffic
 
@@ -48,7 +48,7 @@ class Curve:
         """The rate that a replica cannot exceed, shape (placements,) [1/s]; none where no request fits."""
         return np.where(self.most >= 1.0, self.rates[-1], 0.0)
 
-    def __getitem__(self, index: slice) -> Curve:
+    def __getitem__(self, index: slice | IntArray | NDArray[np.bool_]) -> Curve:
         """The curves of some placements."""
         states = {name: getattr(self.states, name)[:, index] for name in OF_A_STATE}
         return Curve(replace(self.states, **states), self.most[index])

@@ -96,6 +96,14 @@ def narrower_cache(sized: ServingEstimate, _: Registry | None = None) -> Iterato
         yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(sized, kv_cache=E4M3), 2)
 
 
+def prefill_apart(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Prompts read on replicas of their own, where nobody says where they are read."""
+    resolved = sized.resolved
+    alone = resolved.load in (None, "batch") or resolved.spare_replicas
+    if resolved.job.engine.batching.disaggregates and resolved.prefill_replicas is None and not alone:
+        yield Change("prompts on replicas of their own", {"serve.prefill_replicas": "auto"}, 4)
+
+
 def more_gpus(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """As many as the load needs with number and placement open."""
     after = sized.resized(gpus=None, fixed={})
@@ -211,6 +219,9 @@ TO_FIT = (
 TO_MEET_LIMITS = (
     Remedy(1, shorter_sequences),
     Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights),
-    Remedy(2, narrower_cache), Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
+    Remedy(2, narrower_cache), Remedy(4, prefill_apart), Remedy(4, more_gpus), Remedy(5, less_load),
+    Remedy(6, wider_limits),
 )  # fmt: skip
-TO_GAIN = (Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache))
+TO_GAIN = (
+    Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(4, prefill_apart),
+)  # fmt: skip

@@ -122,6 +122,10 @@ def _assembled(
         think_s=provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0,
         limits=_limits(provenance, objectives if load in JUDGED else BENCHMARK),
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
+        prefill_replicas=values.serve.prefill_replicas,
+        prefill_fixed={
+            key: value for key in PLACEMENT_KEYS if (value := getattr(values.serve, f"prefill_{key}")) is not None
+        },
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
         spare_replicas=provenance.settle("serve.spare_replicas", 0),

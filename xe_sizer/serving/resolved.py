@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.frozen import frozen
@@ -29,6 +30,8 @@ class ResolvedService:
     replicas together (a batch is one replica's); think_s : between an answer and the user's next request [s]
     limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
+    prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
+    None: all do both. prefill_fixed : sizes of their placement that the user chose
     read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
 
@@ -48,6 +51,8 @@ class ResolvedService:
     origin: Mapping[str, str]
     read_from_name: str
     warnings: tuple[str, ...]
+    prefill_replicas: int | str | None = None
+    prefill_fixed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def limits_latency(self) -> bool:

@@ -18,12 +18,29 @@ def size(resolved: ResolvedService) -> ServingEstimate:
 
     Raises
     ------
-    InputError : no placement is legal on the GPUs asked for
+    InputError : no placement is legal on the GPUs asked for, or no pair of a prefill and a decode replica fits
     """
+    if resolved.prefill_replicas is not None:
+        return _in_two_pools(resolved)
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         raise InputError(_no_placement(resolved))
     return ServingEstimate(resolved, choose(resolved, placements), size)
+
+
+def _in_two_pools(resolved: ResolvedService) -> ServingEstimate:
+    """Prompts read on replicas of their own."""
+    from xe_sizer.serving.choose_pools import choose_pools  # most services do both on all replicas
+
+    job, most = resolved.job, resolved.most_gpus()
+    prefill, decode = (legal_placements(job, fixed, most) for fixed in (resolved.prefill_fixed, resolved.fixed))
+    choice = choose_pools(resolved, prefill, decode) if len(prefill) and len(decode) else None
+    if choice is None:
+        room = f" on {resolved.gpus} GPUs" if resolved.gpus else ""
+        message = f"no prefill replica fits beside a decode replica{room}"
+        hint = "each holds the whole model: give more GPUs, narrower weights or other sizes of the replicas"
+        raise InputError(Problem(message, resolved.given.locate(("serve", "prefill_replicas")), hint))
+    return ServingEstimate(resolved, choice, size)
 
 
 def _no_placement(resolved: ResolvedService) -> Problem:

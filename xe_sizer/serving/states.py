@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +10,16 @@ import numpy as np
 
 from xe_sizer.serving.memory import held_tokens, max_sequences
 from xe_sizer.serving.queueing import OF_A_STATE, Curve
-from xe_sizer.serving.steady import steady
+from xe_sizer.serving.steady import Steady, steady
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
-    from xe_sizer.serving.steady import Steady
     from xe_sizer.serving.traffic import Traffic
 
+State = Callable[["ServingJob", "ReplicaLayouts", "Traffic", "Array"], Steady]
 GRID = 20  # states that are evaluated between one request and as many as fit
 
 
@@ -44,7 +45,9 @@ def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory,
     return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
 
 
-def curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
+def curve(
+    job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic, state: State = steady
+) -> Curve:
     """The states of a replica between one request and its capacity.
 
         running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
@@ -54,6 +57,7 @@ def curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, tr
     job, placements : the job, and placements of shape (placements,)
     memory : pool of shape (placements,) [bytes]
     traffic : lengths of prompts and answers
+    state : a replica with so many requests inside
 
     Returns
     -------
@@ -65,7 +69,7 @@ def curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, tr
     steps = np.linspace(0.0, 1.0, GRID)[:, None]
     running = np.maximum(most, 1.0) ** steps
     flat = np.tile(np.arange(len(placements)), GRID)
-    found = steady(job, placements[flat], traffic, running.reshape(-1))
+    found = state(job, placements[flat], traffic, running.reshape(-1))
     return Curve(_reshaped(found, (GRID, len(placements))), most)
 
 

@@ -64,8 +64,8 @@ def _chunks(job: ServingJob, traffic: Traffic, decoding: Array) -> _Chunks:
     return _Chunks(pieces, new / pieces, cached + new * (1.0 - 1.0 / pieces) / 2.0)
 
 
-def _mean_past(traffic: Traffic) -> float:
-    """Tokens before the one that a decode produces, averaged over time, in which long answers weigh more [-]."""
+def mean_past(traffic: Traffic) -> float:
+    """Tokens before the one that a decode produces, averaged over time, in which long answers weigh more [tokens]."""
     return traffic.inputs + traffic.outputs_in_time / 2.0
 
 
@@ -153,7 +153,7 @@ def _both_steps(
         placements[rows],
         Work(
             decodes=np.concatenate([decoding, beside]),
-            decode_past=_mean_past(traffic),
+            decode_past=mean_past(traffic),
             decode_tokens=traffic.draft_tokens + 1.0,
             prefills=np.concatenate([np.zeros(points), both[0]]),
             prefill_tokens=np.tile(both[1], 2),

@@ -22,7 +22,6 @@ from xe_sizer.result.serving import (
     Phase,
     PhaseModule,
     Phases,
-    ReplicaLayout,
     Replicas,
     ServeCost,
     ServeResult,
@@ -32,6 +31,7 @@ from xe_sizer.result.serving import (
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
+from xe_sizer.serving.compare_pools import disaggregation, layout_of
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
 from xe_sizer.serving.load_curve import load_curve
@@ -57,7 +57,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
     details : with what only a full report shows: the minimum of GPUs, the curve over the load, and sources
     """
     resolved = sized.resolved
-    placement, node, nodes = sized.placement, resolved.job.server.accelerators, sized.nodes
+    node, nodes = resolved.job.server.accelerators, sized.nodes
     return ServeResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
@@ -69,7 +69,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
             gpus_per_node=min(sized.gpus, node),
             minimum_that_fits=sized.minimum if details else None,
         ),
-        layout=ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__}),
+        layout=layout_of(sized.placement),
         memory=serve_memory(sized, details),
         latency=_latency(sized),
         throughput=throughput_of(sized),
@@ -79,6 +79,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         load_curve=tuple(load_curve(sized)) if details else (),
+        disaggregation=disaggregation(sized) if details else None,
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),
@@ -229,8 +230,10 @@ def _overload(sized: ServingEstimate) -> Reason:
     if not sized.choice.full_rate:
         message = "the KV cache of a replica is too small for the longest of requests that vary this much"
         return Reason(code=OVERLOADED, message=message)
-    shape = f"{gpus} GPU{'s' if gpus > 1 else ''}"
+    shape, prefills = f"{gpus} GPU{'s' if gpus > 1 else ''}", sized.choice.prefills
     words = f"{replicas} replicas of {shape} sustain" if replicas > 1 else f"one replica of {shape} sustains"
+    if prefills:
+        words = f"{prefills.replicas} prefill and {replicas} decode replicas sustain"
     most = rounded(HIGHEST_LOAD * sized.choice.full_rate * replicas, down=True)
     message = f"{asked:,.6g} requests/s are more than the {most:g} that {words}"
     return Reason(code=OVERLOADED, message=message)

@@ -149,6 +149,7 @@ class EngineBatching(_Part, frozen=True):
     batch_wait_iters : decode steps that prompts wait for more of them to fill a step
     first_token : comes out of the prefill, or of a decode step behind it
     reserves : cache for the whole answer when a request starts, or only what is used
+    disaggregates : replicas that only read prompts hand their cache over to others that only decode
     """
 
     batching: Literal["continuous", "static"]
@@ -160,6 +161,7 @@ class EngineBatching(_Part, frozen=True):
     max_step_tokens: Count
     first_token: Literal["prefill", "decode"]
     reserves: Literal["whole", "used"]
+    disaggregates: bool
 
 
 class Engine(_Part, frozen=True):

@@ -26,6 +26,7 @@ from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
+from xe_sizer.report.serve_pools import pools_table
 from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
 from xe_sizer.report.verdict import PROFILES
 from xe_sizer.result.serving import ServeResult
@@ -76,6 +77,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
     if result.verdict.fits:
         yield service_table(result)
         yield latency_table(result)
+        yield from pools_table(result)
     if result.verdict.limits:
         yield limits_table(result)
     yield from fleet_blocks(result, options.width)
@@ -98,7 +100,10 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
     shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
     spare = f": {replicas.count - replicas.spare:,} serving + {replicas.spare:,} spare" if replicas.spare else ""
-    yield "replicas", number(replicas.count), f"{shape}{spare}"
+    if result.disaggregation is not None:
+        apart = result.disaggregation
+        yield "prefill replicas", number(apart.prefill_replicas), plural(apart.prefill_gpus, "GPU") + " each"
+    yield "decode replicas" if result.disaggregation else "replicas", number(replicas.count), f"{shape}{spare}"
     minimum = result.gpus.minimum_that_fits
     least = (
         ""

@@ -1,0 +1,191 @@
+"""Prefill and decode on replicas of their own: the rate that they take and how long users wait.
+
+A request waits for its prompt to be read, its cache goes to the replica that answers, and nothing stops its decodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.pools import transfer_s, waiting_s
+from xe_sizer.serving.queueing import Latencies, highest, latencies
+from xe_sizer.serving.traffic import FULL, HIGHEST_LOAD
+from xe_sizer.serving.uncertainty import allowed_latencies
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.pools import Prompts
+    from xe_sizer.serving.queueing import Curve
+    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.traffic import Traffic
+
+NEXT_TO = 1.0 - 1e-9  # the top rate, so that rounding does not lead beyond it
+HALVINGS = 40  # of the interval of rates, to far below what latencies are told with
+
+
+@frozen
+class Kinds:
+    """Placements of replicas of both kinds that a service may be made of.
+
+    prompts : of the prefill placements; found : the states of the decode placements
+    """
+
+    prefill: ReplicaLayouts
+    prompts: Prompts
+    decode: ReplicaLayouts
+    found: Curve
+
+
+@frozen
+class Pools:
+    """Services of so many prefill and so many decode replicas; arrays of shape (services,).
+
+    first, second : which of the placements of each kind; prefills, decodes : replicas of each kind
+    """
+
+    resolved: ResolvedService
+    kinds: Kinds
+    first: IntArray
+    second: IntArray
+    prefills: Array
+    decodes: Array
+
+    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Pools:
+        places, counts = (self.first[index], self.second[index]), (self.prefills[index], self.decodes[index])
+        return Pools(self.resolved, self.kinds, *places, *counts)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.resolved.traffic
+
+    @cached_property
+    def gpus(self) -> Array:
+        """GPUs of both kinds of replicas [-]."""
+        prefill, decode = self.kinds.prefill.gpus[self.first], self.kinds.decode.gpus[self.second]
+        return np.asarray(self.prefills * prefill + self.decodes * decode)
+
+    @cached_property
+    def found(self) -> Curve:
+        return self.kinds.found[self.second]
+
+    @cached_property
+    def alone_s(self) -> Array:
+        """A prompt on an idle replica [s]."""
+        return self.kinds.prompts.alone_s[self.first]
+
+    @cached_property
+    def each_s(self) -> Array:
+        """Time of a prefill replica that a prompt takes under load [s]."""
+        return self.kinds.prompts.each_s[self.first]
+
+    @cached_property
+    def sent_s(self) -> Array:
+        """A prompt's cache on its way [s]."""
+        job, node = self.resolved.job, self.resolved.job.server.accelerators
+        prefill, decode = self.kinds.prefill[self.first], self.kinds.decode[self.second]
+        return transfer_s(job, prefill, decode, self.traffic.inputs, self.gpus <= node)
+
+    @cached_property
+    def links(self) -> Array:
+        """Caches that can be on their way at once: a rank of a group of sequences sends one at a time [-]."""
+        prefill, decode = self.kinds.prefill.dp[self.first], self.kinds.decode.dp[self.second]
+        return np.minimum(self.prefills * prefill, self.decodes * decode)
+
+    @cached_property
+    def top_rate(self) -> Array:
+        """Requests per second that the slowest of reading, sending and answering takes [1/s]."""
+        parts = (self.prefills / self.each_s, self.links / self.sent_s, self.decodes * self.found.top_rate)
+        return np.asarray(HIGHEST_LOAD * np.minimum.reduce(parts))
+
+    def stages_s(self, rate: ArrayLike, percentile: float | None = None) -> dict[str, Array]:
+        """The parts of the time to the first token: wait and read, sent, answered [s]."""
+        traffic, rate = self.traffic, np.minimum(as_array(rate), NEXT_TO * self.top_rate)
+        longer = 1.0
+        if percentile is not None:
+            deviations = NormalDist().inv_cdf(percentile / 100.0)
+            longer = traffic.lengths_at(traffic.inputs, traffic.input_spread, deviations) / traffic.inputs
+        wait_s = waiting_s(rate / self.prefills, self.alone_s, self.each_s, traffic.input_spread, percentile)
+        link_s = waiting_s(rate / self.links, self.sent_s, self.sent_s, traffic.input_spread, percentile)
+        answered = latencies(self.found, replace(traffic, input_spread=0.0), rate / self.decodes, percentile)
+        return {
+            "queue": wait_s,
+            "prefill": self.alone_s * longer + self.resolved.job.request_s,
+            "transfer": self.sent_s * longer + link_s,
+            "decode": answered.ttft_s,
+            "tpot": answered.tpot_s,
+            "rest": answered.request_s - answered.ttft_s,
+        }
+
+    def latencies(self, rate: ArrayLike, percentile: float | None = None) -> Latencies:
+        """Latencies of a service at a rate of arrivals.
+
+            ttft = wait for others' prompts + prefill + transfer + wait for a place and the first decode
+            request = ttft + (outputs - 1) tpot
+
+        Parameters
+        ----------
+        rate : requests per second of the service; above the top rate nothing is bounded, shape (..., services) [1/s]
+        percentile : of requests, 50 to 99.9; None: the mean [-]
+
+        Returns
+        -------
+        Latencies, shape of the rates, seconds [s]
+
+        Source: DistServe (arXiv:2401.09670, section 3) for the stages; `pools.waiting_s`, `queueing.latencies`.
+        """
+        found = self.stages_s(rate, percentile)
+        unbounded = np.where(as_array(rate) <= self.top_rate, 0.0, np.inf)
+        ttft_s = sum((found[name] for name in ("queue", "prefill", "transfer", "decode")), unbounded)
+        return Latencies(ttft_s, found["tpot"], ttft_s + found["rest"])
+
+    def rate_of(self, amount: float) -> tuple[Array, Array]:
+        """Requests per second under an amount of the load, and what requests wait beside at the top rate [s].
+
+        amount = rate                                requests per second
+        amount = rate x (request(rate) + think)      requests in flight (nobody thinks), users
+
+        Solved by halving: the right side rises with the rate. Source: the response time law of interactive systems.
+        """
+        load, think_s = self.resolved.load, self.resolved.think_s
+        if load is None:
+            within = self.rate_within(self.resolved.percentile)
+            full = FULL * self.top_rate
+            return np.where(within > 0, np.minimum(within, full), full), np.zeros(full.shape)
+        if load == "request_rate":
+            return np.full(self.top_rate.shape, amount), np.zeros(self.top_rate.shape)
+        low, high = np.zeros(self.top_rate.shape), self.top_rate
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2.0
+            above = middle * (self.latencies(middle).request_s + think_s) > amount
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        left_s = amount / low - think_s - self.latencies(low).request_s
+        return low, np.where(low > (1.0 - 2.0**-30) * self.top_rate, np.maximum(left_s, 0.0), 0.0)
+
+    def under(self, amount: float, percentile: float | None = None) -> tuple[Array, Latencies]:
+        """Requests per second of the service and its latencies under an amount of the load."""
+        rate, wait_s = self.rate_of(amount)
+        found = self.latencies(rate, percentile)
+        return rate, Latencies(found.ttft_s + wait_s, found.tpot_s, found.request_s + wait_s)
+
+    def rate_within(self, percentile: float | None) -> Array:
+        """The highest rate with which both limits on latency are kept; 0: none is [1/s]."""
+        allowed = allowed_latencies(self.resolved)
+        if allowed == (None, None):
+            return self.top_rate
+        ttft_s, tpot_s = (np.inf if limit is None else limit for limit in allowed)
+
+        def keeps(rates: Array) -> Array:
+            at = self.latencies(rates, percentile)
+            return np.asarray((at.ttft_s <= ttft_s) & (at.tpot_s <= tpot_s))
+
+        none = np.zeros(self.top_rate.shape)
+        return highest(none, self.top_rate, lambda low, high, share: low + share * (high - low), keeps)
