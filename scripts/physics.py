@@ -139,7 +139,7 @@ GROUPS = (
     Group(
         "Queueing",
         "Latencies of requests that arrive at random, or from a fixed number of clients.",
-        ("serving.states", "serving.queueing", "serving.closed", "serving.pools"),
+        ("serving.states", "serving.queueing", "serving.closed", "serving.pools", "serving.disaggregation"),
     ),
 )
 
