@@ -152,7 +152,9 @@ def _placement(record: Record, flags: Flags) -> None:
     """
     layout = record.layout
     stated = {"tp": record.tp or layout.tp, "pp": record.pp or layout.pp, "ep": layout.ep, "dp": layout.attention_dp}
-    if stated["tp"] and not stated["ep"] and not stated["dp"]:
+    if layout.moe_tp and not layout.ep:
+        stated["ep"] = max((stated["tp"] or 1) * (layout.attention_dp or 1) // layout.moe_tp, 1)
+    elif stated["tp"] and not stated["ep"] and not stated["dp"]:
         stated["ep"] = 1
     for name, size in stated.items():
         flags.put(f"layout.{name}", size)

@@ -41,6 +41,7 @@ Total = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Time = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
 Rate = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
 Gib = Annotated[float, msgspec.Meta(gt=1e-6, le=1e9)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
     sequence_parallel: bool | None = None
     megatron_fsdp: Degree | None = None
     attention_dp: Degree | None = None
+    moe_tp: Degree | None = None
     first_stage_layers: Degree | None = None
     last_stage_layers: Degree | None = None
 
@@ -168,6 +170,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     sequences: Degree | None = None
     concurrency: Degree | None = None
     request_rate: Rate | None = None
+    gpu_memory_utilization: Share | None = None
+    prefix_cache: bool | None = None
+    scheduler_recv_interval: Degree | None = None
+    batch_wait_iters: Degree | None = None
     input_len: Total | None = None
     output_len: Total | None = None
 

@@ -22,7 +22,7 @@ from xe_sizer.graph.expert_loop import (
     slice_gradients,
 )
 from xe_sizer.graph.expert_rows import expert_rows
-from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array
+from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array, attention_groups
 from xe_sizer.graph.parameters import OWN_NORMS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import Experts
-    from xe_sizer.graph.operators import Array, Kernels, Operator
+    from xe_sizer.graph.operators import Array, Collective, Kernels, Operator
 
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
@@ -169,7 +169,8 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
         token copies of a rank = tokens x expert_tp / tp x experts per token x busiest_load
 
     A rank of an expert-parallel group holds count / ep experts and gets, when balanced, as many token copies as it
-    sends; the others wait for the busiest.
+    sends; the others wait for the busiest. Where tokens are gathered, ranks that attend to sequences of their own give
+    each other all tokens, and get back the sum of what the experts of all of them say.
 
     Parameters
     ----------
@@ -180,12 +181,15 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     -------
     iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
-    Source: Megatron-LM's token dispatcher; own derivation of what each rank sends and multiplies.
+    Source: Megatron-LM's token dispatcher; gathered: the all-gather and reduce-scatter of vLLM
+    (AgRsAll2AllManager), TensorRT-LLM (fused_moe_cutlass.py, use_dp) and SGLang (dp_gather, dp_scatter), and their
+    all-reduce over tensor ranks; own derivation of what each rank sends and multiplies.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
     # Shared experts, and experts split over the tensor ranks, need all tokens there and their sum back.
-    in_region = np.where((rank.expert_tp > 1) | (experts.shared_ffn > 0), 1.0, 0.0)
+    gathered = inputs.kernels.dispatch == "gathered"
+    in_region = np.where((rank.expert_tp > 1) | (experts.shared_ffn > 0) | gathered, 1.0, 0.0)
     yield enter_parallel(block, "experts", "experts", in_region)
     yield from _routed(block, experts)
     yield from _shared(block, experts, rank.tokens)
@@ -217,16 +221,12 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
         yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, kept)
-    picks, sent = None, permuted
-    if inputs.kernels.dispatch == "per-place":
-        picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
-        sent = permuted * visited_places(picks, rank.ep) / experts.per_token
-    there = (("all_to_all", sent),)
-    yield exchange(block, "expert dispatch", "experts", "ep", there, there, picks)
+    there, back = _token_exchanges(block, experts, permuted)
+    yield there
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
     imbalance = busiest_load(rank.ep, as_array(experts.count) / rank.ep, inputs.kernels)
     yield from _products(block, experts, routed * imbalance, local)
-    yield exchange(block, "expert combine", "experts", "ep", there, there, picks)
+    yield back
     if loop:
         yield after_experts(block, loop, routed, width, local, permuted)
     else:
@@ -235,13 +235,37 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 
 
+def _token_exchanges(block: Block, experts: Experts, permuted: Array) -> tuple[Collective, Collective]:
+    """How tokens get to their experts, and what these say back.
+
+    permuted : token copies of a rank, shape (rank shape,) [bytes]
+    """
+    inputs, rank = block.inputs, block.inputs.rank
+    if inputs.kernels.dispatch == "gathered":
+        all_tokens = rank.tokens * attention_groups(rank) * inputs.model.hidden * inputs.element_bytes
+        spread, summed = (("all_gather", all_tokens),), (("reduce_scatter", all_tokens),)
+        return (
+            exchange(block, "expert dispatch", "experts", "dp", spread, summed),
+            exchange(block, "expert combine", "experts", "dp", summed, spread),
+        )
+    picks, sent = None, permuted
+    if inputs.kernels.dispatch == "per-place":
+        picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
+        sent = permuted * visited_places(picks, rank.ep) / experts.per_token
+    copies = (("all_to_all", sent),)
+    return (
+        exchange(block, "expert dispatch", "experts", "ep", copies, copies, picks),
+        exchange(block, "expert combine", "experts", "ep", copies, copies, picks),
+    )
+
+
 def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
     """Tokens of the busiest rank of an expert group over their mean.
 
-        load = imbalance (1 + spread z(n) / sqrt(E / n)),  z(n) = Phi^-1((n - 0.375) / (n + 0.25)), at most n; 1 alone
+        load = imbalance (1 + spread z(n) / sqrt(E / n)), at most n; 1 alone
 
     A rank adds up the loads of its experts, which vary by `spread`; z is the largest of n such sums, in standard
-    deviations.
+    deviations (`largest_of`).
 
     Parameters
     ----------
@@ -253,38 +277,63 @@ def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
     -------
     ndarray of float, shape (rank shape,) [-]
 
-    Source: own derivation for loads that do not depend on each other; Blom 1958 for the largest of n normal values.
+    Source: own derivation for loads that do not depend on each other.
+    """
+    load = kernels.expert_imbalance * (1.0 + kernels.expert_spread * largest_of(ranks) / np.sqrt(local))
+    return np.where(ranks > 1, np.minimum(load, ranks), 1.0)
+
+
+def largest_of(ranks: Array) -> Array:
+    """The largest of so many normal values, in standard deviations above their mean.
+
+        z(n) = Phi^-1((n - 0.375) / (n + 0.25))      0 for one
+
+    Parameters
+    ----------
+    ranks : n, shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: Blom 1958 for the largest of n normal values.
     """
     from statistics import NormalDist  # dense models need none
 
     sizes, places = np.unique(ranks, return_inverse=True)
     largest = np.array([NormalDist().inv_cdf((size - 0.375) / (size + 0.25)) for size in sizes])[places]
-    load = kernels.expert_imbalance * (1.0 + kernels.expert_spread * largest.reshape(ranks.shape) / np.sqrt(local))
-    return np.where(ranks > 1, np.minimum(load, ranks), 1.0)
+    return np.asarray(largest.reshape(ranks.shape))
 
 
 def touched_experts(block: Block, experts: Experts) -> Array:
-    """Experts of a rank that at least one token is routed to.
+    """Experts of the busiest rank that at least one token is routed to.
 
-        touched = E / ep (1 - (1 - k / E)^T)
+        q = 1 - (1 + s^2 l)^(-1 / s^2),  l = -T ln(1 - k / E)          q = 1 - (1 - k / E)^T   where s = 0
+        touched = n q + z(ep) sqrt(n q (1 - q)),  n = E / ep           z(1) = 0
 
-    Each of T tokens picks k of E experts evenly; with thousands of tokens that is all of them, with a few it is not.
+    Each of T tokens picks k of E experts. How often they pick one varies around the mean by s, as a gamma distribution
+    does: the popular ones are picked again and again, so that fewer are touched than if all were picked evenly. With
+    thousands of tokens that is all of them, with a few it is not.
 
     Parameters
     ----------
-    block : a kind of layer; T, the tokens of the expert group, from its rank, shape (rank shape,) [-]
+    block : a kind of layer; T, the tokens of the expert group, from its rank, shape (rank shape,) [-]; s of its kernels
     experts : E of them, k for each token [-]
 
     Returns
     -------
     ndarray of float, shape (rank shape,) [-]
 
-    Source: own derivation, the expectation for independent tokens.
+    Source: own derivation: the expectation for tokens that do not depend on each other, whose counts follow a negative
+    binomial distribution; z as in `busiest_load`.
     """
-    rank = block.inputs.rank
+    rank, spread = block.inputs.rank, block.inputs.kernels.expert_spread
     tokens = rank.tokens * rank.expert_tp / rank.tp * rank.ep
-    missed = (1.0 - experts.per_token / experts.count) ** tokens
-    return np.asarray(as_array(experts.count) / rank.ep * (1.0 - missed))
+    picked = -tokens * np.log1p(-experts.per_token / experts.count)
+    missed = np.exp(-picked if spread == 0 else -np.log1p(spread**2 * picked) / spread**2)
+    own = as_array(experts.count) / rank.ep
+    varied = largest_of(rank.ep) * np.sqrt(own * missed * (1.0 - missed))
+    return np.asarray(np.minimum(own * (1.0 - missed) + varied, own))
 
 
 def _products(block: Block, experts: Experts, routed: Array, local: Array) -> Iterator[Operator]:

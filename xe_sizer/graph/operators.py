@@ -95,6 +95,24 @@ class RankShape:
         return self.tokens / np.where(self.sequence_parallel > 0, self.tp, 1.0)
 
 
+def attention_groups(rank: RankShape) -> Array:
+    """Groups of tensor ranks that attend to sequences of their own and share the experts.
+
+        groups = max(expert_tp ep / tp, 1)
+
+    Parameters
+    ----------
+    rank : of shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: own derivation: experts are spread over all ranks of all groups.
+    """
+    return np.maximum(rank.expert_tp * rank.ep / rank.tp, 1.0)
+
+
 @frozen
 class Kernels:
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
@@ -114,7 +132,7 @@ class Kernels:
         its parts is copied out and turned around first
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
-        holds some of them, and on from there
+        holds some of them, and on from there; gathered: all tokens go to all ranks, which sum up what theirs say
     experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
         each after the other, on tokens sorted before; loop: one expert after the other, as the model's reference
         implementation does; unsplit: grouped, but for models whose implementation splits sorted tokens, whose loop
@@ -152,7 +170,7 @@ class Kernels:
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
-    dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    dispatch: Literal["per-expert", "per-place", "gathered"] = "per-expert"
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
@@ -301,7 +319,8 @@ class Picks:
 
 @frozen
 class Collective(Operator):
-    """Exchange inside the layer; `group` is tp, cp or ep. Message sizes in the convention of `laws.collectives`.
+    """Exchange inside the layer; `group` is tp, cp, ep or dp, groups of ranks that attend to sequences of their own and
+    share experts. Message sizes in the convention of `laws.collectives`.
 
     `picks` where a token goes once to each node and rank that holds experts which it picked; None: to every expert.
     """

@@ -18,6 +18,7 @@ from xe_sizer.graph.operators import (
     MemoryBound,
     Scan,
     as_array,
+    attention_groups,
     launches,
 )
 from xe_sizer.laws.attention import (
@@ -316,19 +317,19 @@ def exchange_times(
 
     Returns
     -------
-    dict of tp, cp and ep -> (forward, backward), shape (rank shape,), seconds [s]
+    dict of tp, cp, ep and dp -> (forward, backward), shape (rank shape,), seconds [s]
 
     Source: laws of collectives; ranks lie tp, then cp or ep, from the innermost outwards (Megatron-LM), which says how
     many of a group share a node.
     """
-    sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep}
-    inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp}
+    sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep, "dp": attention_groups(rank)}
+    inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp, "dp": rank.tp}
     collectives = [op for op in operators if isinstance(op, Collective)]
     total = {}
     for group, ranks in sizes.items():
         sides = (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape))
         members = [op for op in collectives if op.group == group]
-        if np.any(ranks != 1):
+        if members and np.any(ranks != 1):
             per_node = np.clip(network.node_ranks // inner[group], 1, ranks)
             sides = _group_times(members, ranks, per_node, network, backward)
         total[group] = (sides[0] / efficiency, sides[1] / efficiency)

@@ -366,5 +366,5 @@ class ServingEstimate:
     def _left_free_bytes(self) -> float:
         """What the engine is told to leave of a GPU [bytes]."""
         fixed = self.memory.fixed
-        beside = tuple(value for name, value in fixed.items() if name != cuda_graphs.name)
+        beside = {name: value for name, value in fixed.items() if name != cuda_graphs.name}
         return float(left_free(Card(self.resolved.job, beside, fixed[cuda_graphs.name]))[0])

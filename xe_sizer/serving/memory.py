@@ -15,6 +15,8 @@ from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import FLOAT32, GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
@@ -136,12 +138,28 @@ class Card:
     """One card, and what an engine that keeps a pool has on it beside the pool; graphs are captured last."""
 
     job: ServingJob
-    fixed: tuple[Array, ...]
+    fixed: Mapping[str, Array]
     graphs: Array
 
     @property
     def card_bytes(self) -> float:
         return self.job.server.accelerator.memory_bytes
+
+    @property
+    def taken(self) -> Array:
+        """All parts beside the pool and the graphs [bytes]."""
+        return np.asarray(sum(self.fixed.values()))
+
+    @property
+    def engine_bytes(self) -> Array:
+        """What the engine takes but for the graphs, where the pool gets all that its share leaves [bytes]."""
+        engine, whole = self.job.engine.memory, self.card_bytes
+        if engine.utilization_of == "free":
+            return np.asarray(self.taken + engine.utilization * (whole - self.taken))
+        if engine.utilization_of == "static":
+            before = self.fixed[cuda_context.name] + self.fixed[communicators.name]
+            return np.asarray(self.taken - self.fixed[weights.name] + engine.utilization * (whole - before))
+        return np.full(self.taken.shape, engine.utilization * whole)
 
 
 @part(
@@ -150,20 +168,13 @@ class Card:
     "documentation of the engines",
 )
 def pool(card: Card) -> Array:
-    engine, whole = card.job.engine.memory, card.card_bytes
-    taken, share = np.asarray(sum(card.fixed)), engine.utilization
-    left = share * (whole - taken) if engine.utilization_of == "free" else share * whole - taken
-    return np.maximum(np.minimum(left, whole - taken - card.graphs), 0.0)
+    most = card.card_bytes - card.taken - card.graphs
+    return np.maximum(np.minimum(card.engine_bytes - card.taken, most), 0.0)
 
 
 @part("left free by the engine", "card - share of the engine - CUDA graphs", "gpu_memory_utilization")
 def left_free(card: Card) -> Array:
-    engine, whole = card.job.engine.memory, card.card_bytes
-    taken = sum((*card.fixed, card.graphs)) - card.graphs
-    share = (
-        taken + engine.utilization * (whole - taken) if engine.utilization_of == "free" else engine.utilization * whole
-    )
-    return np.asarray(whole - np.minimum(share + card.graphs, whole))
+    return np.asarray(card.card_bytes - np.minimum(card.engine_bytes + card.graphs, card.card_bytes))
 
 
 STEP_TENSORS = (activations, logits)
@@ -182,6 +193,7 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
 
         pool = utilization x card - weights - activations - logits - context - communicators - workspaces
         pool = utilization x (card - all of these)      TensorRT-LLM, LMDeploy: a share of what is free
+        pool = utilization x (card - context - communicators) - weights      SGLang: a share for what stays
         pool = min(pool, card - all of these - graphs)
 
     Graphs are captured after the pool is sized, out of the rest. A step is the largest that the engine takes, and at
@@ -198,7 +210,7 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     -------
     ServingMemory, shape (placements,) [bytes]
 
-    Source: documentation of the engines; vllm.utils.mem_utils.
+    Source: documentation of the engines; vllm.utils.mem_utils; profile_max_num_token of SGLang.
     """
     batching = job.engine.batching
     tokens = float(batching.max_step_tokens)
@@ -208,7 +220,7 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
         tokens = max(tokens, prompt_tokens)
     held = Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
     fixed, graphs = computed(FIXED_PARTS, held), cuda_graphs(held)
-    card = Card(job, tuple(fixed.values()), graphs)
+    card = Card(job, fixed, graphs)
     return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
 
 

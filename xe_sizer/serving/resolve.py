@@ -107,7 +107,7 @@ def _assembled(
     objectives: Objectives,
 ) -> ResolvedService:
     values = given.values
-    engine = _with_settings(engine, provenance)
+    engine = _with_settings(engine.on_card(server.accelerator.memory_bytes), provenance)
     efficiency = efficiency_of(given)
     load = _load(given, engine)
     traffic = _traffic(provenance)

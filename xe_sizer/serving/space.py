@@ -63,10 +63,10 @@ def _candidates(
 def _expert_sizes(job: ServingJob, fixed: Mapping[str, int], tp: int, node: int) -> Iterator[tuple[int, int]]:
     experts = job.model.experts
     for dp in _sizes(fixed.get("dp"), node if experts and tp == 1 else 1):
-        # Ranks that serve sequences of their own hold whole experts; else a rank would miss the others' partial sums.
-        choices = {tp * dp} if dp > 1 else {1, tp} if "ep" not in fixed else {fixed["ep"]}
+        # Ranks that serve sequences of their own hold whole experts where nobody says otherwise.
+        choices = {fixed["ep"]} if "ep" in fixed else {tp * dp} if dp > 1 else {1, tp}
         for ep in choices if experts else {1}:
-            if fixed.get("ep", ep) == ep and tp * dp % ep == 0 and (not experts or experts.count % ep == 0):
+            if tp * dp % ep == 0 and (not experts or experts.count % ep == 0):
                 yield ep, dp
 
 

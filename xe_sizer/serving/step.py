@@ -189,6 +189,15 @@ def expert_parallel(step: EngineStep) -> Array:
     return step.exchange_s("ep")
 
 
+@part(
+    "communication of attention groups",
+    "alpha + c sqrt(MB f) + bytes f / B, f = (n - 1) / n: all tokens gathered, sums scattered",
+    NETWORK,
+)
+def attention_groups(step: EngineStep) -> Array:
+    return step.exchange_s("dp")
+
+
 @part("pipeline communication", "alpha + bytes of the hidden state / B, from stage to stage", NETWORK)
 def pipeline(step: EngineStep) -> Array:
     job, placements = step.job, step.placements
@@ -228,7 +237,7 @@ def host(waiting: Waiting) -> Array:
 
 
 KERNEL_PARTS = {PRODUCTS: linear_layers, MIXING: attention, MOVING: memory_bound_operators, HEAD: head_and_sampling}
-EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel}
+EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel, "dp": attention_groups}
 DEVICE_PARTS = (*KERNEL_PARTS.values(), *EXCHANGE_PARTS.values(), pipeline)
 STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
 

@@ -3,6 +3,8 @@
 An engine names a `parent` and overrides what differs; the root of all is `generic-engine`.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,7 +12,7 @@ import msgspec
 from xe_sizer.errors import Where
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
 from xe_sizer.profiles.inherited import Release, load_inherited
-from xe_sizer.units import MICRO, MILLI
+from xe_sizer.units import GIB, MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
@@ -32,6 +34,7 @@ class EngineKernels(_Part, frozen=True):
     `expert_tile`: rows that a grouped product rounds each expert's share up to.
     `reserved_below`: ranks that split an expert, below which grouped products of block-scaled weights run over all
     rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do.
+    `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
     """
 
@@ -50,9 +53,11 @@ class EngineKernels(_Part, frozen=True):
     all_logits: bool
     windows: bool
     routing: Literal["fused", "eager"]
+    dispatch: Literal["per-expert", "per-place", "gathered"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     reserved_on: tuple[str, ...]
+    expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
 
 
 class NarrowKernel(_Part, frozen=True):
@@ -113,8 +118,10 @@ class EngineExchanges(_Part, frozen=True):
 class EngineMemory(_Part, frozen=True):
     """Memory beside weights and cache [GiB], and how the cache is kept.
 
-    pool : preallocated, to `utilization` of the card (or of what is free beside the weights), or grows with the
-    sequences; block_tokens : the cache is given out in blocks of so many tokens
+    pool : preallocated, to `utilization` of the card, or grows with the sequences
+    utilization_of : what the share is of; total: weights, a step's tensors and the cache come to it; free: of what all
+    of these leave, the cache; static: weights and cache come to it, tensors of a step have the rest
+    block_tokens : the cache is given out in blocks of so many tokens
     fp8_cache_with : formats of weights whose published checkpoints ask for a cache in fp8
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
     length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
@@ -123,7 +130,7 @@ class EngineMemory(_Part, frozen=True):
 
     pool: Literal["preallocated", "grows"]
     utilization: Share
-    utilization_of: Literal["total", "free"]
+    utilization_of: Literal["total", "free", "static"]
     block_tokens: Count
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
@@ -164,6 +171,14 @@ class EngineBatching(_Part, frozen=True):
     disaggregates: bool
 
 
+class EngineOnCard(_Part, frozen=True):
+    """What an engine chooses where a card has less than `below_gib` of memory."""
+
+    below_gib: Gib
+    max_step_tokens: Count
+    utilization: Share
+
+
 class Engine(_Part, frozen=True):
     """One engine, complete.
 
@@ -172,6 +187,7 @@ class Engine(_Part, frozen=True):
     aliases : other names of it, and tools that run on it
     vendors : of the accelerators that it runs on; empty: those of any
     releases : what older ones did otherwise; release : that was asked for; None: the newest
+    by_card : what it chooses by the memory of a card, the smallest first; larger ones get what the other parts say
     """
 
     name: str
@@ -193,6 +209,16 @@ class Engine(_Part, frozen=True):
     vendors: tuple[str, ...] = ()
     releases: tuple[Release, ...] = ()
     release: str | None = None
+    by_card: tuple[EngineOnCard, ...] = ()
+
+    def on_card(self, memory_bytes: float) -> Engine:
+        """The engine with what it chooses for a card of that memory [bytes]."""
+        found = next((one for one in self.by_card if memory_bytes < one.below_gib * GIB), None)
+        if found is None:
+            return self
+        memory = msgspec.structs.replace(self.memory, utilization=found.utilization)
+        batching = msgspec.structs.replace(self.batching, max_step_tokens=found.max_step_tokens)
+        return msgspec.structs.replace(self, memory=memory, batching=batching)
 
     @property
     def launch_s(self) -> float:
