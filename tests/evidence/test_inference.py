@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import figures, peak, serve_record
 from xe_sizer.evidence.inference_of import engine_of, inference_of
-from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.evidence.records import LayoutStated, Measured, Record
 from xe_sizer.evidence.validate import validate
 
 REGISTRY = RecordRegistry()
@@ -162,3 +162,29 @@ def test_what_an_overloaded_run_gives_is_the_capacity() -> None:
     (rate,) = (one for one in figures(found) if one.quantity == "throughput")
     assert rate.predicted == pytest.approx(found.served.choice.full_rate * 128, rel=0.002)
     assert rate.predicted < 500 * 128 / 4
+
+
+def test_launch_options_are_those_that_are_stated() -> None:
+    found = flags(gpu_memory_utilization=0.82, scheduler_recv_interval=30, batch_wait_iters=20)
+    names = ("gpu_memory_utilization", "scheduler_recv_interval", "batch_wait_iters")
+    assert [found[f"serve.{name}"] for name in names] == [0.82, 30, 20]
+    cached = serve_record(record(prefix_cache=True), REGISTRY).assumed
+    assert "nothing found in the prefix cache: share of the prompts not stated" in cached
+    assert not any("prefix" in one for one in serve_record(record(prefix_cache=False), REGISTRY).assumed)
+
+
+@pytest.mark.parametrize(
+    ("layout", "placed"),
+    [
+        ({"attention_dp": 4, "moe_tp": 4}, (1, 4, 1)),
+        ({"tp": 2, "attention_dp": 2, "moe_tp": 4}, (2, 2, 1)),
+        ({"tp": 4, "moe_tp": 2}, (4, None, 2)),
+        ({"attention_dp": 4, "ep": 4}, (1, 4, 4)),
+        ({"tp": 4, "ep": 2, "moe_tp": 2}, (4, None, 2)),
+    ],
+)
+def test_ranks_that_split_an_expert_leave_the_rest_to_whole_experts(
+    layout: dict[str, int], placed: tuple[int | None, ...]
+) -> None:
+    found = flags(layout=LayoutStated(**layout), gpus=4, tp=None)
+    assert tuple(found.get(f"layout.{name}") for name in ("tp", "dp", "ep")) == placed

@@ -26,7 +26,7 @@ _PANELS = {
     "serve": "Load",
     **{f"serve.{name}": "Formats" for name in ("weights", "activations", "kv_cache", "scheme")},
     **{f"serve.{name}": "Engine" for name in ("engine", "gpu_memory_utilization", "max_sequences", "max_step_tokens")},
-    "serve.max_model_len": "Engine",
+    **{f"serve.{name}": "Engine" for name in ("max_model_len", "scheduler_recv_interval", "batch_wait_iters")},
     **{f"serve.{name}": "Speculation" for name in ("draft_tokens", "acceptance_rate", "draft_cost")},
     **{f"serve.{name}": "Limits and prices" for name in ("percentile", "spare_replicas")},
     **{f"serve.prefill_{name}": "Prefill and decode apart" for name in ("replicas", "tp", "pp", "ep", "dp")},

@@ -87,6 +87,7 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     _formats(record, model.shape.checkpoint_format or model.shape.fp8_checkpoint, flags)
     _placement(record, flags)
     _load(record, flags)
+    _launch_options(record, flags)
     return flags
 
 
@@ -169,6 +170,15 @@ def _placement(record: Record, flags: Flags) -> None:
             flags.assumed.append(f"placement on {record.gpus} GPUs chosen for the most throughput: not stated")
     elif layout.attention_dp and not stated["tp"]:
         flags.put("layout.tp", 1)
+
+
+def _launch_options(record: Record, flags: Flags) -> None:
+    """What the engine was started with; a prefix cache finds nothing in prompts of which no share is known."""
+    flags.put("serve.gpu_memory_utilization", record.gpu_memory_utilization)
+    flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
+    flags.put("serve.batch_wait_iters", record.batch_wait_iters)
+    if record.prefix_cache:
+        flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")
 
 
 def _load(record: Record, flags: Flags) -> None:

@@ -242,7 +242,8 @@ def _token_exchanges(block: Block, experts: Experts, permuted: Array) -> tuple[C
     """
     inputs, rank = block.inputs, block.inputs.rank
     if inputs.kernels.dispatch == "gathered":
-        all_tokens = rank.tokens * attention_groups(rank) * inputs.model.hidden * inputs.element_bytes
+        groups = attention_groups(rank)
+        all_tokens = (groups > 1.0) * groups * rank.tokens * inputs.model.hidden * inputs.element_bytes
         spread, summed = (("all_gather", all_tokens),), (("reduce_scatter", all_tokens),)
         return (
             exchange(block, "expert dispatch", "experts", "dp", spread, summed),
@@ -308,12 +309,12 @@ def largest_of(ranks: Array) -> Array:
 def touched_experts(block: Block, experts: Experts) -> Array:
     """Experts of the busiest rank that at least one token is routed to.
 
-        q = 1 - (1 + s^2 l)^(-1 / s^2),  l = -T ln(1 - k / E)          q = 1 - (1 - k / E)^T   where s = 0
-        touched = n q + z(ep) sqrt(n q (1 - q)),  n = E / ep           z(1) = 0
+        q = 1 - (1 - k / E) (1 + s^2 l)^(-1 / s^2),  l = -(T - 1) ln(1 - k / E)      1 - (1 - k / E)^T where s = 0
+        touched = n q + z(ep) sqrt(n q (1 - q)),  n = E / ep                         z(1) = 0
 
     Each of T tokens picks k of E experts. How often they pick one varies around the mean by s, as a gamma distribution
     does: the popular ones are picked again and again, so that fewer are touched than if all were picked evenly. With
-    thousands of tokens that is all of them, with a few it is not.
+    thousands of tokens that is nearly all of them, with a few it is not.
 
     Parameters
     ----------
@@ -329,8 +330,9 @@ def touched_experts(block: Block, experts: Experts) -> Array:
     """
     rank, spread = block.inputs.rank, block.inputs.kernels.expert_spread
     tokens = rank.tokens * rank.expert_tp / rank.tp * rank.ep
-    picked = -tokens * np.log1p(-experts.per_token / experts.count)
-    missed = np.exp(-picked if spread == 0 else -np.log1p(spread**2 * picked) / spread**2)
+    each = -np.log1p(-experts.per_token / experts.count)  # of one token
+    first, further = each * np.minimum(tokens, 1.0), each * np.maximum(tokens - 1.0, 0.0)
+    missed = np.exp(-first - (np.log1p(spread**2 * further) / spread**2 if spread else further))
     own = as_array(experts.count) / rank.ep
     varied = largest_of(rank.ep) * np.sqrt(own * missed * (1.0 - missed))
     return np.asarray(np.minimum(own * (1.0 - missed) + varied, own))

@@ -319,9 +319,9 @@ class Picks:
 
 @frozen
 class Collective(Operator):
-    """Exchange inside the layer; `group` is tp, cp, ep or dp, groups of ranks that attend to sequences of their own and
-    share experts. Message sizes in the convention of `laws.collectives`.
+    """Exchange inside the layer. Message sizes in the convention of `laws.collectives`.
 
+    `group` is tp, cp, ep, or dp: ranks that attend to sequences of their own and share experts.
     `picks` where a token goes once to each node and rank that holds experts which it picked; None: to every expert.
     """
 

@@ -136,6 +136,8 @@ class ServeKeys(TypedDict, total=False):
     max_sequences: int | None
     max_model_len: int | None
     max_step_tokens: int | None
+    scheduler_recv_interval: int | None
+    batch_wait_iters: int | None
     percentile: float | None
     prefill_replicas: int | str | None
     prefill_tp: int | None

@@ -105,6 +105,8 @@ _ONLY_SERVE = {
     "max-sequences": "serve.max_sequences",
     "max-model-len": "serve.max_model_len",
     "max-step-tokens": "serve.max_step_tokens",
+    "scheduler-recv-interval": "serve.scheduler_recv_interval",
+    "batch-wait-iters": "serve.batch_wait_iters",
     "draft-tokens": "serve.draft_tokens",
     "acceptance-rate": "serve.acceptance_rate",
     "draft-cost": "serve.draft_cost",

@@ -12,6 +12,7 @@ LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of
 NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
+Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 
@@ -58,6 +59,12 @@ class ServeSection(Section, frozen=True):
         Meta(description="Longest prompt plus answer that the engine accepts; default: the model's maximum"),
     ] = None
     max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
+    scheduler_recv_interval: Annotated[
+        Degree | None, Meta(description="Decode steps between two looks of the scheduler at new requests (SGLang)")
+    ] = None
+    batch_wait_iters: Annotated[
+        Iterations | None, Meta(description="Decode steps that prompts wait for more of them (TensorRT-LLM)")
+    ] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
     prefill_replicas: Annotated[
         Degree | Literal["auto"] | None,

@@ -48,6 +48,9 @@ DEFAULT_DRAFT_COST = 0.05
 DEFAULT_THINK_TIME_S = 30.0
 """Between an answer and the next request of its reader: assumed, a minute or less of reading and typing."""
 PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
+BATCHING_KEYS = ("max_sequences", "max_step_tokens")
+ADMISSION_KEYS = ("scheduler_recv_interval", "batch_wait_iters")
+"""Launch options of some engines, of which an answer says nothing where nobody sets them."""
 
 
 @frozen(eq=True)
@@ -164,14 +167,17 @@ def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
 
 
 def _with_settings(engine: Engine, provenance: Provenance) -> Engine:
-    """The engine with the limits and the share of memory that the user gave."""
+    """The engine with the limits, the launch options and the share of memory that the user gave."""
     share = provenance.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
-    most = provenance.settle("serve.max_sequences", engine.batching.max_sequences, "stack")
-    tokens = provenance.settle("serve.max_step_tokens", engine.batching.max_step_tokens, "stack")
+    settings = {
+        name: provenance.settle(f"serve.{name}", getattr(engine.batching, name), "stack") for name in BATCHING_KEYS
+    }
+    given = provenance.given.values.serve
+    settings |= {name: value for name in ADMISSION_KEYS if (value := getattr(given, name)) is not None}
     return msgspec.structs.replace(
         engine,
         memory=msgspec.structs.replace(engine.memory, utilization=share),
-        batching=msgspec.structs.replace(engine.batching, max_sequences=most, max_step_tokens=tokens),
+        batching=msgspec.structs.replace(engine.batching, **settings),
     )
 
 

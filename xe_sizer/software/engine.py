@@ -3,9 +3,7 @@
 An engine names a `parent` and overrides what differs; the root of all is `generic-engine`.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import msgspec
 
@@ -211,7 +209,7 @@ class Engine(_Part, frozen=True):
     release: str | None = None
     by_card: tuple[EngineOnCard, ...] = ()
 
-    def on_card(self, memory_bytes: float) -> Engine:
+    def on_card(self, memory_bytes: float) -> Self:
         """The engine with what it chooses for a card of that memory [bytes]."""
         found = next((one for one in self.by_card if memory_bytes < one.below_gib * GIB), None)
         if found is None:
