@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import asked, engine_file, problems, served
 
-from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate
+from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate, users_within
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import max_sequences, serving_memory
 from xe_sizer.serving.queueing import Curve, latencies
@@ -92,14 +92,53 @@ def test_few_users_who_think_long_are_a_request_rate() -> None:
     """100 users, an answer and 600 s of thought: 100 requests in a little over ten minutes."""
     rate, at = users_latencies(FOUND, TRAFFIC, 100.0, 600.0, 95.0)
     assert rate[0] == pytest.approx(100 / 600, rel=0.01)
-    assert at.ttft_s[0] == latencies(FOUND, TRAFFIC, rate, 95.0).ttft_s[0]
+    assert at.ttft_s[0] == latencies(FOUND, TRAFFIC, rate, 95.0, 100.0).ttft_s[0]
+
+
+def test_one_user_never_waits_for_himself() -> None:
+    """However soon he asks again: the time of an empty replica, at every percentile, and N = X (R + Z)."""
+    alone = latencies(FOUND, TRAFFIC, 0.0)
+    for think_s in (0.01, 1.0, 60.0):
+        rate, at = users_latencies(FOUND, TRAFFIC, 1.0, think_s, 99.0)
+        assert at.ttft_s[0] == pytest.approx(alone.ttft_s[0], rel=1e-9)
+        assert rate[0] * (alone.request_s[0] + think_s) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_users_find_the_requests_of_the_others_alone() -> None:
+    """Two of them wait as at half of their rate (Bard and Schweitzer), many as if requests came from anywhere."""
+    rate = 0.3 * FOUND.top_rate
+    base = latencies(FOUND, TRAFFIC, 0.0).ttft_s[0]
+    anywhere = latencies(FOUND, TRAFFIC, rate)
+    many = latencies(FOUND, TRAFFIC, rate, None, 1e9)
+    assert many.ttft_s[0] == pytest.approx(anywhere.ttft_s[0], rel=1e-6)
+    ttft_s = [latencies(FOUND, TRAFFIC, rate, None, users).ttft_s[0] for users in (1.0, 2.0, 4.0, 64.0)]
+    assert ttft_s == sorted(ttft_s)
+    assert ttft_s[0] >= base
+
+
+def test_a_full_replica_takes_the_users_that_may_wait() -> None:
+    """The users found keep the limit, by their own latencies; the limit is what they reach."""
+    users = users_within(FOUND, TRAFFIC, 30.0, 200.0, None, 95.0, 1e4)[0]
+    _, at = users_latencies(FOUND, TRAFFIC, users, 30.0, 95.0)
+    assert at.ttft_s[0] == pytest.approx(200.0, rel=0.05)
+    assert users_within(FOUND, TRAFFIC, 30.0, 1e-6, None, 95.0, 1e4)[0] == 0.0
+
+
+def test_nobody_waits_for_a_place_where_there_is_one_for_each() -> None:
+    """Of a full replica with 8 places 8 users wait for prompts alone: less than the same rate from anywhere."""
+    eight = Curve(FOUND.states, np.minimum(FOUND.most, 8.0))
+    at = latencies(eight, TRAFFIC, 0.9 * eight.top_rate, 99.0, 8.0)
+    more = latencies(eight, TRAFFIC, 0.9 * eight.top_rate, 99.0, 9.0)
+    assert at.ttft_s[0] < 0.5 * more.ttft_s[0]
 
 
 def test_users_of_a_rate_and_the_rate_of_users_are_inverse() -> None:
     rates = np.array([0.1, 0.5, 0.9]) * FOUND.top_rate[0]
     for rate in rates:
         users = users_at(FOUND, TRAFFIC, rate, 30.0)
-        assert users_rate(FOUND, TRAFFIC, users, 30.0)[0] == pytest.approx(rate, rel=1e-9)
+        assert users_rate(FOUND, TRAFFIC, users, 30.0)[0] == pytest.approx(rate, rel=1e-4)
+        again = users_at(FOUND, TRAFFIC, rate, 30.0, users)
+        assert users_rate(FOUND, TRAFFIC, again, 30.0)[0] == pytest.approx(rate, rel=1e-4)
 
 
 def test_more_users_than_places_wait_for_each_other() -> None:

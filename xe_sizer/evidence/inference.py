@@ -157,7 +157,8 @@ def rates(found: ServedRecord) -> Iterator[Prediction]:
     """Its latencies and rates, each where the record measured it."""
     for figure in figures(found):
         factors = span(found.served.resolved, figure.quantity, found.guessed)
-        ends = (figure.predicted * factors.low, figure.predicted * factors.high)
+        low = found.served.no_faster(figure.quantity, figure.predicted * factors.low, figure.predicted)
+        ends = (low, figure.predicted * factors.high)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
         yield prediction_of(
             found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed

@@ -11,7 +11,7 @@ from xe_sizer.report.format import clean
 from xe_sizer.report.verdict import (
     CROWDED,
     NO_SUCH_LIMIT,
-    caution,
+    cautions,
     currency_of,
     headline,
     missed_limit,
@@ -42,7 +42,7 @@ def scenario_finding(answer: Sized, name: str | None, file: str | None) -> Findi
 
 
 def _cases(answer: Sized) -> Iterator[Case]:
-    narrow = caution(answer)
+    narrow = cautions(answer)
     said = "\n".join([headline(answer), *([narrow] if narrow else []), *map(clean, answer.warnings)])
     if answer.verdict.fits:
         yield Case("fits", output=said)
@@ -72,7 +72,7 @@ def limit_case(verdict: Verdict, limit: Limit, currency: str | None = None) -> C
 
 def verdict_remark(answer: Sized, file: str | None) -> Remark:
     """The verdict with its reasons, and what is narrow of it."""
-    narrow = caution(answer)
+    narrow = cautions(answer)
     said = headline(answer)
     beyond = reasons_beyond(answer.verdict, said, told_limits(answer.verdict))
     missed = missed_text(answer.verdict, currency_of(answer)) if answer.verdict.fits else ""

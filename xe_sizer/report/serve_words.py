@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -133,11 +134,27 @@ def latency(seconds: float | None) -> str:
 
 
 def caution(result: ServeResult) -> str:
-    """Little room for the cache."""
+    """What a yes hides: little room for the cache, a batch in waves."""
+    return "; ".join(filter(None, (_tight(result), _waves(result))))
+
+
+def _tight(result: ServeResult) -> str:
+    """Little room for the cache, in what the engine takes of the memory."""
     if not result.verdict.ok or result.verdict.margin != "tight":
         return ""
     share, usable_bytes = result.memory.error_share, result.memory.usable_bytes
-    return f"tight: one request leaves less than {percent(share)} of the memory free, {gib(share * usable_bytes)} GiB"
+    room = f"{gib(share * usable_bytes)} GiB ({percent(share)} of the memory)"
+    taken = (result.scenario.get("serve") or {}).get("gpu_memory_utilization")
+    of = f"of the {percent(taken)} of the memory that the engine takes, " if taken else ""
+    return f"tight: {of}one request leaves less than {room}"
+
+
+def _waves(result: ServeResult) -> str:
+    """That a batch does not run at once."""
+    batch, running = (result.scenario.get("serve") or {}).get("batch"), math.floor(result.replicas.running_requests)
+    if batch is None or not result.verdict.fits or running >= batch:
+        return ""
+    return f"in waves: {running:,} of the {batch:,} requests of the batch run at once"
 
 
 def pace(result: ServeResult) -> tuple[str, float | None, str]:

@@ -96,6 +96,12 @@ def caution(answer: Sized) -> str:
     return "; ".join(filter(None, (words_of(answer).caution(answer), *unsure, _unjudged_text(answer))))
 
 
+def cautions(answer: Sized) -> str:
+    """The caution, and how limits that look mistaken are read: for answers of which no first screen is shown."""
+    misread = answer.misread if isinstance(answer, ServeResult) else ()
+    return "; ".join(filter(None, (caution(answer), *map(clean, misread))))
+
+
 def unjudged(answer: Sized) -> tuple[str, ...]:
     """Limits of the scenario that say nothing of this kind of job, as a deadline says nothing of a service."""
     judged = {limit.name for limit in answer.verdict.limits}

@@ -166,7 +166,7 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
         words += f", up to {rounded(after.most_per_s, down=True):g} requests/s"
         words += f" instead of {rounded(before.most_per_s, down=True):g}" if gains else ""
     else:
-        words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} tokens/s"
+        words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} output tokens/s in all"
         more = gains and after.gpus == before.gpus
         words += f" instead of {before.requests_per_s * before.resolved.traffic.outputs:,.0f}" if more else ""
     words += _certainty(before, after)

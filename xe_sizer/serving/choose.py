@@ -199,11 +199,11 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
     best = cases.order(late, gpus, found.request_s)
-    replicas = int(_replicas_of(resolved, placements)[best])
+    replicas, places = int(_replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
     rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
     point = Point(
-        running=resolved.amount,
+        running=min(resolved.amount, float(max(np.floor(places), 1.0))),
         requests_per_s=rate,
         ttft_s=values[0],
         tpot_s=values[1],
@@ -219,7 +219,7 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
         full_rate=rate,
         top_rate=rate,
         top_load=resolved.amount,
-        places=_pick(as_array(most), best),
+        places=places,
         replicas=replicas + resolved.spare_replicas,
         point=point,
     )

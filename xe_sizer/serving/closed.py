@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.queueing import Latencies, highest, latencies
+from xe_sizer.serving.queueing import Latencies, highest, latencies, rate_within
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def requests_within(
     return highest(ones, max(most, 1.0) * ones, lambda low, high, share: low * (high / low) ** share, keeps)
 
 
-def users_at(found: Curve, traffic: Traffic, rate: ArrayLike, think_s: float) -> Array:
+def users_at(found: Curve, traffic: Traffic, rate: ArrayLike, think_s: float, clients: ArrayLike = np.inf) -> Array:
     """Users whose requests come to a rate, as each thinks for a time between an answer and the next request.
 
         users = rate x (request(rate) + think)
@@ -93,6 +93,7 @@ def users_at(found: Curve, traffic: Traffic, rate: ArrayLike, think_s: float) ->
     traffic : lengths of prompts and answers, and how they spread
     rate : requests per second and replica, shape (..., placements) [1/s]
     think_s : mean time between an answer and the next request [s]
+    clients : so many users at most, who wait for the others alone; by default any number [-]
 
     Returns
     -------
@@ -100,7 +101,42 @@ def users_at(found: Curve, traffic: Traffic, rate: ArrayLike, think_s: float) ->
 
     Source: the response time law of interactive systems (Little's law for users who wait or think).
     """
-    return np.asarray(as_array(rate) * (latencies(found, traffic, rate).request_s + think_s))
+    return np.asarray(as_array(rate) * (latencies(found, traffic, rate, None, clients).request_s + think_s))
+
+
+def users_within(
+    found: Curve, traffic: Traffic, think_s: float, max_ttft_s: float | None, max_tpot_s: float | None,
+    percentile: float, clients: float,
+) -> Array:  # fmt: skip
+    """The most users with whom a replica keeps both limits at the percentile; 0: none does.
+
+        users = rate x (request(rate) + think)                             rate: the highest that keeps the limits
+        users = rate x (request(rate) + think + max_ttft_s - ttft(rate))   where that is the top rate
+
+    A full replica takes as many more as may wait: each comes back only once he is answered.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    think_s : mean time between an answer and the next request [s]
+    max_ttft_s, max_tpot_s : limits; None: none [s]
+    percentile : of requests [-]
+    clients : so many users at most [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: the response time law of interactive systems.
+    """
+    rate = rate_within(found, traffic, max_ttft_s, max_tpot_s, percentile, clients)
+    users = users_at(found, traffic, rate, think_s, clients)
+    if max_ttft_s is None:
+        return users
+    spare_s = np.maximum(max_ttft_s - latencies(found, traffic, rate, percentile, clients).ttft_s, 0.0)
+    full = (rate > 0) & (rate >= HIGHEST_LOAD * found.top_rate * (1.0 - 1e-9))
+    return np.asarray(users + np.where(full, rate * spare_s, 0.0))
 
 
 def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float) -> Array:
@@ -123,11 +159,11 @@ def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float)
     """
     users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
     low, high = np.zeros(users.shape), np.asarray(HIGHEST_LOAD * found.top_rate)
-    full = users_at(found, traffic, high, think_s) <= users
+    full = users_at(found, traffic, high, think_s, users) <= users
     low = np.where(full, high, low)
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
-        above = users_at(found, traffic, middle, think_s) > users
+        above = users_at(found, traffic, middle, think_s, users) > users
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return np.asarray(np.where(full, HIGHEST_LOAD * found.top_rate, low))
 
@@ -158,7 +194,7 @@ def users_latencies(
     """
     users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
     rate = users_rate(found, traffic, users, think_s)
-    mean, at = latencies(found, traffic, rate), latencies(found, traffic, rate, percentile)
+    mean, at = (latencies(found, traffic, rate, one, users) for one in (None, percentile))
     left_s = np.divide(users, rate, out=np.full(users.shape, np.inf), where=rate > 0) - think_s - mean.request_s
     full = rate >= HIGHEST_LOAD * found.top_rate
     wait_s = np.where(full, np.maximum(left_s, 0.0), 0.0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
+from xe_sizer.serving.light import fastest
 from xe_sizer.serving.memory import (
     BESIDE,
     Card,
@@ -173,6 +174,18 @@ class ServingEstimate:
     @property
     def tpot_s(self) -> float:
         return self.judged_s[1]
+
+    @cached_property
+    def fastest_s(self) -> dict[str, float]:
+        """What no software can beat, by quantity: requests that come by chance may find the replica empty [s]."""
+        resolved = self.resolved
+        together = self.point.running if resolved.load in ("concurrency", "batch") else 1.0
+        found = fastest(resolved.job, self.placement, resolved.traffic, max(together, 1.0))
+        return dict(zip(("ttft", "tpot", "request"), found, strict=True))
+
+    def no_faster(self, quantity: str, low: float, expected: float) -> float:
+        """The low end of a range, no lower than the accelerators allow [s]."""
+        return max(low, min(self.fastest_s.get(quantity, 0.0), expected))
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate
+from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate, users_within
 from xe_sizer.serving.queueing import latencies, rate_within
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import allowed_latencies
@@ -110,15 +110,18 @@ class Users:
     by_chance = True
 
     def within(self, resolved: ResolvedService, found: Curve) -> Array:
-        rate = rate_within(found, resolved.traffic, *allowed_latencies(resolved), resolved.percentile)
-        return users_at(found, resolved.traffic, rate, resolved.think_s)
+        limits = allowed_latencies(resolved)
+        return users_within(
+            found, resolved.traffic, resolved.think_s, *limits, resolved.percentile, max(resolved.amount, 1.0)
+        )
 
     def full(self, resolved: ResolvedService, found: Curve) -> Array:
-        return users_at(found, resolved.traffic, HIGHEST_LOAD * found.top_rate, resolved.think_s)
+        return users_at(found, resolved.traffic, HIGHEST_LOAD * found.top_rate, resolved.think_s, resolved.amount)
 
     def filled(self, resolved: ResolvedService, found: Curve, most: Array, share: Array) -> Array:
         rate = users_rate(found, resolved.traffic, most, resolved.think_s)
-        return users_at(found, resolved.traffic, rate * share, resolved.think_s)
+        part = users_at(found, resolved.traffic, rate * share, resolved.think_s, resolved.amount)
+        return np.where(share < 1.0, part, most)
 
     def along(self, resolved: ResolvedService, found: Curve) -> Array:
         return users_at(found, resolved.traffic, SHARES[:, None] * found.top_rate, resolved.think_s)

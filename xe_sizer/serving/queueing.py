@@ -90,7 +90,9 @@ class Latencies:
         return float(self.ttft_s[0]), float(self.tpot_s[0]), float(self.request_s[0])
 
 
-def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float | None = None) -> Latencies:
+def latencies(
+    found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float | None = None, clients: ArrayLike = np.inf
+) -> Latencies:
     """Latencies of one replica at a rate of arrivals.
 
         ttft = step / 2 + wait for a place + wait for prompts + prefill
@@ -100,7 +102,8 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
 
     c places, answers S long of spread v, load rho; P the time that a prompt adds to the steps of others, v_p the spread
     of prompts, rho_p = rate x P. Waits have exponential tails. The number of requests inside varies as a Poisson
-    variable, and steps with it.
+    variable, and steps with it. Of N clients who wait for their answers a request finds those of the N - 1 others: it
+    waits as at (N - 1) / N of the rate, and for a place only where clients are more than places.
 
     Parameters
     ----------
@@ -108,37 +111,43 @@ def latencies(found: Curve, traffic: Traffic, rate: ArrayLike, percentile: float
     traffic : lengths of prompts and answers, and how they spread
     rate : requests per second and replica; at and above the top rate nothing is bounded, shape (..., placements) [1/s]
     percentile : of requests, 50 to 99.9; None: the mean [-]
+    clients : of a replica who each have one request at most, shape of the rates; by default any number [-]
 
     Returns
     -------
     Latencies, shape of the rates, seconds [s]
 
-    Source: Sakasegawa's approximation of M/G/c for places; M/G/1 (Pollaczek-Khinchine) for prompts.
+    Source: Sakasegawa's approximation of M/G/c for places; M/G/1 (Pollaczek-Khinchine) for prompts; what a request
+    finds among N clients after Bard (1979) and Schweitzer (1979), exact for one of them.
     """
     rate = np.broadcast_to(as_array(rate), np.broadcast_shapes(np.shape(rate), found.most.shape))
     deviations = 0.0 if percentile is None else NormalDist().inv_cdf(percentile / 100.0)
     sized = np.minimum(rate, HIGHEST_LOAD * found.top_rate)
     (inside,) = found.at_rate(sized, found.states.running)
     spread = deviations * np.sqrt(np.maximum(inside, 1.0))
-    crowded = np.clip(inside + spread, 1.0, np.maximum(found.most, 1.0))
+    crowd = np.maximum(as_array(clients), 1.0)
+    crowded = np.clip(inside + spread, 1.0, np.maximum(np.minimum(found.most, crowd), 1.0))
     states = found.states
     tpot_s, step_s, prefill_s = found.at_running(crowded, states.tpot_s, states.step_s, states.prefill_s)
     prompts, answers = 1.0, traffic.outputs
     if percentile is not None:
         prompts = traffic.lengths_at(traffic.inputs, traffic.input_spread, deviations) / traffic.inputs
         answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations)
-    wait_s = _wait_s(found, traffic, sized, percentile)
+    wait_s = _wait_s(found, traffic, sized * (1.0 - 1.0 / crowd), crowd, percentile)
     ttft_s = step_s / 2.0 + wait_s + prefill_s * prompts
     request_s = ttft_s + max(answers - 1.0, 0.0) * tpot_s
     unbounded = np.where(rate <= sized, 0.0, np.inf)
     return Latencies(ttft_s + unbounded, tpot_s, request_s + unbounded)
 
 
-def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | None) -> Array:
-    """Waiting for a place and for the prompts before, in the mean or at a percentile [s]."""
+def _wait_s(found: Curve, traffic: Traffic, rate: Array, crowd: Array, percentile: float | None) -> Array:
+    """Waiting for a place and for the prompts before, in the mean or at a percentile [s].
+
+    rate : of the others' requests [1/s]; crowd : clients, who find a place each where there are as many [-]
+    """
     places, top = np.maximum(found.most, 1.0), np.maximum(found.top_rate, 1e-12)
     load = np.minimum(rate / top, HIGHEST_LOAD)
-    busy = load ** (np.sqrt(2.0 * (places + 1.0)) - 1.0)
+    busy = np.where(crowd <= found.most, 0.0, load ** (np.sqrt(2.0 * (places + 1.0)) - 1.0))
     answer_s = places / top
     place_s = answer_s * (1.0 + traffic.output_spread**2) / 2.0 / (places * (1.0 - load))
     # Steps that take several prompts shorten the queue only for prompts that arrive together.
@@ -157,8 +166,9 @@ def _wait_s(found: Curve, traffic: Traffic, rate: Array, percentile: float | Non
 
 
 def rate_within(
-    found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, percentile: float
-) -> Array:
+    found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, percentile: float,
+    clients: ArrayLike = np.inf,
+) -> Array:  # fmt: skip
     """The highest rate of a replica that keeps both limits at the percentile; 0: none does.
 
         rate = max of those with ttft <= max_ttft_s and tpot <= max_tpot_s
@@ -171,6 +181,7 @@ def rate_within(
     traffic : lengths of prompts and answers, and how they spread
     max_ttft_s, max_tpot_s : limits; None: none [s]
     percentile : of requests [-]
+    clients : who each have one request at most; by default any number [-]
 
     Returns
     -------
@@ -183,7 +194,7 @@ def rate_within(
         return np.asarray(HIGHEST_LOAD * top)
 
     def keeps(rates: Array) -> Array:
-        at = latencies(found, traffic, rates, percentile)
+        at = latencies(found, traffic, rates, percentile, clients)
         return np.asarray((at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf)))
 
     none, most = np.zeros(top.shape), np.asarray(HIGHEST_LOAD * top)

@@ -130,7 +130,7 @@ def _span(sized: ServingEstimate, quantity: Quantity, expected: float) -> Span:
     if not math.isfinite(expected):
         return Span(low=None, expected=None, high=None)
     found = span(sized.resolved, quantity).around(expected)
-    return Span(low=found.low, expected=found.expected, high=found.high)
+    return Span(low=sized.no_faster(quantity, found.low, expected), expected=found.expected, high=found.high)
 
 
 def _finite(value: float) -> float | None:

@@ -24,7 +24,7 @@ from xe_sizer.report.pictures.check import pictures
 from xe_sizer.report.scenario_findings import line_of, scenario_finding
 from xe_sizer.report.study_points import MOST_SHOWN
 from xe_sizer.report.verdict import (
-    caution,
+    cautions,
     currency_of,
     is_tight,
     required_words,
@@ -68,7 +68,7 @@ def document(check: CheckResult, options: Options) -> Document:
     folder = _folder(check)
     rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
     blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
-    judged = ((one.file, caution(one.result)) for one in check.scenarios if one.result)
+    judged = ((one.file, cautions(one.result)) for one in check.scenarios if one.result)
     blocks += listed("Cautions", (f"{clean(file)}: {text}" for file, text in judged if text))
     blocks += changes_table(check, folder)
     blocks += listed("Skipped", (f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped))

@@ -1,0 +1,37 @@
+"""What a yes hides is said where users look first: on the first screen and in `check`."""
+
+from __future__ import annotations
+
+from serving_cases import served
+
+from xe_sizer.report.options import Options
+from xe_sizer.report.registry import render
+from xe_sizer.report.serve_words import caution
+from xe_sizer.result.check import answered, check_result
+from xe_sizer.serving.summary import summarise
+
+
+def test_a_batch_that_does_not_run_at_once_says_so() -> None:
+    """An L40S has room for about 150 requests of 1,280 tokens beside 16 GB of weights; 500 come in waves."""
+    result = summarise(served(gpu="l40s", gpus=1, serve__batch=500))
+    running = int(result.replicas.running_requests)
+    assert 140 <= running <= 180
+    assert caution(result) == f"in waves: {running} of the 500 requests of the batch run at once"
+    assert "in waves" in "\n".join(render(result, "table", Options()).splitlines()[:3])
+    assert caution(summarise(served(gpu="l40s", gpus=1, serve__batch=50))) == ""
+
+
+def test_check_says_how_a_limit_without_a_unit_was_read() -> None:
+    result = summarise(served(serve__request_rate=5.0, limits__max_tpot_s=50))
+    text = render(check_result((answered("chat.yaml", result),)), "table", Options())
+    assert "chat.yaml: max_tpot_s 50 is read as 50 s per token: for milliseconds write" in text
+    assert "is read as" in render(check_result((answered("chat.yaml", result),)), "github", Options())
+
+
+def test_tight_names_what_the_engine_takes() -> None:
+    """Free memory outside of the engine's share is no room for its cache."""
+    result = summarise(served("llama-3.1-70b", gpus=2, serve__concurrency=4, serve__gpu_memory_utilization=0.89))
+    assert result.verdict.margin == "tight"
+    assert "tight: of the 89 % of the memory that the engine takes, one request leaves less than 2.37 GiB" in caution(
+        result
+    )
