@@ -347,7 +347,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         kv_heads=np.ones_like(kv_heads) if absorbed else heads if repeated else kv_heads,
         query=query,
         key=rank.keys,
-        pairs=attended_positions(rank.sequence, rank.keys, window) / rank.cp,
+        pairs=_pairs(inputs, window) / rank.cp,
         qk_head_dim=absorbed.kv_rank + absorbed.qk_rope_head_dim if absorbed else model.qk_head_dim,
         v_head_dim=absorbed.kv_rank if absorbed else model.v_head_dim,
         kernel=kernel,
@@ -358,6 +358,17 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
     )
+
+
+def _pairs(inputs: GraphInputs, window: int | None) -> Array:
+    """Query-key pairs per head and sequence: what a causal mask leaves, or all of them in an encoder [-].
+
+    Windows of an encoder lie side by side, so that each of its tokens sees the whole of one.
+    """
+    rank = inputs.rank
+    if not inputs.model.bidirectional:
+        return attended_positions(rank.sequence, rank.keys, window)
+    return np.asarray(rank.sequence * np.minimum(rank.keys, np.inf if window is None else window))
 
 
 def _loaded_keys(inputs: GraphInputs, window: int | None) -> Array | None:

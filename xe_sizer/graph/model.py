@@ -105,6 +105,50 @@ class StateSpace:
 
 
 @frozen(eq=True)
+class Projector:
+    """From the encoder of images to the language model: products from width to width, an activation between them.
+
+    norm : in front of them, layernorm, rmsnorm or None; over : the width of a patch, or of the patches that are merged
+    """
+
+    widths: tuple[int, ...]
+    bias: bool = False
+    norm: str | None = None
+    over: str = "patch"
+
+
+@frozen(eq=True)
+class VisionTower:
+    """The encoder of images: a transformer without a vocabulary, and how images become its patches.
+
+    patch : side of a patch [pixels]; merge : patches along a side that become one token; frames : a patch spans
+    resize : native (the image's own shape, within pixels or a longest side), square (of `side` pixels), closest and
+    canvas (tiles of `side` pixels, at most `max_tiles` and a thumbnail; `graph.vision` has the two ways to choose)
+    row_tokens, image_tokens : tokens behind a row or a tile, and around an image [-]
+    further_projectors : that hand results of inner layers to the language model (DeepStack, arXiv:2406.04334)
+    layer_scale : a factor for every channel behind attention and MLP
+    """
+
+    encoder: ModelShape
+    projector: Projector
+    patch: int
+    merge: int = 1
+    frames: int = 1
+    patch_bias: bool = False
+    class_token: bool = False
+    layer_scale: bool = False
+    further_projectors: int = 0
+    resize: str = "native"
+    side: int = 0
+    max_tiles: int = 1
+    min_pixels: int = 0
+    max_pixels: int = 0
+    max_side: int = 0
+    row_tokens: int = 0
+    image_tokens: int = 0
+
+
+@frozen(eq=True)
 class LayerKind:
     """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both."""
 
@@ -145,6 +189,8 @@ class ModelShape:
     `output_gate`: the attention's output is gated by a second half of the query projection.
     `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
     that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors.
+    `bidirectional`: every token attends to every other, as in encoders. `vision`: the encoder of images, no part of the
+    language model's parameters.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -194,6 +240,8 @@ class ModelShape:
     output_gate: bool = False
     checkpoint_format: str | None = None
     fp8_checkpoint: str | None = None
+    bidirectional: bool = False
+    vision: VisionTower | None = None
     assumptions: tuple[str, ...] = ()
 
     @property

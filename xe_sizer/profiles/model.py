@@ -21,6 +21,7 @@ from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import is_path, is_repository
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
+from xe_sizer.profiles.vision import tower_of, vision_contradictions
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -74,6 +75,7 @@ def shape_of(profile: ModelProfile) -> ModelShape:
         "indexer": _section(profile.indexer, SparseIndexer),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
+        "vision": tower_of(profile.vision) if profile.vision else None,
         "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
     }
     return ModelShape(**values)
@@ -167,6 +169,7 @@ def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
         text = f"'layers' must be all, alternate or a share such as 5-of-6, not '{window.layers}'"
         yield ("sliding_window", "layers"), text
     yield from _expert_contradictions(profile)
+    yield from vision_contradictions(profile)
     yield from _pattern_contradictions(profile)
 
 

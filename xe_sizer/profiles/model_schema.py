@@ -73,6 +73,56 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     key_head_dim: CountOrZero = 0
 
 
+class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    widths: Annotated[tuple[Count, ...], Meta(min_length=2, description="from the merged patches to `hidden`")]
+    bias: bool = False
+    norm: Literal["layernorm", "rmsnorm"] | None = None
+    over: Annotated[Literal["patch", "merged"], Meta(description="width that the norm has")] = "patch"
+
+
+class VisionWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    patches: Annotated[Count, Meta(description="patches of a window")]
+    layers: Annotated[Count, Meta(description="layers that have windows")]
+
+
+class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The encoder of images, which is no part of `parameters`."""
+
+    layers: Layers
+    hidden: Count
+    heads: Count
+    ffn: Count
+    norm: Literal["rmsnorm", "layernorm"]
+    activation: Literal["swiglu", "geglu", "gelu"]
+    biases: tuple[Literal["qkv", "output", "mlp"], ...] = ()
+    learned_positions: Annotated[CountOrZero, Meta(description="rows of the position table; 0: rotary alone")] = 0
+    rotary: bool = False
+    qk_norm: Literal["perhead", "full"] | None = None
+    first_norm: Annotated[bool, Meta(description="a norm before the first layer")] = False
+    final_norm: bool = False
+    window: VisionWindow | None = None
+    projector: ProjectorSection
+    patch: Annotated[Count, Meta(description="side of a patch, in pixels")]
+    merge: Annotated[Count, Meta(description="patches along a side that become one token")] = 1
+    frames: Annotated[Count, Meta(description="frames that a patch spans")] = 1
+    patch_bias: bool = False
+    class_token: bool = False
+    layer_scale: bool = False
+    further_projectors: CountOrZero = 0
+    resize: Annotated[
+        Literal["native", "square", "closest", "canvas"],
+        Meta(description="the image's own shape, one square, or a grid of tiles (nearest shape, or least change)"),
+    ]
+    side: Annotated[CountOrZero, Meta(description="of a square or a tile, in pixels")] = 0
+    max_tiles: Count = 1
+    min_pixels: CountOrZero = 0
+    max_pixels: Annotated[CountOrZero, Meta(description="of a native image")] = 0
+    max_side: Annotated[CountOrZero, Meta(description="longest side of a native image, in pixels")] = 0
+    row_tokens: Annotated[CountOrZero, Meta(description="tokens behind each row of a native image, or each tile")] = 0
+    image_tokens: Annotated[CountOrZero, Meta(description="tokens around an image")] = 0
+    parameters: Annotated[ParameterTotal, Meta(description="of the encoder and its projectors")]
+
+
 class Prediction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     layers: Count
     parameters: ParameterTotal
@@ -153,6 +203,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     output_gate: Annotated[bool, Meta(description="attention's output is gated by half of the query projection")] = (
         False
     )
+    vision: VisionSection | None = None
     parameters: Parameters
     parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
     notes: str | None = None

@@ -1,0 +1,253 @@
+"""The encoder of images before a language model: tokens of an image, weights, and operators of a step.
+
+An image is brought to a size that the model takes, cut into patches, and encoded by a transformer whose attention looks
+both ways; neighbouring patches are merged into one token each, which a projector widens to the language model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.operators import Attention, Matmul
+from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.transformer import layer_operators
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.model import ModelShape, Projector, VisionTower
+    from xe_sizer.graph.operators import Array, Operator
+
+VISION = "vision"
+"""Module of all that belongs to the encoder."""
+COLOURS = 3
+PLAIN_PASSES = (2.0, 0.0)  # read and write
+TILE_COVER = 0.5  # of a grid of tiles that an image must exceed to be given it, where another fits as well
+
+
+@frozen(eq=True)
+class Seen:
+    """What becomes of an image.
+
+    pieces : that the encoder sees apart (tiles and a thumbnail), 1 where it is whole
+    patches : of a piece, with its class token; tokens : of the language model for the whole image [-]
+    """
+
+    pieces: int
+    patches: int
+    tokens: int
+
+
+def seen_image(tower: VisionTower, width: int, height: int) -> Seen:
+    """Patches and tokens of an image.
+
+        tokens = pieces (side / (patch merge))^2 + those around           squares, tiles
+        tokens = rows (columns + those that end a row) + those around      native, rows x columns of merged patches
+
+    Parameters
+    ----------
+    tower : how its images are cut
+    width, height : of the image [pixels]
+
+    Returns
+    -------
+    Seen [-]
+
+    Source: image processors of Hugging Face transformers: smart_resize (Qwen2-VL), Pixtral, get_best_fit (Llama 4),
+    get_optimal_tiled_canvas (InternVL); CLIP and SigLIP for squares.
+    """
+    unit, special = tower.patch * tower.merge, int(tower.class_token)
+    if tower.resize == "native":
+        columns, rows = _native(tower, width, height)
+        tokens = rows * (columns + tower.row_tokens) + tower.image_tokens
+        return Seen(1, rows * columns * tower.merge**2 + special, tokens)
+    each = (tower.side // unit) ** 2
+    columns, rows = _grid(tower, width, height) if tower.max_tiles > 1 else (1, 1)
+    pieces = columns * rows + int(columns * rows > 1)  # and a thumbnail of the whole
+    tokens = pieces * (each + tower.row_tokens) + tower.image_tokens
+    return Seen(pieces, (tower.side // tower.patch) ** 2 + special, tokens)
+
+
+def largest_image(tower: VisionTower) -> Seen:
+    """The image with the most patches that the encoder takes.
+
+        side = sqrt(most pixels), or the longest side, or all tiles
+
+    Parameters
+    ----------
+    tower : how its images are cut
+
+    Returns
+    -------
+    Seen [-]
+
+    Source: the engines' first run, which encodes it to see how much memory that takes (vLLM, profile_run).
+    """
+    side = tower.max_side or math.isqrt(tower.max_pixels) or tower.side
+    if tower.resize == "native":
+        return seen_image(tower, side, side)
+    return seen_image(tower, side * tower.max_tiles, side)
+
+
+def _native(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
+    """Columns and rows of merged patches of an image in its own shape."""
+    unit = tower.patch * tower.merge
+    if tower.max_side:
+        scale = min(1.0, tower.max_side / max(width, height))
+        return math.ceil(int(width * scale) / unit), math.ceil(int(height * scale) / unit)
+    pixels = max(round(width / unit), 1) * max(round(height / unit), 1) * unit**2
+    if pixels > tower.max_pixels:
+        scale = math.sqrt(tower.max_pixels / (width * height))
+        return max(math.floor(width * scale / unit), 1), max(math.floor(height * scale / unit), 1)
+    if pixels < tower.min_pixels:
+        scale = math.sqrt(tower.min_pixels / (width * height))
+        return math.ceil(width * scale / unit), math.ceil(height * scale / unit)
+    return max(round(width / unit), 1), max(round(height / unit), 1)
+
+
+def _grids(most: int) -> list[tuple[int, int]]:
+    """Every grid of tiles, columns by rows, fewest tiles first."""
+    found = [(columns, rows) for columns in range(1, most + 1) for rows in range(1, most // columns + 1)]
+    return sorted(found, key=lambda grid: grid[0] * grid[1])
+
+
+def _grid(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
+    """The grid of tiles that an image is given."""
+    return (_canvas if tower.resize == "canvas" else _closest)(tower, width, height)
+
+
+def _canvas(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
+    """The grid that enlarges the image least, else shrinks it least; of several the smallest (Llama 4)."""
+    grids = _grids(tower.max_tiles)
+    scales = [min(columns * tower.side / width, rows * tower.side / height) for columns, rows in grids]
+    enlarging = [scale for scale in scales if scale >= 1.0]
+    scale = min(enlarging) if enlarging else max(scales)
+    return grids[scales.index(scale)]
+
+
+def _closest(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
+    """The grid whose shape comes nearest, the largest of several that the image covers half of (InternVL)."""
+    best, nearest = (1, 1), math.inf
+    for columns, rows in _grids(tower.max_tiles):
+        off = abs(width / height - columns / rows)
+        covered = width * height > TILE_COVER * tower.side**2 * columns * rows
+        if off < nearest or (off == nearest and covered):
+            best, nearest = (columns, rows), off
+    return best
+
+
+@lru_cache(maxsize=256)
+def vision_weights(tower: VisionTower) -> tuple[tuple[float, tuple[Weight, ...]], ...]:
+    """Weights of the encoder and its projectors, and how often each group of them exists.
+
+        elements = patches + positions + layers x (attention + MLP + norms) + projectors
+
+    Parameters
+    ----------
+    tower : its sizes
+
+    Returns
+    -------
+    tuple of (number [-], weights)
+
+    Source: vision models of Hugging Face transformers, whose counts the profiles of models state.
+    """
+    encoder = tower.encoder
+    (kind, layers), *_ = encoder.layer_kinds
+    vectors = (Weight("scale", VISION, "vector", 1, 2 * encoder.hidden),) if tower.layer_scale else ()
+    special = (Weight("class_token", VISION, "vector", 1, encoder.hidden),) if tower.class_token else ()
+    ends = (_patch_weight(tower), *special, *embedding_weights(encoder), *head_weights(encoder))
+    first = tuple(_projector_weights(tower, tower.projector))
+    further = tuple(_projector_weights(tower, replace(tower.projector, over="merged")))
+    groups = ((1.0, ends), (float(layers), (*layer_weights(encoder, kind), *vectors)), (1.0, first))
+    return (*groups, (float(tower.further_projectors), further)) if tower.further_projectors else groups
+
+
+def vision_parameters(tower: VisionTower) -> int:
+    """Parameters of the encoder and its projectors [-]: the sum over `vision_weights`."""
+    return int(sum(count * weight.parameters for count, weights in vision_weights(tower) for weight in weights))
+
+
+def _patch_weight(tower: VisionTower) -> Weight:
+    """Patches of all colours, and of the frames that are taken together, to the encoder's width."""
+    hidden = tower.encoder.hidden
+    inputs = COLOURS * tower.frames * tower.patch**2
+    return Weight("patches", VISION, "linear", inputs, hidden, hidden if tower.patch_bias else 0)
+
+
+def _projector_weights(tower: VisionTower, projector: Projector) -> Iterator[Weight]:
+    """A norm, and products from width to width."""
+    if projector.norm:
+        width = tower.encoder.hidden * (tower.merge**2 if projector.over == "merged" else 1)
+        yield Weight("projector_norm", VISION, "vector", 1, width, width if projector.norm == "layernorm" else 0)
+    for place, (inputs, outputs) in enumerate(zip(projector.widths, projector.widths[1:], strict=False)):
+        split = ("column", "row")[place % 2]
+        bias = outputs if projector.bias else 0
+        yield Weight(f"projector_{place}", VISION, "linear", inputs, outputs, bias, split=split)
+
+
+def vision_operators(tower: VisionTower, inputs: GraphInputs) -> tuple[Operator, ...]:
+    """Operators that encode images: patches, layers of the encoder, merging and projectors.
+
+        FLOPs = 2 x patches x weights of the layers + attention of all patches of a piece with each other
+
+    Parameters
+    ----------
+    tower : its sizes
+    inputs : the encoder as their model; the rank's batch are pieces of images, its sequence the patches of one; shape
+        (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator, all of the module `vision`; none of them takes time where the batch is 0; sizes [-] and bytes
+    [bytes] broadcast to shape (rank shape,)
+
+    Source: vision models of Hugging Face transformers; vLLM, SGLang: the encoder is sharded like the language model.
+    """
+    patches = inputs.rank.tokens
+    weights = {weight.name: weight for _, group in vision_weights(tower) for weight in group}
+    block = Block(inputs, weights, 1.0)
+    operators = [
+        *linear(block, "patches", ("patches",), patches, inputs.zeros),
+        *layer_operators(inputs),
+        *(_final_norm(block, tower.encoder) if tower.encoder.final_norm else ()),
+        *_projector_operators(Block(inputs, weights, 1.0 + tower.further_projectors), tower, patches),
+    ]
+    return tuple(_of_vision(operator, (patches > 0).astype(float)) for operator in operators)
+
+
+def _final_norm(block: Block, encoder: ModelShape) -> Iterator[Operator]:
+    yield norm(block, "final norm", encoder.hidden, block.inputs.rank.resident_tokens)
+
+
+def _projector_operators(block: Block, tower: VisionTower, patches: Array) -> Iterator[Operator]:
+    """Patches are merged and normalised, and pass the products with an activation behind each but the last."""
+    merged, size = patches / tower.merge**2, block.inputs.element_bytes
+    yield memory_bound(block, "merge", VISION, patches * tower.encoder.hidden * size, PLAIN_PASSES, (1.0, 0.0))
+    if tower.projector.norm:
+        yield norm(block, "projector norm", tower.encoder.hidden, patches)
+    last = len(tower.projector.widths) - 2
+    for place, width in enumerate(tower.projector.widths[1:]):
+        yield from linear(block, f"projector {place + 1}", (f"projector_{place}",), merged, block.inputs.zeros)
+        if place < last:
+            moved = merged * width * size
+            yield memory_bound(block, f"projector activation {place + 1}", VISION, moved, PLAIN_PASSES, (1.0, 0.0))
+
+
+def _of_vision(operator: Operator, present: Array) -> Operator:
+    """The operator under the module of the encoder; a product of no rows is not run."""
+    named = replace(operator, module=VISION, name=f"{VISION} {operator.name}")
+    if isinstance(named, Matmul):
+        return replace(named, copies=named.copies * present)
+    if isinstance(named, Attention):
+        return replace(named, batch=named.batch * present)
+    return named
+
+
