@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
@@ -249,5 +248,3 @@ def _of_vision(operator: Operator, present: Array) -> Operator:
     if isinstance(named, Attention):
         return replace(named, batch=named.batch * present)
     return named
-
-

@@ -124,6 +124,8 @@ class ServeKeys(TypedDict, total=False):
     output_tokens: float | None
     input_spread: float | None
     output_spread: float | None
+    images: int | None
+    image_size: str | None
     prefix_hit_share: float | None
     draft_tokens: int | None
     acceptance_rate: float | None

@@ -95,6 +95,8 @@ _ONLY_SERVE = {
     "output-tokens": "serve.output_tokens",
     "input-spread": "serve.input_spread",
     "output-spread": "serve.output_spread",
+    "images": "serve.images",
+    "image-size": "serve.image_size",
     "prefix-hit-share": "serve.prefix_hit_share",
     "weights": "serve.weights",
     "activations": "serve.activations",

@@ -14,6 +14,9 @@ CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
+ImageSize = Annotated[
+    str, Meta(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$", extra={"must": "be width x height, such as 1024x1024"})
+]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 
 
@@ -32,10 +35,14 @@ class ServeSection(Section, frozen=True):
     batch: Annotated[
         Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
     ] = None
-    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
+    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt, without its images")] = None
     output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
     input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
     output_spread: Annotated[Spread | None, Meta(description="Standard deviation of answer lengths / mean")] = None
+    images: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000)] | None, Meta(description="Images in a prompt; 0: text alone")
+    ] = None
+    image_size: Annotated[ImageSize | None, Meta(description="Width and height of an image, e.g. 1024x1024")] = None
     prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.serving.images import image_conflicts
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def conflicts(
         yield from unknown_precision(given, server, given.values.precision, instead)
     if model is not None:
         yield from indivisible(given, model)
+        yield from image_conflicts(given, model)
         yield from too_many_stages(given, model, "layout.pp", layout.pp or 1, f"pp {layout.pp}")
     replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
     if gpus and gpus < replica:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.vision import VISION
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.vision import Seen
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
@@ -19,12 +21,27 @@ if TYPE_CHECKING:
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
 
-WIDE_MODULES = frozenset({"head", "router", "embedding"})
+WIDE_MODULES = frozenset({"head", "router", "embedding", VISION})
+
+
+@frozen(eq=True)
+class Images:
+    """Images of every request.
+
+    each : of a request [-]; seen : what becomes of one; prompt_tokens : of a request, with those of its images
+    """
+
+    each: int
+    seen: Seen
+    prompt_tokens: float
 
 
 @frozen
 class ServingJob:
-    """What serves: `device` is one accelerator, `network` what joins them."""
+    """What serves: `device` is one accelerator, `network` what joins them.
+
+    images : of every request; None: none, though the encoder of a model that sees is loaded
+    """
 
     model: ModelShape
     engine: Engine
@@ -33,6 +50,7 @@ class ServingJob:
     device: Device
     network: Network
     efficiency: Efficiency
+    images: Images | None = None
 
     def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""

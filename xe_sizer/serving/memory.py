@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.vision import largest_image
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.serving.kv_cache import sequence_bytes
 from xe_sizer.serving.weights import rank_weight_bytes
@@ -17,6 +18,7 @@ from xe_sizer.units import FLOAT32, GIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from xe_sizer.graph.model import ModelShape, VisionTower
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
@@ -72,14 +74,37 @@ def weights(held: Holding) -> Array:
 
 @part("activations", "widest tensors of a layer for the tokens of a step", "the profiling run of the engine")
 def activations(held: Holding) -> Array:
-    """The hidden tensors beside gate, up and their product, or beside the rows that experts get."""
-    model, tp, tokens = held.job.model, as_array(held.placements.tp), as_array(held.tokens)
+    """The hidden tensors beside gate, up and their product, or beside the rows that experts get.
+
+    The encoder of images runs before the layers and has memory of its own, which they use again.
+    """
+    job, tp = held.job, as_array(held.placements.tp)
+    elements = _widest(job.model, tp, as_array(held.tokens))
+    if job.model.vision:
+        elements = np.maximum(elements, _widest(job.model.vision.encoder, tp, _encoded(held, job.model.vision)))
+    return np.asarray(elements * job.element_bytes)
+
+
+def _widest(model: ModelShape, tp: Array, tokens: Array) -> Array:
+    """Elements of the widest tensors that a layer holds together [-]."""
     wide = tokens * (2.0 if model.gated else 1.0) * model.ffn / tp
     if model.experts:
         per_token = model.experts.per_token * ((3.0 if model.gated else 2.0) * model.experts.ffn / tp + model.hidden)
         wide = np.maximum(wide, tokens * per_token)
     qkv = tokens * (2.0 * model.heads + 2.0 * model.kv_heads) * model.qk_head_dim / tp
-    return np.asarray((HIDDEN_TENSORS * tokens * model.hidden + np.maximum(wide, qkv)) * held.job.element_bytes)
+    return np.asarray(HIDDEN_TENSORS * tokens * model.hidden + np.maximum(wide, qkv))
+
+
+def _encoded(held: Holding, tower: VisionTower) -> Array:
+    """Patches that are encoded together: of the images of a step; an engine that keeps a pool tries the largest [-].
+
+    Source: vLLM v1/worker/gpu_model_runner.py, profile_run: as many of the largest images as a step has tokens for.
+    """
+    tokens, images = as_array(held.tokens), held.job.images
+    share = 0.0 if images is None else images.each * images.seen.pieces * images.seen.patches / images.prompt_tokens
+    most = largest_image(tower)
+    together = np.maximum(tokens // most.tokens, 1.0) * most.pieces * most.patches
+    return np.maximum(tokens * share, 0.0 if held.job.engine.memory.grows else together)
 
 
 @part("logits", "sequences of a step x vocabulary x (16 bit + float32)", "samplers widen the logits")

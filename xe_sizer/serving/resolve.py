@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.serve_section import LOADS
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
+from xe_sizer.serving.images import images_of, loaded, with_images
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, Traffic
 from xe_sizer.software.engine import default_engine, load_engine
@@ -114,11 +116,13 @@ def _assembled(
     efficiency = efficiency_of(given)
     load = _load(given, engine)
     traffic = _traffic(provenance)
+    images = images_of(provenance, model, traffic)
+    traffic = with_images(traffic, images)
     if values.serve.max_model_len is not None or model.max_positions:
         provenance.settle("serve.max_model_len", model.max_positions)
     resolved = ResolvedService(
         given=given,
-        job=serving_job(model, engine, found, server, efficiency),
+        job=replace(serving_job(loaded(model, given), engine, found, server, efficiency), images=images),
         traffic=traffic,
         load=load,
         amount=float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,

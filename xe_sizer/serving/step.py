@@ -6,7 +6,7 @@ separately. A pure prefill or a pure decode is a step whose other part is empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import Attention, Kernels, Matmul, RankShape, Scan, as_array
 from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
+from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
@@ -35,7 +36,7 @@ MATMUL = "t0 + (a^p + b^p)^(1/p), a = 2 m n k / (e_f peak), b = bytes of weights
 LAWS = "operator laws of the accelerator"
 NETWORK = "collective laws of the server, with the engine's own start-up time"
 
-HEAD, PRODUCTS, MIXING, MOVING = "head", "products", "mixing", "moving"
+HEAD, PRODUCTS, MIXING, MOVING, SEEING = "head", "products", "mixing", "moving", "seeing"
 NOTHING_LEARNS = Learning(base=False)
 
 
@@ -85,7 +86,7 @@ class StepTime:
 class EngineStep:
     """What the parts of a step are computed from: the operators of one rank, tokens, sequences, decodes.
 
-    layers, ends : operators of the layers, and of embedding and head
+    layers, ends : operators of the layers, and of embedding, head and the encoder of images
     sequences : of one group; pure_decode : 1 where no prompt runs, else 0; both of the shape of `rank`
     """
 
@@ -119,9 +120,9 @@ class EngineStep:
 
     @staticmethod
     def kind(operator: Operator) -> str:
-        """What the operator's kernels do: head, products, mixing or moving."""
-        if operator.module == "head":
-            return HEAD
+        """What the operator's kernels do: head, products, mixing or moving; or that they encode images."""
+        if operator.module in (HEAD, VISION):
+            return HEAD if operator.module == HEAD else SEEING
         if isinstance(operator, Matmul):
             return PRODUCTS
         return MIXING if isinstance(operator, Attention | Scan) else MOVING
@@ -177,6 +178,11 @@ def memory_bound_operators(step: EngineStep) -> Array:
 @part("head and sampling", "product with the vocabulary, and the logits as memory traffic", LAWS)
 def head_and_sampling(step: EngineStep) -> Array:
     return step.kernels_s.get(HEAD, step.zeros)
+
+
+@part("vision encoder", "the encoder's products, attention and memory-bound operators, of the images of a step", LAWS)
+def vision_encoder(step: EngineStep) -> Array:
+    return step.kernels_s.get(SEEING, step.zeros)
 
 
 @part("tensor-parallel communication", "alpha + c sqrt(MB f) + bytes f / B, f = 2 (n - 1) / n, twice a layer", NETWORK)
@@ -237,6 +243,7 @@ def host(waiting: Waiting) -> Array:
 
 
 KERNEL_PARTS = {PRODUCTS: linear_layers, MIXING: attention, MOVING: memory_bound_operators, HEAD: head_and_sampling}
+KERNEL_PARTS |= {SEEING: vision_encoder}
 EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel, "dp": attention_groups}
 DEVICE_PARTS = (*KERNEL_PARTS.values(), *EXCHANGE_PARTS.values(), pipeline)
 STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
@@ -296,6 +303,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     ends = (
         *embedding_operators(flat),
         *sampling_operators(_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),
+        *_seeing(job, placements, tp, prefills * tokens, prompts),
     )
     return EngineStep(
         job=job,
@@ -311,6 +319,22 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
 def of_the_fullest(sequences: Array, groups: Array) -> Array:
     """Sequences of the fullest group [-]: one is not cut, so that with fewer than groups some of them are idle."""
     return np.asarray(np.maximum(sequences / groups, np.minimum(sequences, 1.0)))
+
+
+def _seeing(
+    job: ServingJob, placements: ReplicaLayouts, tp: Array, prompt_tokens: Array, prompts: Kernels
+) -> Iterator[Operator]:
+    """Operators that encode the images of as many prompt tokens; nothing where requests have none.
+
+    A piece of a prompt encodes as large a share of its images; an engine encodes each image once, whole.
+    """
+    images, tower = job.images, job.model.vision
+    if images is None or tower is None or not np.any(prompt_tokens > 0):
+        return
+    pieces = images.each * images.seen.pieces * prompt_tokens / images.prompt_tokens
+    kernels = replace(prompts, cache="none", windows=True)
+    inputs = _inputs(job, placements, tp, pieces, images.seen.patches, 0.0, kernels)
+    yield from vision_operators(tower, replace(inputs, model=tower.encoder, weight_forward_bytes=0.0 * tp))
 
 
 def _own_kind(operator: Operator) -> bool:

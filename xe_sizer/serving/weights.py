@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.graph.vision import VISION, vision_weights
 from xe_sizer.serving.job import wide_modules
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.units import SIXTEEN_BIT
@@ -26,7 +28,8 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
 
         bytes = elements of matrices x bytes of the format, with its scales + all other elements x 2
 
-    Matrices of the layers are in the format; embedding, head, router, norms and biases stay in 16 bit.
+    Matrices of the layers are in the format; embedding, head, router, norms, biases and the encoder of images stay in
+    16 bit.
 
     Parameters
     ----------
@@ -41,13 +44,17 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
     """
     one = ReplicaLayouts.of()
     layers = [count * _total(weights, one, scheme) for count, weights in _layers(model)]
-    return float(np.sum([*layers, *(_total(part, one, scheme) for part in _ends(model))]))
+    ends = (_total(part, one, scheme) for part in _ends(model))
+    return float(np.sum([*layers, *ends, _vision(model, one, scheme)]))
 
 
 def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
     """Weights on the fullest rank of each placement.
 
-        bytes = heaviest ceil(L / pp) layers in a row + max(embedding, head)      one stage: + embedding + head
+        bytes = heaviest ceil(L / pp) layers in a row + max(embedding + vision, head)
+        bytes = layers + embedding + vision + head                                       one stage
+
+    The encoder of images stays in 16 bit, and is sharded like the layers, on the first stage.
 
     Parameters
     ----------
@@ -65,12 +72,13 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayo
     pp = as_array(placements.pp)
     layers = _fullest_stage(model, scheme, placements)
     embedding, head = (_total(part, placements, scheme) for part in _ends(model))
+    first = embedding + _vision(model, placements, scheme)
     if model.tied_embeddings:  # the last stage has a copy of the table
         table = tuple(weight for weight in embedding_weights(model) if weight.name == "embedding")
         head_alone = head + _total(table, placements, scheme)
     else:
         head_alone = head
-    return np.asarray(layers + np.where(pp > 1, np.maximum(embedding, head_alone), embedding + head))
+    return np.asarray(layers + np.where(pp > 1, np.maximum(first, head_alone), first + head))
 
 
 def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
@@ -108,6 +116,18 @@ def _layers(model: ModelShape) -> Iterator[tuple[float, tuple[Weight, ...]]]:
 
 def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
     return embedding_weights(model), head_weights(model)
+
+
+def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Array:
+    """The encoder of images and its projectors on one rank; zero where the model has none [bytes]."""
+    groups = vision_weights(model.vision) if model.vision else ()
+    found = [count * _total(tuple(map(_wide, weights)), placements, scheme) for count, weights in groups]
+    return np.asarray(np.sum([np.zeros(len(placements)), *found], axis=0))
+
+
+def _wide(weight: Weight) -> Weight:
+    """The weight as one of the encoder of images, which formats of few bits leave alone."""
+    return replace(weight, module=VISION)
 
 
 def _total(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
