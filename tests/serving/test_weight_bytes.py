@@ -11,6 +11,7 @@ from serving_cases import BF16, asked
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import Weight, count_parameters, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.vision import vision_parameters
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes, weight_bytes
@@ -40,13 +41,15 @@ def rank_bytes(name: str, **sizes: int) -> float:
 def test_sixteen_bit_weights_are_two_bytes_a_parameter(name: str) -> None:
     """Modules that predict further tokens are not served, and not counted; a tied table is stored once."""
     model = REGISTRY.model(name)
-    assert weight_bytes(model, BF16) == pytest.approx(2 * count_parameters(model).total, rel=1e-9)
+    seeing = vision_parameters(model.vision) if model.vision else 0
+    assert weight_bytes(model, BF16) == pytest.approx(2 * (count_parameters(model).total + seeing), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fp8_weights_are_one_byte_in_the_products_of_the_layers(name: str) -> None:
-    """Embeddings, head, router, norms and biases stay in 16 bit, as in checkpoints of compressed-tensors."""
+    """Embeddings, head, router, norms, biases and encoders of images stay in 16 bit, as in compressed-tensors."""
     model, size = REGISTRY.model(name), 0.0
+    size += 2.0 * vision_parameters(model.vision) if model.vision else 0.0
     for layers, weight in tensors(model):
         matrix = weight.copies * weight.inputs * weight.outputs
         kept = weight.kind != "linear" or weight.module in ("head", "embedding", "router")

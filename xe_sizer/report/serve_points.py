@@ -13,7 +13,7 @@ from xe_sizer.report.first_screen import (
     limits_points,
     memory_point,
 )
-from xe_sizer.report.format import amount, clean, number, plural
+from xe_sizer.report.format import amount, clean, duration, number, plural
 from xe_sizer.report.serve_pools import pools_points
 from xe_sizer.report.serve_words import (
     DEFAULT,
@@ -39,6 +39,7 @@ SUPPOSED = {
     "input_tokens": "prompts of {} tokens",
     "output_tokens": "answers of {} tokens",
     "think_time_s": "think time of {} s",
+    "image_size": "images of {}",
 }
 
 
@@ -54,6 +55,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from pools_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
+    yield from _images(result)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
     yield from (Point("", clean(words)) for words in result.misread)
@@ -102,7 +104,7 @@ def _assumed(result: ServeResult) -> Iterator[Point]:
     """What the answer supposes of the load because nobody gave it."""
     origin, serve = result.scenario.get("origin") or {}, result.scenario.get("serve") or {}
     words = [
-        text.format(number(serve[key]))
+        text.format(serve[key] if isinstance(serve[key], str) else number(serve[key]))
         for key, text in SUPPOSED.items()
         if origin.get(f"serve.{key}") == DEFAULT and serve.get(key) is not None
     ]
@@ -110,6 +112,14 @@ def _assumed(result: ServeResult) -> Iterator[Point]:
         yield Point("Assumed", ", ".join(words))
     if result.read_from_name:
         yield Point("Weights", clean(result.read_from_name).removeprefix("weights "))
+
+
+def _images(result: ServeResult) -> Iterator[Point]:
+    """Images in each prompt: their tokens, and how long the encoder takes."""
+    images = result.images
+    if images:
+        each = f"{plural(images.per_request, 'image')} of {clean(images.size)} in each prompt"
+        yield Point("Images", f"{each}: {images.tokens:,} tokens, {duration(images.encoder_s)} in the vision encoder")
 
 
 def _output(result: ServeResult) -> str:

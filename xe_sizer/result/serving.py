@@ -185,6 +185,22 @@ class Phases(Struct, frozen=True):
     decode: Phase
 
 
+class Images(Struct, frozen=True):
+    """Images in each prompt, and what they take.
+
+    tokens_each : of the language model for one image; tokens : for those of a prompt
+    patches_each : that the encoder sees for one image
+    encoder_s : to encode the images of one prompt, apart from all else
+    """
+
+    per_request: int
+    size: str
+    tokens_each: int
+    tokens: int
+    patches_each: int
+    encoder_s: float
+
+
 class FleetOption(Struct, frozen=True):
     """The service on one kind of hardware. Latencies are those that limits are compared with.
 
@@ -286,6 +302,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
 
     fleet_order : price or power; empty where one kind of hardware was asked for
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
+    images : in each prompt; null where there are none
     read_from_name : the format of weights that the name of the model alone says, in words; empty where none does
     """
 
@@ -304,6 +321,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     per_replica: PerReplica | None = None
     cost: ServeCost
     phases: Phases
+    images: Images | None = None
     fleet: tuple[FleetOption, ...] = ()
     fleet_order: str = ""
     left_out: tuple[LeftOut, ...] = ()

@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.graph.vision import seen_image
+from xe_sizer.result import serving as result
 from xe_sizer.scenario.conflicts import problem_at
 from xe_sizer.serving.job import Images
+from xe_sizer.serving.step import Work, step_time, vision_encoder
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.traffic import Traffic
 
 DEFAULT_IMAGE_SIZE = "1024x1024"
@@ -58,6 +61,23 @@ def loaded(model: ModelShape, given: Given) -> ModelShape:
     Source: vLLM's --limit-mm-per-prompt with image=0 (MultiModalConfig: --language-model-only).
     """
     return replace(model, vision=None) if given.values.serve.images == 0 else model
+
+
+def images_in(estimate: ServingEstimate) -> result.Images | None:
+    """Images of a prompt and what encoding them takes on the placement that was chosen; None where there are none."""
+    job, placement = estimate.resolved.job, estimate.placement
+    images = job.images
+    if images is None:
+        return None
+    step = step_time(job, placement, Work(prefills=1.0, prefill_tokens=images.prompt_tokens))
+    return result.Images(
+        per_request=images.each,
+        size=estimate.resolved.values["serve.image_size"],
+        tokens_each=images.seen.tokens,
+        tokens=images.each * images.seen.tokens,
+        patches_each=images.seen.pieces * images.seen.patches,
+        encoder_s=float(step.parts[vision_encoder.name][0]),
+    )
 
 
 def image_conflicts(given: Given, model: ModelShape) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.compare_pools import disaggregation, layout_of
+from xe_sizer.serving.images import images_in
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
 from xe_sizer.serving.load_curve import load_curve
@@ -78,6 +79,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         per_replica=_per_replica(sized),
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
+        images=images_in(sized) if sized.fits else None,
         load_curve=tuple(load_curve(sized)) if details else (),
         disaggregation=disaggregation(sized) if details else None,
         misread=tuple(misread(resolved)),

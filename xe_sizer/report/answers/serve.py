@@ -50,8 +50,9 @@ MEMORY = ("peak_bytes", "usable_bytes", "headroom_bytes")
 FIGURES = ("ttft_s", "tpot_s", "request_s")
 LATENCIES = (("first token (TTFT)", "ttft_s"), ("per token (TPOT)", "tpot_s"), ("whole request", "request_s"))
 TRAFFIC = {
-    "input_tokens": "mean tokens per prompt",
+    "input_tokens": "mean tokens per prompt, without images",
     "output_tokens": "mean tokens per answer",
+    "images": "images in each prompt",
     "input_spread": "standard deviation of prompt lengths over their mean",
     "output_spread": "standard deviation of answer lengths over their mean",
     "prefix_hit_share": "share of prompt tokens found in the cache",
