@@ -33,9 +33,9 @@ def flags(**more: Any) -> dict[str, Any]:
     ("stack", "framework", "vendor", "engine"),
     [
         ("vllm", "vllm 0.9.1", "NVIDIA", "vllm@0.9.1"),
-        ("vllm", "vllm 0.6.3", "NVIDIA", "vllm-v0"),
-        ("vllm", "vllm", "NVIDIA", "vllm-v0"),
-        ("vllm", "vllm", "AMD", "vllm-v0-rocm"),
+        ("vllm", "vllm 0.6.3", "NVIDIA", "vllm@0.6.3"),
+        ("vllm", "vllm", "NVIDIA", "vllm@0.6"),
+        ("vllm", "vllm", "AMD", "vllm@0.6"),
         ("vllm", "vllm 0.9.1", "AMD", "vllm@0.9.1"),
         ("tensorrt-llm", "trtllm-0.17", "NVIDIA", "tensorrt-llm-cpp"),
         ("tensorrt-llm", "trtllm-0.6.1", "NVIDIA", "tensorrt-llm-2023"),

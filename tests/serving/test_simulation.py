@@ -75,7 +75,7 @@ def test_prices_are_the_law_of_a_step(model: str, engine: str, sizes: dict[str, 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-v0", "sglang", "tgi", "tensorrt-llm"])
 def test_one_request_takes_its_prompt_and_its_decodes(engine: str) -> None:
-    made = job(serve__engine=engine)
+    made = job(serve__engine=engine, serve__max_model_len=8192)
     found = run(made, offered(Traffic(1000, 65), 3, concurrency=1))
     first = made.request_s + seconds(made, prefills=1, prefill_tokens=1000)
     decodes = sum(seconds(made, decodes=1, decode_past=1000 + token) for token in range(64))
@@ -106,7 +106,7 @@ def test_a_step_is_filled_up_with_a_piece_of_the_next_prompt() -> None:
 
 def test_prompts_stop_the_decodes_where_steps_are_not_mixed() -> None:
     """A second request comes while the first one decodes: one of its tokens is later by the prompt's step."""
-    made = job(serve__engine="vllm-v0")
+    made = job(serve__engine="vllm-v0", serve__max_model_len=8192)
     load = replace(offered(Traffic(1000, 101), 2), arrivals_s=np.array([0.0, 0.5]))
     found = run(made, load)
     alone = run(made, offered(Traffic(1000, 101), 1))

@@ -83,7 +83,7 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     problems: list[Problem] = []
     provenance = Provenance(given, registry)
     model, server = model_and_server(problems, given, registry, provenance)
-    engine = collect(problems, _engine, given, registry, provenance)
+    engine = collect(problems, _engine, given, registry, provenance, server)
     gpus = gpu_count(provenance, server)
     found = None
     if server:
@@ -112,7 +112,9 @@ def _assembled(
     objectives: Objectives,
 ) -> ResolvedService:
     values = given.values
-    engine = _with_settings(engine.on_card(server.accelerator.memory_bytes), provenance)
+    gpu = server.accelerator
+    engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(_longest(given, model))
+    engine = _with_settings(engine, provenance)
     efficiency = efficiency_of(given)
     load = _load(given, engine)
     traffic = _traffic(provenance)
@@ -146,12 +148,24 @@ def _assembled(
     return resolved
 
 
-def _engine(given: Given, registry: Registry, provenance: Provenance) -> Engine:
-    """The engine that was named, else the stack where that is one, else the default."""
+def _engine(given: Given, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:
+    """The engine that was named, else the stack where that is one, else the default; its port where it has one."""
     stack = given.values.stack and registry.called("engine", given.values.stack)
     default = stack if stack in registry.names("engine") else default_engine()
     name = provenance.settle("serve.engine", default)
-    return load_engine(relative(given, "serve.engine", name), partial(given.locate, ("serve", "engine")), registry)
+    where = partial(given.locate, ("serve", "engine"))
+    engine = load_engine(relative(given, "serve.engine", name), where, registry)
+    port = engine.ports.get(server.accelerator.vendor) if server else None
+    if port is None:
+        return engine
+    return load_engine(port if "@" in port or not engine.release else f"{port}@{engine.release}", where, registry)
+
+
+def _longest(given: Given, model: ModelShape) -> float:
+    """Tokens of the longest sequence that the engine is to serve: as given, else what the model or the traffic has."""
+    serve = given.values.serve
+    asked = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
+    return max(serve.max_model_len or model.max_positions or 0, asked)
 
 
 def _load(given: Given, engine: Engine) -> str | None:

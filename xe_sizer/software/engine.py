@@ -3,6 +3,7 @@
 An engine names a `parent` and overrides what differs; the root of all is `generic-engine`.
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 import msgspec
@@ -170,11 +171,24 @@ class EngineBatching(_Part, frozen=True):
 
 
 class EngineOnCard(_Part, frozen=True):
-    """What an engine chooses where a card has less than `below_gib` of memory."""
+    """What an engine chooses for cards of less than `below_gib` of memory, or of one of the `generations`."""
 
-    below_gib: Gib
-    max_step_tokens: Count
-    utilization: Share
+    below_gib: Gib = 0.0
+    generations: tuple[str, ...] = ()
+    max_step_tokens: Count | None = None
+    max_sequences: Count | None = None
+    utilization: Share | None = None
+
+
+class EngineInContext(_Part, frozen=True):
+    """What an engine that takes prompts whole chooses by the longest sequence that it is to serve.
+
+    Its steps take the longest one, and no less than its `max_step_tokens`; for longer sequences than `pieces_above` it
+    cuts prompts into pieces of `piece_tokens` instead, so that prefill and decode share a step.
+    """
+
+    pieces_above: Count
+    piece_tokens: Count
 
 
 class Engine(_Part, frozen=True):
@@ -185,7 +199,9 @@ class Engine(_Part, frozen=True):
     aliases : other names of it, and tools that run on it
     vendors : of the accelerators that it runs on; empty: those of any
     releases : what older ones did otherwise; release : that was asked for; None: the newest
-    by_card : what it chooses by the memory of a card, the smallest first; larger ones get what the other parts say
+    by_card : what it chooses by the card, the smallest first; others get what the other parts say
+    by_context : what it chooses by the longest sequence; None: nothing
+    ports : engines that take its place on accelerators of other vendors, in the same release
     """
 
     name: str
@@ -208,15 +224,32 @@ class Engine(_Part, frozen=True):
     releases: tuple[Release, ...] = ()
     release: str | None = None
     by_card: tuple[EngineOnCard, ...] = ()
+    by_context: EngineInContext | None = None
+    ports: dict[str, str] = {}
 
-    def on_card(self, memory_bytes: float) -> Self:
-        """The engine with what it chooses for a card of that memory [bytes]."""
-        found = next((one for one in self.by_card if memory_bytes < one.below_gib * GIB), None)
+    def on_card(self, memory_bytes: float, generation: str) -> Self:
+        """The engine with what it chooses for a card of that memory [bytes] and generation."""
+        fitting = (one for one in self.by_card if memory_bytes < one.below_gib * GIB or generation in one.generations)
+        found = next(fitting, None)
         if found is None:
             return self
-        memory = msgspec.structs.replace(self.memory, utilization=found.utilization)
-        batching = msgspec.structs.replace(self.batching, max_step_tokens=found.max_step_tokens)
+        share = found.utilization or self.memory.utilization
+        tokens = found.max_step_tokens or self.batching.max_step_tokens
+        sequences = found.max_sequences or self.batching.max_sequences
+        memory = msgspec.structs.replace(self.memory, utilization=share)
+        batching = msgspec.structs.replace(self.batching, max_step_tokens=tokens, max_sequences=sequences)
         return msgspec.structs.replace(self, memory=memory, batching=batching)
+
+    def in_context(self, longest: float) -> Self:
+        """The engine with what it chooses for sequences of at most so many tokens."""
+        if self.by_context is None:
+            return self
+        if longest > self.by_context.pieces_above:
+            tokens, pieces = self.by_context.piece_tokens, True
+        else:
+            tokens, pieces = max(self.batching.max_step_tokens, math.ceil(longest)), False
+        batching = msgspec.structs.replace(self.batching, chunked_prefill=pieces, max_step_tokens=tokens)
+        return msgspec.structs.replace(self, batching=batching)
 
     @property
     def launch_s(self) -> float:
