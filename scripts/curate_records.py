@@ -11,7 +11,6 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, REQUESTS
 from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.records import Record, read_records
 
@@ -20,15 +19,13 @@ TRAINED, SERVED = DATA / "published.jsonl", DATA / "served.jsonl"
 PER_PUBLICATION = 6
 NEVER_KEPT = {"notes", "inferred", "gpu_memory_gb"}
 LEFT_OUT = ("dell_", "llama_paper")
-SERVING_WORDS = ("device_map", RATE_ONLY, AT_ONCE)
+SERVING_WORDS = ("device_map",)
 
 
 def deciding_words(record: Record) -> str | None:
     """Words of the notes that a rule looks for."""
     outside = (record.framework or "").lower()
     found = sorted(word for word in SERVING_WORDS if word in conditions(record) and word not in outside)
-    counted = REQUESTS.search(conditions(record))
-    found += [counted[0]] if counted else []
     return "; ".join(found) or None
 
 

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.inference_of import AT_ONCE, RATE_ONLY, inference_of
+from xe_sizer.evidence.inference_of import inference_of
 from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
-from xe_sizer.evidence.names import conditions
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.inherited import of_release
@@ -60,9 +59,9 @@ def serve_record(
     ------
     InputError : why it cannot be answered
     """
-    words = (record.notes or "").lower()
-    if RATE_ONLY in words and AT_ONCE not in words and record.request_rate is None:
-        raise InputError(Problem("the rate at which requests arrived is not stated"))
+    loads = (record.sequences, record.concurrency, record.request_rate, record.requests)
+    if (record.measured.ttft_ms or record.measured.tpot_ms) and not any(loads):
+        raise InputError(Problem("the load under which latencies were measured is not stated"))
     flags = inference_of(record, registry)
     flags.values["serve.engine"] = engines.get(
         of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
@@ -83,8 +82,9 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
     """Every latency and rate that the record measured beside the predicted one; times in seconds, tokens per second."""
     measured, point = found.record.measured, found.served.point
     first_ms = measured.ttft_ms or measured.prefill_ms
-    # Latencies of a full replica, or of a queue that starts full, depend on how many requests wait.
-    bounded = found.served.resolved.load is not None and AT_ONCE not in conditions(found.record)
+    # Latencies of a full replica depend on how many requests wait.
+    resolved = found.served.resolved
+    bounded = resolved.load is not None or resolved.requests is not None
     if first_ms and bounded:
         yield Figure("ttft", first_ms * MILLI, point.ttft_s)
     step_ms = measured.tpot_ms or measured.tpot_ms_p50

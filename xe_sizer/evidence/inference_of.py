@@ -32,8 +32,14 @@ if TYPE_CHECKING:
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
 LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: lengths not stated"
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
-RATE_ONLY, AT_ONCE = "open loop", "infinite request rate"
-REQUESTS = re.compile(r"(\d+) requests")
+REQUESTS_OF_A_CLIENT = (
+    10  # as common scripts around the engines' benchmarks set it: assumed where a source does not say
+)
+LEAST_TOKENS = 1e-3
+SCRIPT_MEAN, SCRIPT_SPREAD = (
+    0.9,
+    0.2 / 12**0.5 / 0.9,
+)  # of lengths drawn evenly from 0.8 to 1 of what a test is named by
 NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
 
@@ -182,13 +188,16 @@ def _launch_options(record: Record, flags: Flags) -> None:
 
 
 def _load(record: Record, flags: Flags) -> None:
-    """Batch, concurrency or rate as stated; else as much as a replica takes."""
-    flags.put("serve.batch", record.sequences)
-    counted = REQUESTS.search(conditions(record))
-    if record.sequences is None and counted and AT_ONCE in conditions(record):
-        flags.put("serve.batch", int(counted[1]), f"{counted[1]} requests at once: an infinite request rate")
+    """Batch, concurrency or rate as stated, with the requests of the test; else as much as a replica takes."""
     flags.put("serve.concurrency", record.concurrency)
     flags.put("serve.request_rate", record.request_rate)
+    if record.sequences and load_engine(flags.values["serve.engine"]).batching.batching == "static":
+        flags.put("serve.batch", record.sequences)
+    elif record.concurrency and not record.requests:
+        requests = REQUESTS_OF_A_CLIENT * record.concurrency
+        flags.put("serve.requests", requests, f"{requests} requests, {REQUESTS_OF_A_CLIENT} of each client: not stated")
+    else:
+        flags.put("serve.requests", record.requests or record.sequences)
     if record.input_len is None and record.output_len is None:
         flags.put("serve.input_tokens", CHAT_INPUT_TOKENS, LENGTHS_ASSUMED)
         flags.put("serve.output_tokens", CHAT_OUTPUT_TOKENS)
@@ -197,3 +206,16 @@ def _load(record: Record, flags: Flags) -> None:
               None if record.input_len else "prompts of 240 tokens: length not stated")  # fmt: skip
     flags.put("serve.output_tokens", record.output_len or CHAT_OUTPUT_TOKENS,
               None if record.output_len else "answers of 230 tokens: length not stated")  # fmt: skip
+    for name, mean in (("input", record.input_len), ("output", record.output_len)):
+        if mean and _drawn(mean):
+            text = f"{name} lengths of {mean:g} in the mean drawn evenly from {0.8 * mean / 0.9:g} to {mean / 0.9:g}"
+            flags.put(f"serve.{name}_spread", SCRIPT_SPREAD, text)
+
+
+def _drawn(mean: float) -> bool:
+    """Whether a mean length is that of lengths which benchmark scripts draw: no whole number, but 0.9 of one is.
+
+    Source: benchmark_serving.py of InferenceX (formerly InferenceMAX) with random-range-ratio 0.8.
+    """
+    named = mean / SCRIPT_MEAN
+    return mean != round(mean) and abs(named - round(named)) < LEAST_TOKENS

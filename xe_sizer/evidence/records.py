@@ -169,6 +169,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache: str | None = None
     sequences: Degree | None = None
     concurrency: Degree | None = None
+    requests: Degree | None = None
     request_rate: Rate | None = None
     gpu_memory_utilization: Share | None = None
     prefix_cache: bool | None = None

@@ -83,6 +83,9 @@ def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
         yield from _both(scenario, given[0], further, f"a load is one of {', '.join(LOADS[:-1])} and {LOADS[-1]}")
     if scenario.raw("serve.think_time_s") is not None and scenario.raw("serve.users") is None:
         yield "serve.think_time_s", "'think_time_s' needs 'users'", "say how many people ask and think"
+    for load in ("serve.batch", "serve.users"):
+        hint = "the requests of a test come at a rate, at a concurrency, or all at once"
+        yield from _both(scenario, load, "serve.requests", hint)
     for name in ("weights", "activations", "kv_cache"):
         hint = "a scheme names all three formats; remove it, or write its formats as weights, activations and kv_cache"
         yield from _both(scenario, "serve.scheme", f"serve.{name}", hint)

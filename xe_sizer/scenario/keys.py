@@ -120,6 +120,7 @@ class ServeKeys(TypedDict, total=False):
     users: int | None
     think_time_s: float | None
     batch: int | None
+    requests: int | None
     input_tokens: float | None
     output_tokens: float | None
     input_spread: float | None

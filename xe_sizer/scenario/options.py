@@ -91,6 +91,7 @@ _ONLY_SERVE = {
     "users": "serve.users",
     "think-time": "serve.think_time_s",
     "batch": "serve.batch",
+    "requests": "serve.requests",
     "input-tokens": "serve.input_tokens",
     "output-tokens": "serve.output_tokens",
     "input-spread": "serve.input_spread",

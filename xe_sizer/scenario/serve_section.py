@@ -35,6 +35,13 @@ class ServeSection(Section, frozen=True):
     batch: Annotated[
         Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
     ] = None
+    requests: Annotated[
+        Degree | None,
+        Meta(
+            description="Requests of a test, all offered at once, at the rate or kept at the concurrency; "
+            "latencies are those of the test"
+        ),
+    ] = None
     input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt, without its images")] = None
     output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
     input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None

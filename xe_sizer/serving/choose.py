@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.queueing import Curve
     from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.simulation_offered import Outcome
     from xe_sizer.serving.static import StaticBatch
     from xe_sizer.serving.step import StepTime
 
@@ -93,6 +95,7 @@ class Choice:
     places : requests that a replica runs at once
     curve : the states of the placement, from one request to as many as fit; None for a batch, and beside prefills
     prefills : replicas that only read prompts; the others then only decode
+    test : what the requests of a test see of one replica; None where the service goes on for ever
     """
 
     placement: ReplicaLayouts
@@ -108,6 +111,7 @@ class Choice:
     point: Point
     curve: Curve | None = None
     prefills: PrefillReplicas | None = None
+    test: Outcome | None = None
 
 
 @frozen
@@ -271,6 +275,13 @@ def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), cases.fitting & ~overloaded)
     best = cases.order(overloaded, late, gpus, -alike(preferred), at.tpot_s)
     place = slice(best, best + 1)
+    point = _point(resolved, cases.placements[place], found[place], each[place])
+    test = None
+    if resolved.requests is not None:
+        from xe_sizer.serving.simulation_load import run_test  # a service that goes on for ever needs none of it
+
+        test = run_test(resolved, cases.placements[place], cases.memory[place], int(replicas[best]))
+        point = _tested(resolved, point, test)
     return cases.chosen(best)(
         minimum=minimum,
         full_rate=float(found.top_rate[best]),
@@ -278,8 +289,9 @@ def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
         top_load=float(most[best]),
         places=float(found.most[best]),
         replicas=int(replicas[best]) + resolved.spare_replicas,
-        point=_point(resolved, cases.placements[place], found[place], each[place]),
+        point=point,
         curve=found[place],
+        test=test,
     )
 
 
@@ -307,6 +319,21 @@ def _each(resolved: ResolvedService, found: Curve, replicas: Array, most: Array)
     if resolved.load is None:
         return np.asarray(np.minimum(most, FULL * found.top_rate))
     return np.asarray(resolved.amount / replicas)
+
+
+def _tested(resolved: ResolvedService, point: Point, test: Outcome) -> Point:
+    """One replica over a test: the rate of the whole, and latencies of its requests."""
+    wanted = sorted({*PERCENTILES, resolved.percentile})
+    columns = (np.percentile(one, wanted).tolist() for one in (test.ttft_s, test.tpot_s, test.request_s))
+    return replace(
+        point,
+        running=float((test.finish_s - test.start_s).sum()) / test.duration_s,
+        requests_per_s=test.requests_per_s,
+        ttft_s=float(test.ttft_s.mean()),
+        tpot_s=float(test.tpot_s.mean()),
+        request_s=float(test.request_s.mean()),
+        percentiles=dict(zip(wanted, zip(*columns, strict=True), strict=True)),
+    )
 
 
 def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, each: Array) -> Point:

@@ -129,6 +129,7 @@ def _assembled(
         load=load,
         amount=float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
         think_s=provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0,
+        requests=provenance.settle("serve.requests", None) if values.serve.requests is not None else None,
         limits=_limits(provenance, objectives if load in JUDGED else BENCHMARK),
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         prefill_replicas=values.serve.prefill_replicas,
@@ -171,7 +172,8 @@ def _longest(given: Given, model: ModelShape) -> float:
 def _load(given: Given, engine: Engine) -> str | None:
     """The load that is given; where an engine runs one batch after the other there is none but a batch."""
     asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
-    return asked or ("batch" if engine.batching.batching == "static" else None)
+    tested = given.values.serve.requests is not None
+    return asked or ("batch" if engine.batching.batching == "static" and not tested else None)
 
 
 def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:

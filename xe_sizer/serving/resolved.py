@@ -28,6 +28,7 @@ class ResolvedService:
 
     load : request_rate, concurrency, users, batch, or None: as much as a replica can take; `amount` of it, of all
     replicas together (a batch is one replica's); think_s : between an answer and the user's next request [s]
+    requests : of a test, of all replicas together; None: the service goes on for ever
     limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
     prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
@@ -41,6 +42,7 @@ class ResolvedService:
     load: str | None
     amount: float
     think_s: float
+    requests: int | None
     limits: LimitsSection
     fixed: Mapping[str, int]
     gpus: int | None
