@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import figures, peak, serve_record
 from xe_sizer.evidence.inference_of import engine_of, inference_of
 from xe_sizer.evidence.records import LayoutStated, Measured, Record
 from xe_sizer.evidence.validate import validate
+from xe_sizer.serving.estimate import ServingEstimate
 
 REGISTRY = RecordRegistry()
 PLAIN = Record(
@@ -57,12 +57,11 @@ def test_what_was_measured_changes_nothing_that_is_asked() -> None:
 
 
 def test_loads_are_those_that_are_stated() -> None:
-    assert flags()["serve.batch"] == 8
+    assert flags()["serve.requests"] == 8
     assert flags(sequences=None, concurrency=32)["serve.concurrency"] == 32
     assert flags(sequences=None, request_rate=2.5)["serve.request_rate"] == 2.5
-    assert not {"serve.batch", "serve.concurrency", "serve.request_rate"} & set(flags(sequences=None))
-    burst = flags(sequences=None, notes="open loop, 500 requests, infinite request rate")
-    assert burst["serve.batch"] == 500
+    loads = {"serve.batch", "serve.concurrency", "serve.request_rate", "serve.requests"}
+    assert not loads & set(flags(sequences=None))
 
 
 @pytest.mark.parametrize("load", [{"concurrency": 500}, {"request_rate": 500.0}])
@@ -71,11 +70,6 @@ def test_no_objective_judges_a_measurement(load: dict[str, Any]) -> None:
     found = serve_record(record(sequences=None, **load), REGISTRY).served
     assert (found.resolved.limits.max_ttft_s, found.resolved.limits.max_tpot_s) == (None, None)
     assert (found.gpus, found.replicas, found.limits) == (1, 1, ())
-
-
-def test_an_open_loop_without_its_rate_is_refused() -> None:
-    with pytest.raises(InputError, match="rate at which requests arrived"):
-        serve_record(record(sequences=None, notes="open loop, mean TTFT"), REGISTRY)
 
 
 def test_formats_follow_the_record() -> None:
@@ -98,12 +92,19 @@ def compared(**measured: Any) -> dict[str, tuple[float, float]]:
     return {one.quantity: (one.measured, one.predicted) for one in figures(found)}
 
 
+def duration_s(served: ServingEstimate) -> float:
+    """Of the eight requests that come at once."""
+    test = served.choice.test
+    assert test is not None
+    return float(test.finish_s.max())
+
+
 def test_every_figure_has_its_counterpart_in_the_same_unit() -> None:
     served = serve_record(PLAIN, REGISTRY).served
     both = compared(ttft_ms=40.0, tpot_ms=9.0, output_tokens_per_s=800.0)
     assert both["ttft"] == (pytest.approx(0.04), served.point.ttft_s)
     assert both["tpot"] == (pytest.approx(0.009), served.point.tpot_s)
-    assert both["throughput"] == (800.0, pytest.approx(8 * 128 / served.point.request_s))
+    assert both["throughput"] == (800.0, pytest.approx(8 * 128 / duration_s(served)))
 
 
 @pytest.mark.parametrize(
@@ -112,14 +113,10 @@ def test_every_figure_has_its_counterpart_in_the_same_unit() -> None:
 )
 def test_rates_of_other_things_are_compared_as_such(key: str, value: float, tokens: int) -> None:
     measured, predicted = compared(**{key: value})["throughput"]
-    request_s = serve_record(PLAIN, REGISTRY).served.point.request_s
-    assert predicted == pytest.approx(8 * tokens / request_s)
+    served = serve_record(PLAIN, REGISTRY).served
+    time_s = served.point.request_s if key == "request_latency_s" else duration_s(served)
+    assert predicted == pytest.approx(8 * tokens / time_s)
     assert measured == pytest.approx({"total_tokens_per_s": 4000.0, "requests_per_s": 4000.0}.get(key, 800.0))
-
-
-def test_a_full_replica_has_no_latency_to_compare() -> None:
-    full = record(sequences=None, measured=Measured(ttft_ms=900.0, tpot_ms=50.0, output_tokens_per_s=9000.0))
-    assert [one.quantity for one in figures(serve_record(full, REGISTRY))] == ["throughput"]
 
 
 def test_peaks_are_of_batches_whose_cache_grows() -> None:

@@ -181,6 +181,7 @@ def _placement(record: Record, flags: Flags) -> None:
 def _launch_options(record: Record, flags: Flags) -> None:
     """What the engine was started with; a prefix cache finds nothing in prompts of which no share is known."""
     flags.put("serve.gpu_memory_utilization", record.gpu_memory_utilization)
+    flags.put("serve.max_step_tokens", record.max_step_tokens)
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
     if record.prefix_cache:

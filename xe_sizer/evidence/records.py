@@ -172,6 +172,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     requests: Degree | None = None
     request_rate: Rate | None = None
     gpu_memory_utilization: Share | None = None
+    max_step_tokens: Degree | None = None
     prefix_cache: bool | None = None
     scheduler_recv_interval: Degree | None = None
     batch_wait_iters: Degree | None = None
