@@ -125,6 +125,7 @@ GROUPS = (
             "serving.weights",
             "serving.kv_cache",
             "serving.memory",
+            "serving.adapters",
             "serving.step",
             "serving.steady",
             "serving.static",

@@ -26,6 +26,7 @@ WORDS_AND_CHOICES = {
         "state_bytes", "summary", "ties", "uncertainty", "workload",
     },
     "serving": {
+        "adapters_asked", "adapters_shown",
         "advice", "choose", "choose_pools", "compare_pools", "estimate", "job", "layout", "ledger", "load_curve",
         "memory_terms", "operator_costs",
         "remedies", "resolve", "resolved", "sizing", "space", "summary", "traffic", "uncertainty", "warnings",

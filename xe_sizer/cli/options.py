@@ -29,6 +29,8 @@ _PANELS = {
     **{f"serve.{name}": "Engine" for name in ("max_model_len", "scheduler_recv_interval", "batch_wait_iters")},
     **{f"serve.{name}": "Speculation" for name in ("draft_tokens", "acceptance_rate", "draft_cost")},
     **{f"serve.{name}": "Limits and prices" for name in ("percentile", "spare_replicas")},
+    "serve.adapters": "Method",
+    "serve.adapter_slots": "Method",
     **{f"serve.prefill_{name}": "Prefill and decode apart" for name in ("replicas", "tp", "pp", "ep", "dp")},
     "data": "Data",
     "train": "Training",

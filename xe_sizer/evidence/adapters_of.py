@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import plain, release_in
 from xe_sizer.profiles.inherited import of_release
+from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.quantiser import load_quantiser, quantiser_names
-from xe_sizer.training.methods.lora import resolve_end, resolve_targets
+from xe_sizer.training.methods.lora import resolve_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from xe_sizer.report.first_screen import (
     limits_points,
     memory_point,
 )
-from xe_sizer.report.format import amount, clean, duration, number, plural
+from xe_sizer.report.format import amount, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.serve_pools import pools_points
 from xe_sizer.report.serve_words import (
     DEFAULT,
@@ -56,6 +56,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from _chosen(result)
     yield from _assumed(result)
     yield from _images(result)
+    yield from _adapters(result)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
     yield from (Point("", clean(words)) for words in result.misread)
@@ -120,6 +121,15 @@ def _images(result: ServeResult) -> Iterator[Point]:
     if images:
         each = f"{plural(images.per_request, 'image')} of {clean(images.size)} in each prompt"
         yield Point("Images", f"{each}: {images.tokens:,} tokens, {duration(images.encoder_s)} in the vision encoder")
+
+
+def _adapters(result: ServeResult) -> Iterator[Point]:
+    """LoRA adapters: how many, what they take of the memory and of a step."""
+    found = result.adapters
+    if found is not None:
+        held = "" if found.held == found.count else f", {found.held:,} of them on the GPU"
+        words = f"{plural(found.count, 'LoRA adapter')} of rank {found.rank}{held}: {byte_size(found.bytes)} per GPU"
+        yield Point("Adapters", f"{words}, {percent(found.share)} of a decode step")
 
 
 def _output(result: ServeResult) -> str:

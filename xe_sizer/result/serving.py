@@ -239,6 +239,24 @@ BY_PRICE, BY_POWER = "price", "power"
 """What orders the kinds of hardware that keep the limits: the price of an hour, or the GPUs' design power."""
 
 
+class Adapters(Struct, frozen=True):
+    """LoRA adapters of the service.
+
+    count : that requests ask for; held : of them on the GPU at once; rank : that they are allocated with
+    bytes : of all held ones on one GPU; adapter_bytes : of one, on all GPUs of a replica
+    distinct : different ones in a decode step, in the mean; seconds, share : of a decode step, and over all of it
+    """
+
+    count: int
+    held: int
+    rank: int
+    bytes: float
+    adapter_bytes: float
+    distinct: float
+    seconds: float
+    share: float
+
+
 class Aggregated(Struct, frozen=True):
     """The same service with prompts and answers on all replicas; latencies are those that limits are compared with."""
 
@@ -328,6 +346,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     pareto: tuple[ParetoPoint, ...] = ()
     load_curve: tuple[LoadPoint, ...] = ()
     disaggregation: Disaggregation | None = None
+    adapters: Adapters | None = None
     advice: tuple[Advice, ...] = ()
     misread: tuple[str, ...] = ()
     read_from_name: str = ""

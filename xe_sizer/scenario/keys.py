@@ -142,6 +142,8 @@ class ServeKeys(TypedDict, total=False):
     scheduler_recv_interval: int | None
     batch_wait_iters: int | None
     percentile: float | None
+    adapters: int | None
+    adapter_slots: int | None
     prefill_replicas: int | str | None
     prefill_tp: int | None
     prefill_pp: int | None

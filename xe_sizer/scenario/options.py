@@ -116,11 +116,13 @@ _ONLY_SERVE = {
     **_limit_options("serving"),
     "percentile": "serve.percentile",
     "spare-replicas": "serve.spare_replicas",
+    "adapters": "serve.adapters",
+    "adapter-slots": "serve.adapter_slots",
     **{f"prefill-{name}": f"serve.prefill_{name}" for name in ("replicas", "tp", "pp", "ep", "dp")},
 }
 _SHARED = (
-    "precision", "tp", "pp", "ep", "dp", "flops-efficiency", "memory-efficiency", "ideal", *_limit_options(None),
-    "confidence", "price-per-gpu-hour",
+    "precision", "tp", "pp", "ep", "dp", "lora-rank", "lora-targets", "flops-efficiency", "memory-efficiency", "ideal",
+    *_limit_options(None), "confidence", "price-per-gpu-hour",
 )  # fmt: skip
 SERVE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {name: OPTIONS[name] for name in ("model", "gpu", "server", "gpus", "nodes")}

@@ -80,6 +80,12 @@ class ServeSection(Section, frozen=True):
         Iterations | None, Meta(description="Decode steps that prompts wait for more of them (TensorRT-LLM)")
     ] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
+    adapters: Annotated[
+        Degree | None, Meta(description="LoRA adapters that requests ask for, each as often; see lora.rank and targets")
+    ] = None
+    adapter_slots: Annotated[
+        Degree | None, Meta(description="Adapters held on the GPU at once, the most in a step; default: all")
+    ] = None
     prefill_replicas: Annotated[
         Degree | Literal["auto"] | None,
         Meta(description="Replicas that only read prompts, the others only decode; auto: the best number of both"),

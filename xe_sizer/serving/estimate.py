@@ -15,6 +15,7 @@ from xe_sizer.serving.light import fastest
 from xe_sizer.serving.memory import (
     BESIDE,
     Card,
+    adapters,
     cache,
     cuda_graphs,
     left_free,
@@ -291,7 +292,7 @@ class ServingEstimate:
         """
         fixed = {name: float(value[0]) for name, value in self.memory.fixed.items()}
         if not self.grows:
-            held = {weights.name: fixed[weights.name]}
+            held = {one.name: fixed[one.name] for one in (weights, adapters) if one.name in fixed}
             if self.fits:
                 return {**held, CACHE: self.pool_bytes, **fixed}
             return {**held, CACHE: self.request_bytes, **fixed, RESERVED: self._left_free_bytes()}

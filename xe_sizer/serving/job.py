@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.laws.operator_time import Device
+    from xe_sizer.serving.adapters import ServedAdapters
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
@@ -41,6 +42,7 @@ class ServingJob:
     """What serves: `device` is one accelerator, `network` what joins them.
 
     images : of every request; None: none, though the encoder of a model that sees is loaded
+    adapters : beside the weights; None: none
     """
 
     model: ModelShape
@@ -51,6 +53,7 @@ class ServingJob:
     network: Network
     efficiency: Efficiency
     images: Images | None = None
+    adapters: ServedAdapters | None = None
 
     def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import Factor, MemoryComponent, Reason
 from xe_sizer.result.serving import ServeMemory
-from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, cache, left_free, weights
+from xe_sizer.serving.memory import ALLOCATED_PARTS, BATCH_PARTS, SHORT_PARTS, adapters, cache, left_free, weights
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE
 from xe_sizer.units import GIB, three_digits, whole_parts
 
@@ -55,7 +55,8 @@ def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
     """What the ledger lists, in its order."""
     if estimate.grows:
         return BATCH_PARTS
-    return ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
+    parts = ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
+    return tuple(one for one in parts if one is not adapters or estimate.resolved.job.adapters)
 
 
 def shortage(estimate: ServingEstimate) -> Reason:

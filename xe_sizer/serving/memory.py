@@ -11,6 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import largest_image
 from xe_sizer.laws.parts import Part, computed, part
+from xe_sizer.serving.adapters import adapter_bytes
 from xe_sizer.serving.kv_cache import sequence_bytes
 from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import FLOAT32, GIB
@@ -70,6 +71,12 @@ class Holding:
 @part("weights", "elements of the rank's shards x bytes of the format", "checkpoints of the format")
 def weights(held: Holding) -> Array:
     return rank_weight_bytes(held.job.model, held.job.scheme, held.placements)
+
+
+@part("LoRA adapters", "held adapters x r (inputs + outputs) of their projections x 2", "preallocated by the engine")
+def adapters(held: Holding) -> Array:
+    kept = held.job.adapters
+    return adapter_bytes(held.job.model, kept, held.placements) if kept else held.everywhere(0.0)
 
 
 @part("activations", "widest tensors of a layer for the tokens of a step", "the profiling run of the engine")
@@ -204,12 +211,14 @@ def left_free(card: Card) -> Array:
 
 STEP_TENSORS = (activations, logits)
 BESIDE = (cuda_context, communicators, workspaces)
-FIXED_PARTS = (weights, *STEP_TENSORS, *BESIDE)
+FIXED_PARTS = (weights, adapters, *STEP_TENSORS, *BESIDE)
 # The parts of an engine's memory: one that keeps a pool as it starts, and where not one request fits; one whose cache
 # grows with a batch.
 Held = Part[Holding] | Part[Cached] | Part[Card]
-ALLOCATED_PARTS: tuple[Held, ...] = (weights, pool, *STEP_TENSORS, *BESIDE, cuda_graphs)
-SHORT_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE, cuda_graphs, left_free)
+ALLOCATED_PARTS: tuple[Held, ...] = (weights, adapters, pool, *STEP_TENSORS, *BESIDE, cuda_graphs)
+SHORT_PARTS: tuple[Held, ...] = (
+    weights, adapters, cache, *STEP_TENSORS, *BESIDE, cuda_graphs, left_free,
+)  # fmt: skip
 BATCH_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE)
 
 
@@ -244,7 +253,8 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     elif prompt_tokens is not None and not batching.chunked_prefill:
         tokens = max(tokens, prompt_tokens)
     held = Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
-    fixed, graphs = computed(FIXED_PARTS, held), cuda_graphs(held)
+    parts = FIXED_PARTS if job.adapters else tuple(one for one in FIXED_PARTS if one is not adapters)
+    fixed, graphs = computed(parts, held), cuda_graphs(held)
     card = Card(job, fixed, graphs)
     return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
 

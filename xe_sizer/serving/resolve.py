@@ -26,6 +26,7 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.serve_section import LOADS
+from xe_sizer.serving.adapters_asked import adapter_problems, served_adapters
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
 from xe_sizer.serving.images import images_of, loaded, with_images
@@ -91,6 +92,7 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     if server and engine:
         found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
     problems += conflicts(given, model, server, engine, found, gpus)
+    problems += adapter_problems(given, model, engine)
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
     return _assembled(given, provenance, model, server, engine, found, gpus, objectives)
@@ -120,11 +122,14 @@ def _assembled(
     traffic = _traffic(provenance)
     images = images_of(provenance, model, traffic)
     traffic = with_images(traffic, images)
+    adapters = served_adapters(given, provenance, model, engine, server.accelerator)
     if values.serve.max_model_len is not None or model.max_positions:
         provenance.settle("serve.max_model_len", model.max_positions)
     resolved = ResolvedService(
         given=given,
-        job=replace(serving_job(loaded(model, given), engine, found, server, efficiency), images=images),
+        job=replace(
+            serving_job(loaded(model, given), engine, found, server, efficiency), images=images, adapters=adapters
+        ),
         traffic=traffic,
         load=load,
         amount=float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
@@ -145,7 +150,7 @@ def _assembled(
         read_from_name=_read_from_name(given, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
-    provenance.keep(("layout", "limits", "cost", "efficiency", "serve"))
+    provenance.keep(("layout", "limits", "cost", "efficiency", "serve", *(("lora",) if values.serve.adapters else ())))
     return resolved
 
 

@@ -24,6 +24,8 @@ from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
+from xe_sizer.serving.adapters import MODULE as ADAPTERS
+from xe_sizer.serving.adapters import adapter_operators
 from xe_sizer.serving.job import reserved_below
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ MATMUL = "t0 + (a^p + b^p)^(1/p), a = 2 m n k / (e_f peak), b = bytes of weights
 LAWS = "operator laws of the accelerator"
 NETWORK = "collective laws of the server, with the engine's own start-up time"
 
-HEAD, PRODUCTS, MIXING, MOVING, SEEING = "head", "products", "mixing", "moving", "seeing"
+HEAD, PRODUCTS, MIXING, MOVING, ADAPTING = "head", "products", "mixing", "moving", "adapting"
+SEEING = "seeing"
+OWN_PARTS = {HEAD: HEAD, ADAPTERS: ADAPTING, VISION: SEEING}  # modules whose kernels are a part, whatever they do
 NOTHING_LEARNS = Learning(base=False)
 
 
@@ -120,16 +124,16 @@ class EngineStep:
 
     @staticmethod
     def kind(operator: Operator) -> str:
-        """What the operator's kernels do: head, products, mixing or moving; or that they encode images."""
-        if operator.module in (HEAD, VISION):
-            return HEAD if operator.module == HEAD else SEEING
+        """What the operator's kernels do: head, products, mixing, moving or adapting; or that they encode images."""
+        if operator.module in OWN_PARTS:
+            return OWN_PARTS[operator.module]
         if isinstance(operator, Matmul):
             return PRODUCTS
         return MIXING if isinstance(operator, Attention | Scan) else MOVING
 
     @cached_property
     def kernels_s(self) -> dict[str, Array]:
-        """Seconds by what the kernels do: head, products, mixing or moving."""
+        """Seconds by what the kernels do, as `kind` tells them apart."""
         return self._summed_by(self.kind)
 
     @property
@@ -173,6 +177,15 @@ def attention(step: EngineStep) -> Array:
 @part("memory-bound operators", "floor of a launch + bytes / (efficiency x bandwidth)", LAWS)
 def memory_bound_operators(step: EngineStep) -> Array:
     return step.kernels_s.get(MOVING, step.zeros)
+
+
+@part(
+    "LoRA adapters",
+    "2 launches a projection + bytes of activations, A and B of every adapter in the step / (efficiency x bandwidth)",
+    "grouped products of the engine (arXiv:2310.18547)",
+)
+def adapter_products(step: EngineStep) -> Array:
+    return step.kernels_s.get(ADAPTING, step.zeros)
 
 
 @part("head and sampling", "product with the vocabulary, and the logits as memory traffic", LAWS)
@@ -242,8 +255,10 @@ def host(waiting: Waiting) -> Array:
     return np.asarray(waits * (1.0 - replayed) + between)
 
 
-KERNEL_PARTS = {PRODUCTS: linear_layers, MIXING: attention, MOVING: memory_bound_operators, HEAD: head_and_sampling}
-KERNEL_PARTS |= {SEEING: vision_encoder}
+KERNEL_PARTS = {
+    PRODUCTS: linear_layers, MIXING: attention, MOVING: memory_bound_operators, ADAPTING: adapter_products,
+    HEAD: head_and_sampling, SEEING: vision_encoder,
+}  # fmt: skip
 EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel, "dp": attention_groups}
 DEVICE_PARTS = (*KERNEL_PARTS.values(), *EXCHANGE_PARTS.values(), pipeline)
 STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
@@ -299,6 +314,9 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     ):
         if np.any(inputs.rank.batch > 0):
             layers += sequence_operators(inputs)
+    if job.adapters:
+        there = job.model, job.adapters, flat.rank.tp
+        layers += adapter_operators(*there, together, decodes + prefills, job.element_bytes)
     sampled = decodes * each + prefills * (tokens if kernels.all_logits else 1.0)
     ends = (
         *embedding_operators(flat),

@@ -31,6 +31,7 @@ from xe_sizer.result.serving import (
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
+from xe_sizer.serving.adapters_shown import adapters_of
 from xe_sizer.serving.compare_pools import disaggregation, layout_of
 from xe_sizer.serving.images import images_in
 from xe_sizer.serving.kv_cache import token_bytes
@@ -82,6 +83,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         images=images_in(sized) if sized.fits else None,
         load_curve=tuple(load_curve(sized)) if details else (),
         disaggregation=disaggregation(sized) if details else None,
+        adapters=adapters_of(sized),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SATURATED = 0.9
 CHANCE = ("request_rate", "users")
 USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
-PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve")
+PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve", "lora")
 
 
 def warnings_of(sized: ServingEstimate) -> Iterator[str]:
@@ -115,7 +115,8 @@ def _ignored(given: Given, engine: str) -> set[str]:
     found = set()
     for key, origin in given.origin.items():
         section, dot, _ = key.partition(".")
-        if origin != "env" and key not in USED:
+        unused = key not in USED or (section == "lora" and given.values.serve.adapters is None)
+        if origin != "env" and unused:
             found.add(section if dot and section not in PARTLY_USED else key)
     if (given.values.stack or "").lower() == engine:  # an engine that was named as the stack
         found.discard("stack")

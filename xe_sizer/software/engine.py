@@ -34,6 +34,7 @@ class EngineKernels(_Part, frozen=True):
     `reserved_below`: ranks that split an expert, below which grouped products of block-scaled weights run over all
     rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
+    `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
     """
 
@@ -54,6 +55,7 @@ class EngineKernels(_Part, frozen=True):
     routing: Literal["fused", "eager"]
     dispatch: Literal["per-expert", "per-place", "gathered"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
+    adapter_us: Duration
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     reserved_on: tuple[str, ...]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
@@ -125,6 +127,8 @@ class EngineMemory(_Part, frozen=True):
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
     length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
     for one; empty: it starts, and cuts or refuses what is too long
+    adapters : LoRA adapters are allocated on all linear layers, on their targets, or there are none
+    adapter_ranks : ranks that they are allocated with, the next one up, ascending; empty: their own
     """
 
     pool: Literal["preallocated", "grows"]
@@ -134,6 +138,8 @@ class EngineMemory(_Part, frozen=True):
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
     length_flag: str
+    adapters: Literal["all", "targets", "none"]
+    adapter_ranks: tuple[int, ...]
     context_gib: Gib
     communicator_gib: Gib
     workspace_gib: Gib

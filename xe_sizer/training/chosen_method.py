@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.laws.precision import FP32
 from xe_sizer.scenario.provenance import relative
+from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.methods import METHODS, MethodOptions
-from xe_sizer.training.methods.lora import resolve_end, resolve_targets
+from xe_sizer.training.methods.lora import resolve_end
 from xe_sizer.training.methods.method import Quantised
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
