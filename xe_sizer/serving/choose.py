@@ -13,7 +13,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import max_sequences, request_bytes, serving_memory, static_peak
-from xe_sizer.serving.space import worthwhile
+from xe_sizer.serving.space import legal_placements, worthwhile
 from xe_sizer.serving.states import capacity, curve
 from xe_sizer.serving.static import static_batch
 from xe_sizer.serving.steady import steady
@@ -147,9 +147,19 @@ class Cases:
 def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
     """The best of the placements, which must not be empty, and its replicas under their load."""
     cases = cases_of(resolved, placements)
-    minimum = int(placements.gpus[cases.fitting].min()) if np.any(cases.fitting) else None
+    minimum = _fewest(cases)
     cases = cases[worthwhile(placements, cases.fitting)]
     return _static(resolved, cases, minimum) if resolved.load == "batch" else _online(resolved, cases, minimum)
+
+
+def fewest_gpus(resolved: ResolvedService) -> int | None:
+    """Fewest GPUs on which a replica fits in any layout, on any number of GPUs; None where it fits on none."""
+    placements = legal_placements(resolved.job, {}, replace(resolved, gpus=None).most_gpus())
+    return _fewest(cases_of(resolved, placements)) if len(placements) else None
+
+
+def _fewest(cases: Cases) -> int | None:
+    return int(cases.placements.gpus[cases.fitting].min()) if np.any(cases.fitting) else None
 
 
 def cases_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
+from xe_sizer.serving.choose import fewest_gpus
 from xe_sizer.serving.light import fastest
 from xe_sizer.serving.memory import (
     BESIDE,
@@ -82,9 +83,7 @@ class ServingEstimate:
         here, resolved = self.choice.minimum, self.resolved
         if not resolved.fixed and (here is not None or resolved.gpus is None):
             return here
-        after = self.resized(gpus=None, fixed={})
-        found = [one for one in (here, after.choice.minimum if after else None) if one is not None]
-        return min(found, default=None)
+        return min((one for one in (here, fewest_gpus(resolved)) if one is not None), default=None)
 
     def resized(self, **changes: Any) -> ServingEstimate | None:
         """The same service with some fields of what is resolved changed; None where no placement is legal then."""

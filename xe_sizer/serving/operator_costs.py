@@ -27,10 +27,7 @@ class _At:
 
     def one(self, value: Array) -> float:
         """A figure of all points of the step, at the one."""
-        whole = np.broadcast_to(value, self.time.step.rank.tp.shape)
-        for points in self.time.points:
-            whole = points(whole)
-        return float(whole[0])
+        return float(self.time.picked(value)[0])
 
 
 def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:

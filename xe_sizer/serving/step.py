@@ -66,13 +66,12 @@ Points = Callable[["Array"], "Array"]
 
 @frozen
 class StepTime:
-    """Seconds of a step, arrays of shape (points,): by part (they sum to the step) and by module of the model.
+    """Seconds of a step by part, arrays of shape (points,); they sum to the step.
 
     step : what they were computed from, at more points perhaps; points : which of those they are, one after the other
     """
 
     parts: dict[str, Array]
-    modules: dict[str, Array]
     step: EngineStep
     points: tuple[Points, ...] = ()
 
@@ -82,8 +81,19 @@ class StepTime:
 
     def at(self, points: Points) -> StepTime:
         """The step at some of its points, or in their mean."""
-        parts, modules = ({name: points(value) for name, value in each.items()} for each in (self.parts, self.modules))
-        return StepTime(parts, modules, self.step, (*self.points, points))
+        return StepTime({name: points(value) for name, value in self.parts.items()}, self.step, (*self.points, points))
+
+    @property
+    def modules(self) -> dict[str, Array]:
+        """Seconds of the kernels by module of the model."""
+        return {name: self.picked(value) for name, value in self.step.modules_s.items()}
+
+    def picked(self, value: Array) -> Array:
+        """A figure of all points of the step, at those of this time."""
+        picked = np.broadcast_to(value, self.step.rank.tp.shape)
+        for points in self.points:
+            picked = points(picked)
+        return picked
 
 
 @frozen
@@ -287,7 +297,7 @@ def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTi
     parts = computed(DEVICE_PARTS, step)
     parts |= computed((host,), Waiting(step, np.asarray(sum(parts.values()))))
     busy = step.rank.batch > 0
-    return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step.modules_s, step)
+    return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step)
 
 
 def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep:
