@@ -44,6 +44,7 @@ def test_steps_of_the_first_engine_by_the_longest_sequence(
 ) -> None:
     batching = asked(model, serve__engine=engine, **asks).job.engine.batching
     assert (batching.max_step_tokens, batching.chunked_prefill) == (tokens, chunked)
+    assert batching.mixed_steps is chunked
 
 
 def test_a_users_engine_chooses_so_too(tmp_path: Path) -> None:

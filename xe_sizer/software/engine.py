@@ -254,7 +254,8 @@ class Engine(_Part, frozen=True):
             tokens, pieces = self.by_context.piece_tokens, True
         else:
             tokens, pieces = max(self.batching.max_step_tokens, math.ceil(longest)), False
-        batching = msgspec.structs.replace(self.batching, chunked_prefill=pieces, max_step_tokens=tokens)
+        mixing = {"chunked_prefill": pieces, "mixed_steps": pieces, "max_step_tokens": tokens}
+        batching = msgspec.structs.replace(self.batching, **mixing)
         return msgspec.structs.replace(self, batching=batching)
 
     @property
