@@ -13,7 +13,7 @@ from xe_sizer.units import GIB
 )
 def test_sglang_chooses_prefill_steps_and_share_by_the_memory(memory_gib: float, tokens: int, share: float) -> None:
     """Of 80 GiB: 0.5 + 8,192 x 1.5 / 1,024 + 2 x 256 / 1,024 + 1 / 8 GiB are left, which is 13.1 GiB or 16 %."""
-    engine = load_engine("sglang").on_card(memory_gib * GIB)
+    engine = load_engine("sglang").on_card(memory_gib * GIB, "hopper")
     assert (engine.batching.max_step_tokens, engine.memory.utilization) == (tokens, share)
 
 
