@@ -310,9 +310,7 @@ def test_what_is_asked_wins_over_the_name(cli: Cli, option: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said", "instead"),
     [
-        ("Meta-Llama-3.1-70B-Instruct-Q4_K_M.gguf", "Q4", "int4"),
         ("bartowski/Meta-Llama-3.1-70B-Instruct-GGUF", "GGUF", "int4"),
-        ("llama3.1:70b-instruct-q8_0", "q8", "int8"),
         ("mlx-community/Meta-Llama-3.1-70B-4bit", "4bit", "int4"),
     ],
 )

@@ -40,7 +40,8 @@ def test_an_engine_says_what_it_is_and_where_from(name: str) -> None:
     assert engine.name == name
     assert len(engine.describes) > 20
     assert len(engine.source) > 10
-    assert set(engine.narrow) <= set(FORMATS)
+    assert set(engine.narrow) <= {*FORMATS, *(one.family for one in FORMATS.values())}
+    assert {*engine.stores, *engine.stores.values()} <= set(FORMATS)
 
 
 @pytest.mark.parametrize("name", engine_names())
@@ -144,9 +145,9 @@ def test_a_users_engine_overrides_what_differs(tmp_path: Path) -> None:
     assert engine.step_s == 0.25e-3
     assert engine.host.launch_us == parent.host.launch_us
     assert engine.kernels == parent.kernels
-    own, usual_kernel = engine.narrow_kernel("int4"), parent.narrow_kernel("int4")
+    own, usual_kernel = engine.narrow_kernel(FORMATS["int4"]), parent.narrow_kernel(FORMATS["int4"])
     assert own == msgspec.structs.replace(usual_kernel, bandwidth_share=1.0) != usual_kernel
-    assert engine.narrow_kernel("nf4") == parent.narrow_kernel("nf4")
+    assert engine.narrow_kernel(FORMATS["nf4"]) == parent.narrow_kernel(FORMATS["nf4"])
     faster, usual = (served(serve__batch=1, serve__engine=one).point for one in (path, "vllm"))
     assert faster.tpot_s < usual.tpot_s
 

@@ -65,7 +65,7 @@ def test_every_name_is_found_in_any_case(name: str) -> None:
     assert found.element_bytes > 0
 
 
-@pytest.mark.parametrize(("name", "meant"), [("bf61", "bf16"), ("nvfp", "nvfp4"), ("q4_k_m", "known: fp32, bf16")])
+@pytest.mark.parametrize(("name", "meant"), [("bf61", "bf16"), ("nvfp", "nvfp4"), ("five bits", "known: fp32, bf16")])
 def test_an_unknown_format_gets_a_hint(name: str, meant: str) -> None:
     with pytest.raises(InputError) as caught:
         format_of(name)

@@ -21,7 +21,18 @@ from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.engine import engine_names, load_engine
-from xe_sizer.software.number_formats import ALIASES, AWQ, E4M3, E4M3_BLOCKS, FORMATS, GPTQ, MXFP4
+from xe_sizer.software.number_formats import (
+    ALIASES,
+    AWQ,
+    E4M3,
+    E4M3_BLOCKS,
+    EXL2,
+    FORMATS,
+    GPTQ,
+    MXFP4,
+    exl2_near,
+    told_by,
+)
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -44,7 +55,10 @@ NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
 
 class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of `engine_names.yaml`; `unversioned`: the framework names no release; `vendor`: of the accelerator."""
+    """One rule of `engine_names.yaml`.
+
+    unversioned : the framework names no release; word : stands in it; vendor : of the accelerator
+    """
 
     stack: str
     engine: str
@@ -52,6 +66,7 @@ class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     library: str | None = None
     before: tuple[int, int] | None = None
     unversioned: bool = False
+    word: str = ""
     vendor: str | None = None
 
 
@@ -119,7 +134,7 @@ def _in_release(name: str, words: tuple[str, ...], framework: str) -> str:
 
 
 def _released(rule: EngineRule, framework: str) -> bool:
-    if rule.unversioned and re.search(r"\d", framework):
+    if (rule.unversioned and re.search(r"\d", framework)) or rule.word not in framework:
         return False
     if rule.library is None or rule.before is None:
         return True
@@ -134,7 +149,7 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
     """
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
-        name = ALIASES.get(weights, weights)
+        name = _format_name(weights, plain(record.quantiser or ""), record.bits)
         if name == GPTQ.name and AWQ.name in conditions(record):
             name = AWQ.name
         if published == MXFP4.name and name in FORMATS and FORMATS[name].element_bytes < SIXTEEN_BIT:
@@ -150,6 +165,15 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
     cache_name = plain(record.kv_cache or "")
     if cache_name in FORMATS:
         flags.put("serve.kv_cache", cache_name)
+
+
+def _format_name(weights: str, quantiser: str, bits: float | None) -> str:
+    """Name of a format as formats are called here; one of mean bits is the nearest that is published."""
+    if EXL2 in (weights, quantiser) and bits:
+        return exl2_near(bits).name
+    known = ALIASES.get(weights, weights)
+    told = None if known in FORMATS else told_by(weights.replace("-", "_") if weights[:1] in "iq" else weights)
+    return told.format.name if told and told.format else known
 
 
 def _placement(record: Record, flags: Flags) -> None:

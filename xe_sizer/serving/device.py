@@ -99,7 +99,7 @@ def _streaming(law: MatmulLaw, share: float) -> MatmulLaw:
 
 def _narrow_share(scheme: Scheme, engine: Engine) -> NarrowKernel:
     """What the kernels of narrow weights reach; products of narrow operands both follow the fitted law."""
-    return engine.narrow_kernel(scheme.weights.name) if scheme.weight_only else NarrowKernel()
+    return engine.narrow_kernel(scheme.weights) if scheme.weight_only else NarrowKernel()
 
 
 def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:
@@ -109,9 +109,10 @@ def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine
     """
     blocked = scheme.activations.blocked
     own_cast = scheme.activations.element_bytes < SIXTEEN_BIT and (blocked or not engine.kernels.fused_casts)
+    floor_s = wide.floor_s if narrow.floor_us is None else narrow.floor_us * MICRO
     return replace(
         _scaled(law, narrow.compute_share),
-        floor_s=wide.floor_s + (OWN_CAST_S if own_cast else 0.0),
+        floor_s=floor_s + (OWN_CAST_S if own_cast else 0.0),
         memory_efficiency=law.memory_efficiency * engine.efficiency.streaming * narrow.bandwidth_share,
         cast_bytes_per_element=OWN_CAST_BYTES if own_cast else 0.0,
         sharpness=BLOCKED_SHARPNESS if blocked else law.sharpness,

@@ -77,8 +77,13 @@ def reserved_below(engine: Engine, scheme: Scheme, gpu: Accelerator) -> float:
 
 
 def wide_modules(scheme: Scheme) -> frozenset[str]:
-    """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts."""
+    """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts.
+
+    Formats that are stored everywhere leave the router alone.
+    """
     if scheme.weights.element_bytes >= SIXTEEN_BIT:
         return frozenset()
+    if scheme.weights.everywhere:
+        return frozenset({"router"})
     rest = {"qkv", "output_projection", "attention", "mlp", "state_space"} if scheme.weights.experts_only else set()
     return WIDE_MODULES | rest

@@ -155,9 +155,12 @@ def _assembled(
 
 
 def _engine(given: Given, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:
-    """The engine that was named, else the stack where that is one, else the default; its port where it has one."""
+    """The engine that was named, else the stack where that is one, else the default for the format of the weights.
+
+    Its port where it has one.
+    """
     stack = given.values.stack and registry.called("engine", given.values.stack)
-    default = stack if stack in registry.names("engine") else default_engine()
+    default = stack if stack in registry.names("engine") else default_engine(_family(given))
     name = provenance.settle("serve.engine", default)
     where = partial(given.locate, ("serve", "engine"))
     engine = load_engine(relative(given, "serve.engine", name), where, registry)
@@ -172,6 +175,14 @@ def _longest(given: Given, model: ModelShape) -> float:
     serve = given.values.serve
     asked = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
     return max(serve.max_model_len or model.max_positions or 0, asked)
+
+
+def _family(given: Given) -> str:
+    """Family of the weights' format where a scenario or the name of its model says it, else empty."""
+    if given.values.serve.weights:
+        return format_of(given.values.serve.weights).family
+    told = told_by(given.values.model) if given.values.model else None
+    return told.format.family if told and told.format else ""
 
 
 def _load(given: Given, engine: Engine) -> str | None:
@@ -226,7 +237,8 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
     precision = provenance.settle("precision", wide) if values.precision is not None else wide
     plain = plain_format(precision)
     published = _published(given, model) if model and values.precision is None else None
-    weights = format_of(provenance.settle("serve.weights", published or (plain.name if plain else wide)))
+    asked = provenance.settle("serve.weights", published or (plain.name if plain else wide))
+    weights = format_of(engine.stores.get(asked, asked))
     activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
     narrow_cache = weights.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
     cache = format_of(provenance.settle("serve.kv_cache", E4M3.name if narrow_cache else wide))

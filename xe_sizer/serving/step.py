@@ -408,13 +408,13 @@ def _widening_bytes(job: ServingJob, rank: RankShape) -> Array:
     """Traffic per weight of formats that are widened in memory before the product; few rows run fused [bytes]."""
     if not job.scheme.weight_only or job.efficiency.fixed:
         return np.zeros(rank.tp.shape)
-    narrow = job.engine.narrow_kernel(job.scheme.weights.name)
+    narrow = job.engine.narrow_kernel(job.scheme.weights)
     return np.asarray(narrow.traffic_bytes * (rank.tokens >= narrow.widened_rows), dtype=np.float64)
 
 
 def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
     if not job.scheme.weight_only:
         return 0.0
-    each = job.engine.narrow_kernel(job.scheme.weights.name).launches
+    each = job.engine.narrow_kernel(job.scheme.weights).launches
     wide = job.device.wide_modules
     return each * sum(op.layers for op in operators if isinstance(op, Matmul) and op.module not in wide)

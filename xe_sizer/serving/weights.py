@@ -29,7 +29,7 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
         bytes = elements of matrices x bytes of the format, with its scales + all other elements x 2
 
     Matrices of the layers are in the format; embedding, head, router, norms, biases and the encoder of images stay in
-    16 bit.
+    16 bit, but for formats that embedding and head are stored in too.
 
     Parameters
     ----------
@@ -139,7 +139,8 @@ def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     """One weight on one rank: its matrix in the format or in 16 bit, its bias in 16 bit."""
     tp = as_array(placements.tp)
     wide = max(SIXTEEN_BIT, scheme.weights.element_bytes)
-    narrow = weight.kind == "linear" and weight.module not in wide_modules(scheme)
+    stored = weight.kind == "linear" or (scheme.weights.everywhere and weight.module in ("embedding", "head"))
+    narrow = stored and weight.module not in wide_modules(scheme)
     size = scheme.weights.element_bytes if narrow else wide
     expert_ranks = as_array(placements.ep) * placements.expert_tp
     return weight.on_rank(weight.matrix_elements * size, weight.bias_elements * wide, tp, expert_ranks)

@@ -11,6 +11,7 @@ import msgspec
 from xe_sizer.errors import Where
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
 from xe_sizer.profiles.inherited import Release, load_inherited
+from xe_sizer.software.number_formats import Format
 from xe_sizer.units import GIB, MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -68,6 +69,7 @@ class NarrowKernel(_Part, frozen=True):
     launches : kernels a product needs beside its own
     bandwidth_share, compute_share : of the 16-bit kernel's bandwidth and FLOP rate that the packed one reaches
     widened_rows : rows from which the weights are widened in memory first; fewer run fused
+    floor_us : what starting one product costs, where the kernel is no library's; None: as those of the library
     """
 
     traffic_bytes: Annotated[float, msgspec.Meta(ge=0, le=64)] = 0.0
@@ -75,6 +77,7 @@ class NarrowKernel(_Part, frozen=True):
     bandwidth_share: Share = 1.0
     compute_share: Share = 1.0
     widened_rows: Count = 1
+    floor_us: Duration | None = None
 
 
 class EngineHost(_Part, frozen=True):
@@ -204,6 +207,8 @@ class Engine(_Part, frozen=True):
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
     vendors : of the accelerators that it runs on; empty: those of any
+    families : of number formats whose checkpoints it is made for: it is the default for these
+    stores : what it keeps weights in where a width alone is asked for, format -> format of its own
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     by_card : what it chooses by the card, the smallest first; others get what the other parts say
     by_context : what it chooses by the longest sequence; None: nothing
@@ -227,6 +232,8 @@ class Engine(_Part, frozen=True):
     aliases: tuple[str, ...] = ()
     measured_as: str | None = None
     vendors: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    stores: dict[str, str] = {}
     releases: tuple[Release, ...] = ()
     release: str | None = None
     by_card: tuple[EngineOnCard, ...] = ()
@@ -278,17 +285,19 @@ class Engine(_Part, frozen=True):
     def request_s(self) -> float:
         return self.host.request_ms * MILLI
 
-    def narrow_kernel(self, format_name: str) -> NarrowKernel:
+    def narrow_kernel(self, stored: Format) -> NarrowKernel:
         """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing."""
-        return self.narrow.get(format_name, NarrowKernel())
+        return self.narrow.get(stored.name) or self.narrow.get(stored.family, NarrowKernel())
 
 
 def engine_names() -> tuple[str, ...]:
     return BUILT_IN.names("engine")
 
 
-def default_engine() -> str:
-    return default_name("engine")
+def default_engine(family: str = "") -> str:
+    """The engine where none is named: of a family of formats the one that is made for it, else the one for all."""
+    made_for = (name for name in engine_names() if family and family in load_engine(name).families)
+    return next(made_for, default_name("engine"))
 
 
 def load_engine(name: str, where: Where = None, finder: Finder | None = None) -> Engine:

@@ -11,6 +11,8 @@ from xe_sizer.frozen import frozen
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
+GGUF, EXL2, MLC = "gguf", "exl2", "mlc"
+MIXED = (GGUF, EXL2)  # families of which a checkpoint mixes widths
 SCHEME = re.compile(r"^w(\d+)(?:a(\d+))?(?:k(\d+))?$")
 
 
@@ -23,6 +25,8 @@ class Format:
     blocked : scaled in blocks, so that products cannot hide loading behind computing
     experts_only : checkpoints in this format keep all but the experts in 16 bit
     caches : keys and values may be cached in it
+    family : of formats that the same kernels read, whatever their bits
+    everywhere : embedding and head are stored in it too, or in one that is counted in its mean
     source : where the size of the scales comes from
     """
 
@@ -32,12 +36,15 @@ class Format:
     blocked: bool = False
     experts_only: bool = False
     caches: bool = False
+    family: str = ""
+    everywhere: bool = False
     source: str = ""
 
     @property
     def bits(self) -> int:
-        """Bits of an element without its scales: 4, 8, 16 or 32."""
-        return int(2 ** math.floor(math.log2(8.0 * self.element_bytes)))
+        """Bits of an element without its scales: 4, 8, 16 or 32; of mixtures of widths the whole bits of their mean."""
+        mean = 8.0 * self.element_bytes
+        return int(mean) if self.family in MIXED else int(2 ** math.floor(math.log2(mean)))
 
 
 E4M3 = Format("fp8", 1.0, FP8, caches=True, source="a scale per tensor")
@@ -48,6 +55,27 @@ GPTQ = Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero
 AWQ = Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own")
 PLAIN_INT4 = Format("int4-plain", 0.5, INT4, caches=True, source="a scale per output channel")
 MXFP4 = Format("mxfp4", 0.5 + 1 / 32, FP4, experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss")
+# Bits of a weight in whole files of Llama 3.1 8B, head and embedding among them; the blocks of one type have fewer
+# (q4_0: 18 bytes for 32 weights, q4_k: 144 for 256).
+_GGUF_BITS = {
+    "q2_k": 3.16, "q3_k_s": 3.64, "q3_k_m": 4.0, "q3_k_l": 4.3, "iq4_xs": 4.46, "q4_0": 4.64, "q4_k_s": 4.67,
+    "iq4_nl": 4.68, "q4_k_m": 4.89, "q4_1": 5.12, "q5_0": 5.57, "q5_k_s": 5.57, "q5_k_m": 5.7, "q5_1": 6.03,
+    "q6_k": 6.56, "q8_0": 8.5,
+}  # fmt: skip
+# Mean bits of the layers' weights, as checkpoints are published; the head has 6 bits, or 8 from 6 on.
+_EXL2_BITS = (2.25, 2.4, 2.5, 2.65, 2.75, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25, 4.5, 4.65, 4.85, 5.0, 5.5, 6.0, 6.5, 8.0)
+
+
+def _gguf(name: str, bits: float) -> Format:
+    return Format(name, bits / 8.0, None, family=GGUF, everywhere=True, source="llama.cpp, tools/quantize/README.md")
+
+
+def _exl2(bits: float) -> Format:
+    return Format(
+        f"{EXL2}-{bits:g}", bits / 8.0, None, family=EXL2, everywhere=True, source="the mean that its name says"
+    )
+
+
 _LIST = (
     Format("fp32", FLOAT32, FP32, caches=True),
     Format("bf16", SIXTEEN_BIT, BF16, caches=True),
@@ -62,12 +90,18 @@ _LIST = (
     Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)"),
     Format("nvfp4", 0.5 + 1 / 16, FP4, source="8-bit scale per 16"),
     MXFP4,
+    Format("q4f16_1", 0.5 + 2 / 32, None, family=MLC, everywhere=True, source="16-bit scale per 32 (MLC LLM)"),
+    *(_gguf(name, bits) for name, bits in _GGUF_BITS.items()),
+    *(_exl2(bits) for bits in _EXL2_BITS),
 )
 FORMATS: Mapping[str, Format] = {one.name: one for one in _LIST}
 ALIASES = {
     "fp4": "nvfp4", "gptq": "int4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32",
-    "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e4m3fn": "fp8",
+    "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e4m3fn": "fp8", "q4f16": "q4f16_1",
+    **{f"q{bits}_k": f"q{bits}_k_m" for bits in (3, 4, 5)},
 }  # fmt: skip
+
+_EXL2_WORD = re.compile(r"(\d(?:[._]\d+)?)\s*-?bpw|exl2[-_ ](\d(?:[._]\d+)?)", re.IGNORECASE)
 
 _TOLD: tuple[tuple[tuple[str, ...], Format | None], ...] = (
     (("i?q[2-8]",), None),
@@ -105,7 +139,7 @@ class Told:
         """Bits of an element; None where the name does not say them."""
         if self.format is not None:
             return self.format.bits
-        width = re.search(r"[2-8]", self.words)
+        width = re.search(r"(?<!exl)[2-8]", self.words, re.IGNORECASE)
         return int(width[0]) if width else None
 
     @property
@@ -116,12 +150,33 @@ class Told:
 
 def told_by(name: str) -> Told | None:
     """What the name of a model says of the format of its weights, by its words; None where it says nothing."""
-    words = re.findall(r"[A-Za-z0-9]+", name.rstrip("/").rpartition("/")[2])
+    last = name.rstrip("/").rpartition("/")[2]
+    if (mixed := _mixed(last)) is not None:
+        return mixed
+    words = re.findall(r"[A-Za-z0-9]+", last)
     for wanted, found in _TOLD:
         said = [next((word for word in words if re.fullmatch(one, word, re.IGNORECASE)), None) for one in wanted]
         if all(said):
             return Told("-".join(filter(None, said)), found)
     return None
+
+
+def _mixed(name: str) -> Told | None:
+    """What a name says of a mixture of widths: the type of a GGUF file, or bits per weight; None where neither."""
+    words = re.split(r"[^A-Za-z0-9_]+", name)
+    for word in words:
+        known = ALIASES.get(word.lower(), word.lower())
+        if known in _GGUF_BITS:
+            return Told(word, FORMATS[known])
+    if found := _EXL2_WORD.search(name):
+        bits = (found[1] or found[2]).replace("_", ".")
+        return Told(found[0], exl2_near(float(bits)))
+    return None
+
+
+def exl2_near(bits: float) -> Format:
+    """The published width nearest to a mean of bits per weight."""
+    return FORMATS[f"{EXL2}-{min(_EXL2_BITS, key=lambda one: abs(one - bits)):g}"]
 
 
 def format_names() -> tuple[str, ...]:
@@ -173,7 +228,8 @@ def format_of(name: str) -> Format:
     """The format of a name or of one of its other names. Raises InputError."""
     known = ALIASES.get(name.lower(), name.lower())
     if known not in FORMATS:
-        hint = did_you_mean(name, FORMATS) or f"known: {', '.join(FORMATS)}"
+        plain = ", ".join(one.name for one in _LIST if not one.family)
+        hint = did_you_mean(name, FORMATS) or f"known: {plain}; and mixtures such as q4_k_m and exl2-4.65"
         raise InputError(Problem(f"no number format is called '{name}'", None, hint))
     return FORMATS[known]
 
