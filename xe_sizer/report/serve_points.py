@@ -15,6 +15,7 @@ from xe_sizer.report.first_screen import (
 )
 from xe_sizer.report.format import amount, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.serve_pools import pools_points
+from xe_sizer.report.serve_test import test_points
 from xe_sizer.report.serve_words import (
     DEFAULT,
     judged,
@@ -49,7 +50,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
         yield Point("Latency", latencies(judged(result)))
         yield from _ranges(result)
         yield from evidence_point(result.latency.basis)
-        yield Point("Output", _output(result))
+        yield from test_points(result) if result.test else (Point("Output", _output(result)),)
         yield from _cost(result)
     yield _gpus(result)
     yield from pools_points(result)

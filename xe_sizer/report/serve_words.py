@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.certainty import UNBOUNDED
 from xe_sizer.report.format import NOT_A_NUMBER, amount, clean, duration, duration_range, gib, number, percent, plural
@@ -29,6 +29,8 @@ def subject(result: ServeResult) -> str:
 def load_words(result: ServeResult) -> str:
     """The load and the model that it asks."""
     serve, model = result.scenario.get("serve") or {}, profile_name(result, "model") or "the model"
+    if serve.get("requests") is not None:
+        return f"{test_words(serve)} of {model}"
     if serve.get("request_rate") is not None:
         return f"{number(serve['request_rate'])} requests/s of {model}"
     if serve.get("concurrency") is not None:
@@ -40,6 +42,18 @@ def load_words(result: ServeResult) -> str:
         each = " per replica" if result.replicas.count > 1 else ""
         return f"a batch of {plural(serve['batch'], 'request')}{each} of {model}"
     return f"{model} at full load"
+
+
+def test_words(serve: Mapping[str, Any]) -> str:
+    """The test that a scenario asks for: `a test of 640 requests, 64 at a time,`."""
+    requests = plural(serve["requests"], "request")
+    if serve.get("trace") is not None:
+        return f"a trace of {requests}"
+    if serve.get("concurrency") is not None:
+        return f"a test of {requests}, {number(serve['concurrency'])} at a time,"
+    if serve.get("request_rate") is not None:
+        return f"a test of {requests} at {number(serve['request_rate'])} requests/s"
+    return f"a test of {requests} at once"
 
 
 def hardware(result: ServeResult) -> str:

@@ -201,6 +201,49 @@ class Images(Struct, frozen=True):
     encoder_s: float
 
 
+class BenchmarkLatency(Struct, frozen=True):
+    """Of all requests of a test: the mean with its range, the median, and what so many per cent of them keep [s]."""
+
+    mean: Span
+    median: float
+    p90: float
+    p95: float
+    p99: float
+
+
+class Benchmark(Struct, frozen=True):
+    """A test of so many requests, over all replicas, as benchmark tools print it.
+
+    arrivals : closed-loop, poisson, constant, trace or all-at-once
+    concurrency, request_rate : that requests are kept at, or come at; null where they are not
+    duration_s : from the first request to the last answer
+    input_tokens, output_tokens : of all requests together
+    requests_per_s, output_tokens_per_s, total_tokens_per_s : over the duration, with its beginning and its end
+    mean_concurrency : requests in flight, in the mean over the duration
+    goodput_per_s : requests that keep the user's limits on latency; null without such limits
+    itl_s : time between two tokens of a request, of all requests together; e2e_latency_s : of a whole request
+    preemptions : how often a request of one replica lost its cache to others, and began again
+    """
+
+    arrivals: str
+    requests: int
+    concurrency: int | None
+    request_rate: float | None
+    duration_s: Span
+    input_tokens: int
+    output_tokens: int
+    requests_per_s: Span
+    output_tokens_per_s: Span
+    total_tokens_per_s: Span
+    mean_concurrency: float
+    goodput_per_s: float | None
+    ttft_s: BenchmarkLatency
+    tpot_s: BenchmarkLatency
+    itl_s: BenchmarkLatency
+    e2e_latency_s: BenchmarkLatency
+    preemptions: int
+
+
 class FleetOption(Struct, frozen=True):
     """The service on one kind of hardware. Latencies are those that limits are compared with.
 
@@ -321,6 +364,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     fleet_order : price or power; empty where one kind of hardware was asked for
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
+    test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
     read_from_name : the format of weights that the name of the model alone says, in words; empty where none does
     """
 
@@ -340,6 +384,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     cost: ServeCost
     phases: Phases
     images: Images | None = None
+    test: Benchmark | None = None
     fleet: tuple[FleetOption, ...] = ()
     fleet_order: str = ""
     left_out: tuple[LeftOut, ...] = ()

@@ -76,6 +76,22 @@ def _both(scenario: _Numbers, first: str, second: str, hint: str) -> Iterator[_C
         yield second, "'{}' and '{}' are both given".format(*names), hint
 
 
+def _tests(scenario: _Numbers) -> Iterator[_Contradiction]:
+    """Loads and lengths that a test of so many requests, or a trace, cannot have."""
+    for load in ("serve.batch", "serve.users"):
+        hint = "the requests of a test come at a rate, at a concurrency, or all at once"
+        yield from _both(scenario, load, "serve.requests", hint)
+    for key in ("requests", "trace"):
+        hint = "a test is simulated on replicas that do both; remove one of them"
+        yield from _both(scenario, "serve.prefill_replicas", f"serve.{key}", hint)
+    for key in (*LOADS, "arrivals", "input_tokens", "output_tokens", "input_spread", "output_spread"):
+        yield from _both(scenario, f"serve.{key}", "serve.trace", "a trace has the times and lengths of its requests")
+    if scenario.raw("serve.arrivals") is not None:
+        for key, hint in (("request_rate", "requests per second"), ("requests", "how many requests the test has")):
+            if scenario.raw(f"serve.{key}") is None:
+                yield "serve.arrivals", f"'arrivals' needs '{key}'", f"say {hint}"
+
+
 def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
     loads = [f"serve.{name}" for name in LOADS]
     given = [key for key in loads if scenario.raw(key) is not None]
@@ -83,9 +99,7 @@ def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:
         yield from _both(scenario, given[0], further, f"a load is one of {', '.join(LOADS[:-1])} and {LOADS[-1]}")
     if scenario.raw("serve.think_time_s") is not None and scenario.raw("serve.users") is None:
         yield "serve.think_time_s", "'think_time_s' needs 'users'", "say how many people ask and think"
-    for load in ("serve.batch", "serve.users"):
-        hint = "the requests of a test come at a rate, at a concurrency, or all at once"
-        yield from _both(scenario, load, "serve.requests", hint)
+    yield from _tests(scenario)
     for name in ("weights", "activations", "kv_cache"):
         hint = "a scheme names all three formats; remove it, or write its formats as weights, activations and kv_cache"
         yield from _both(scenario, "serve.scheme", f"serve.{name}", hint)

@@ -121,6 +121,8 @@ class ServeKeys(TypedDict, total=False):
     think_time_s: float | None
     batch: int | None
     requests: int | None
+    arrivals: str | None
+    trace: str | Path | None
     input_tokens: float | None
     output_tokens: float | None
     input_spread: float | None

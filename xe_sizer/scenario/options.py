@@ -92,6 +92,8 @@ _ONLY_SERVE = {
     "think-time": "serve.think_time_s",
     "batch": "serve.batch",
     "requests": "serve.requests",
+    "arrivals": "serve.arrivals",
+    "trace": "serve.trace",
     "input-tokens": "serve.input_tokens",
     "output-tokens": "serve.output_tokens",
     "input-spread": "serve.input_spread",

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from xe_sizer.profiles.fields import named
+from xe_sizer.profiles.fields import named, or_else
 from xe_sizer.scenario.values import Degree, Fraction, Name, Positive, Section, Share, Tokens
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 
@@ -13,6 +13,7 @@ NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
+Arrivals = Annotated[Literal["poisson", "constant"], or_else(random="poisson", even="constant", uniform="constant")]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
 ImageSize = Annotated[
     str, Meta(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$", extra={"must": "be width x height, such as 1024x1024"})
@@ -41,6 +42,13 @@ class ServeSection(Section, frozen=True):
             description="Requests of a test, all offered at once, at the rate or kept at the concurrency; "
             "latencies are those of the test"
         ),
+    ] = None
+    arrivals: Annotated[
+        Arrivals | None, Meta(description="How the requests of a test come at a rate: by chance (default) or evenly")
+    ] = None
+    trace: Annotated[
+        Name | None,
+        Meta(description="File of requests to replay: timestamp, tokens of prompt and answer; CSV or JSONL"),
     ] = None
     input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt, without its images")] = None
     output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None

@@ -291,7 +291,7 @@ def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
         from xe_sizer.serving.simulation_load import run_test  # a service that goes on for ever needs none of it
 
         test = run_test(resolved, cases.placements[place], cases.memory[place], int(replicas[best]))
-        point = _tested(resolved, point, test)
+        point = _tested(resolved, point, test, int(replicas[best]))
     return cases.chosen(best)(
         minimum=minimum,
         full_rate=float(found.top_rate[best]),
@@ -331,14 +331,14 @@ def _each(resolved: ResolvedService, found: Curve, replicas: Array, most: Array)
     return np.asarray(resolved.amount / replicas)
 
 
-def _tested(resolved: ResolvedService, point: Point, test: Outcome) -> Point:
-    """One replica over a test: the rate of the whole, and latencies of its requests."""
+def _tested(resolved: ResolvedService, point: Point, test: Outcome, replicas: int) -> Point:
+    """One of the replicas over a test: its share of the whole test's rate, and latencies of its requests."""
     wanted = sorted({*PERCENTILES, resolved.percentile})
     columns = (np.percentile(one, wanted).tolist() for one in (test.ttft_s, test.tpot_s, test.request_s))
     return replace(
         point,
         running=float((test.finish_s - test.start_s).sum()) / test.duration_s,
-        requests_per_s=test.requests_per_s,
+        requests_per_s=(resolved.requests or 1) / replicas / test.duration_s,
         ttft_s=float(test.ttft_s.mean()),
         tpot_s=float(test.tpot_s.mean()),
         request_s=float(test.request_s.mean()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Format, Scheme, Told
 
@@ -119,7 +121,8 @@ def _assembled(
     engine = _with_settings(engine, provenance)
     efficiency = efficiency_of(given)
     load = _load(given, engine)
-    traffic = _traffic(provenance)
+    trace = _trace(given, provenance)
+    traffic = _traffic(provenance, trace)
     images = images_of(provenance, model, traffic)
     traffic = with_images(traffic, images)
     adapters = served_adapters(given, provenance, model, engine, server.accelerator)
@@ -132,10 +135,12 @@ def _assembled(
         ),
         traffic=traffic,
         load=load,
-        amount=float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
+        amount=trace.rate if trace else float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
         think_s=provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0,
-        requests=provenance.settle("serve.requests", None) if values.serve.requests is not None else None,
-        limits=_limits(provenance, objectives if load in JUDGED else BENCHMARK),
+        requests=_requests(given, provenance, trace),
+        arrivals=_arrivals(given, provenance),
+        trace=trace,
+        limits=_limits(provenance, objectives if load in JUDGED and not _is_test(given) else BENCHMARK),
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         prefill_replicas=values.serve.prefill_replicas,
         prefill_fixed={
@@ -188,8 +193,38 @@ def _family(given: Given) -> str:
 def _load(given: Given, engine: Engine) -> str | None:
     """The load that is given; where an engine runs one batch after the other there is none but a batch."""
     asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
-    tested = given.values.serve.requests is not None
-    return asked or ("batch" if engine.batching.batching == "static" and not tested else None)
+    if given.values.serve.trace is not None:
+        return "request_rate"
+    return asked or ("batch" if engine.batching.batching == "static" and not _is_test(given) else None)
+
+
+def _is_test(given: Given) -> bool:
+    """Whether so many requests are asked for, and measured until the last is answered."""
+    return given.values.serve.requests is not None or given.values.serve.trace is not None
+
+
+def _requests(given: Given, provenance: Provenance, trace: Trace | None) -> int | None:
+    """Requests of a test: those of the trace, where nobody says how many of them."""
+    if not _is_test(given):
+        return None
+    return int(provenance.settle("serve.requests", len(trace.inputs) if trace else None, "trace"))
+
+
+def _arrivals(given: Given, provenance: Provenance) -> str:
+    """How the requests of a test come at a rate."""
+    at_rate = given.values.serve.requests is not None and given.values.serve.request_rate is not None
+    return str(provenance.settle("serve.arrivals", "poisson")) if at_rate else "poisson"
+
+
+def _trace(given: Given, provenance: Provenance) -> Trace | None:
+    """The requests to replay, no more of them than a test is to have."""
+    if given.values.serve.trace is None:
+        return None
+    from xe_sizer.serving.trace import load_trace  # few questions have one
+
+    path = relative(given, "serve.trace", str(provenance.settle("serve.trace", None)))
+    trace = load_trace(Path(path).expanduser(), given.locate(("serve", "trace")))
+    return trace.first(given.values.serve.requests or len(trace.inputs))
 
 
 def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
@@ -283,13 +318,20 @@ def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -
     return wide
 
 
-def _traffic(provenance: Provenance) -> Traffic:
+def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:
+    """What requests look like; lengths of a trace are its own."""
     drafts = provenance.settle("serve.draft_tokens", 0)
+    lengths = {"input_tokens": DEFAULT_INPUT_TOKENS, "output_tokens": DEFAULT_OUTPUT_TOKENS}
+    lengths |= {"input_spread": 0.0, "output_spread": 0.0}
+    if trace:
+        lengths = trace.lengths
+    origin = "trace" if trace else "default"
+    found = {name: provenance.settle(f"serve.{name}", value, origin) for name, value in lengths.items()}
     return Traffic(
-        inputs=provenance.settle("serve.input_tokens", DEFAULT_INPUT_TOKENS),
-        outputs=provenance.settle("serve.output_tokens", DEFAULT_OUTPUT_TOKENS),
-        input_spread=provenance.settle("serve.input_spread", 0.0),
-        output_spread=provenance.settle("serve.output_spread", 0.0),
+        inputs=found["input_tokens"],
+        outputs=found["output_tokens"],
+        input_spread=found["input_spread"],
+        output_spread=found["output_spread"],
         prefix_hit_share=provenance.settle("serve.prefix_hit_share", 0.0),
         draft_tokens=drafts,
         acceptance_rate=provenance.settle("serve.acceptance_rate", 0.0) if drafts else 0.0,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.trace import Trace
     from xe_sizer.serving.traffic import Traffic
 
 
@@ -29,6 +30,7 @@ class ResolvedService:
     load : request_rate, concurrency, users, batch, or None: as much as a replica can take; `amount` of it, of all
     replicas together (a batch is one replica's); think_s : between an answer and the user's next request [s]
     requests : of a test, of all replicas together; None: the service goes on for ever
+    arrivals : of a test at a rate, poisson or constant; trace : the requests to replay, whose rate is `amount`
     limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
     prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
@@ -43,6 +45,8 @@ class ResolvedService:
     amount: float
     think_s: float
     requests: int | None
+    arrivals: str
+    trace: Trace | None
     limits: LimitsSection
     fixed: Mapping[str, int]
     gpus: int | None

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import offered, poisson_arrivals
+from xe_sizer.serving.simulation_offered import Offered, offered, poisson_arrivals
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.job import Images
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.resolved import ResolvedService
-    from xe_sizer.serving.simulation_offered import Offered, Outcome
+    from xe_sizer.serving.simulation_offered import Outcome
+    from xe_sizer.serving.trace import Trace
 
 
 def run_test(resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int) -> Outcome:
-    """One replica's share of a test: every so manieth of its requests, at its share of the rate or the concurrency.
+    """One replica's share of a test: every so manieth of its requests, or its share of the clients.
 
-        requests, rate and concurrency of a replica = those of the test / replicas
+        requests, clients of a replica = those of the test / replicas
 
     Parameters
     ----------
@@ -30,16 +36,47 @@ def run_test(resolved: ResolvedService, placement: ReplicaLayouts, memory: Servi
     -------
     Outcome, shape (requests of a replica,), seconds [s]
 
-    Source: own definition: a router that gives requests out in turn.
+    Source: own definition: a router that gives requests out in turn (round robin).
     """
     return simulate(resolved.job, placement, memory, resolved.traffic, _offered(resolved, replicas))
 
 
 def _offered(resolved: ResolvedService, replicas: int) -> Offered:
-    requests = math.ceil((resolved.requests or 1) / replicas)
+    total = resolved.requests or 1
+    requests = math.ceil(total / replicas)
+    if resolved.trace:
+        return _replayed(resolved.trace, resolved.job.images, replicas)
     if resolved.load == "concurrency":
         return offered(resolved.traffic, requests, max(round(resolved.amount / replicas), 1))
     if resolved.load == "request_rate":
-        arrivals_s = poisson_arrivals(resolved.amount / replicas, requests)
+        arrivals_s = ARRIVALS[resolved.arrivals](resolved.amount, total)[::replicas]
         return offered(resolved.traffic, requests, arrivals_s=arrivals_s)
     return offered(resolved.traffic, requests)
+
+
+def _replayed(trace: Trace, images: Images | None, replicas: int) -> Offered:
+    """The requests of a trace that one replica gets, each with the images of all."""
+    seen = images.each * images.seen.tokens if images else 0
+    return Offered(trace.inputs[::replicas] + seen, trace.outputs[::replicas], trace.arrivals_s[::replicas])
+
+
+def constant_arrivals(rate: float, requests: int) -> Array:
+    """Times of requests that come one after the other.
+
+        t_i = i / rate
+
+    Parameters
+    ----------
+    rate : requests per second [1/s]
+    requests : how many [-]
+
+    Returns
+    -------
+    ndarray of float, shape (requests,), the first at zero [s]
+
+    Source: benchmark tools that are given a rate without its chance (burstiness infinite, constant request rate).
+    """
+    return np.arange(requests) / rate
+
+
+ARRIVALS: Mapping[str, Callable[[float, int], Array]] = {"poisson": poisson_arrivals, "constant": constant_arrivals}

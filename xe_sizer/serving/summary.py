@@ -32,6 +32,7 @@ from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.adapters_shown import adapters_of
+from xe_sizer.serving.benchmark import benchmark_of
 from xe_sizer.serving.compare_pools import disaggregation, layout_of
 from xe_sizer.serving.images import images_in
 from xe_sizer.serving.kv_cache import token_bytes
@@ -81,7 +82,8 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         cost=cost_of(sized),
         phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
         images=images_in(sized) if sized.fits else None,
-        load_curve=tuple(load_curve(sized)) if details else (),
+        test=benchmark_of(sized) if sized.choice.test else None,
+        load_curve=tuple(load_curve(sized)) if details and not sized.choice.test else (),
         disaggregation=disaggregation(sized) if details else None,
         adapters=adapters_of(sized),
         misread=tuple(misread(resolved)),

@@ -27,6 +27,7 @@ from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
 from xe_sizer.report.serve_pools import pools_table
+from xe_sizer.report.serve_test import test_tables
 from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
 from xe_sizer.report.verdict import PROFILES
 from xe_sizer.result.serving import ServeResult
@@ -63,6 +64,7 @@ TRAFFIC = {
     "users": "people who ask, read the answer and ask again",
     "think_time_s": "seconds between an answer and the user's next request",
     "batch": "requests that each replica starts together",
+    "requests": "requests of the test",
     "percentile": "percentage of requests that must meet the latency limits",
 }
 
@@ -76,8 +78,10 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
     yield Summary(tuple(serve_points(result)))
     yield from pictures(result)
     if result.verdict.fits:
+        yield from test_tables(result)
         yield service_table(result)
-        yield latency_table(result)
+        if not result.test:
+            yield latency_table(result)
         yield from pools_table(result)
     if result.verdict.limits:
         yield limits_table(result)
