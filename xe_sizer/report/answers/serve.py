@@ -45,7 +45,7 @@ ALL_LAYERS = "all layers of the fullest pipeline stage"
 Row = tuple[str, str, str]
 ASKED = (
     "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "users", "think_time_s",
-    "batch", "input_tokens", "output_tokens", "percentile",
+    "batch", "requests", "input_tokens", "output_tokens", "percentile",
 )  # fmt: skip
 MEMORY = ("peak_bytes", "usable_bytes", "headroom_bytes")
 FIGURES = ("ttft_s", "tpot_s", "request_s")
@@ -266,6 +266,7 @@ def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
     yield from msgspec.structs.asdict(result.layout).items()
     yield from ((name, getattr(result.memory, name)) for name in MEMORY)
     yield from _latency_cells(result)
+    yield from _test_cells(result)
     yield from msgspec.structs.asdict(result.throughput).items()
     yield from ((f"kv_{name}", value) for name, value in msgspec.structs.asdict(result.kv_cache).items())
     replicas = msgspec.structs.asdict(result.replicas)
@@ -285,6 +286,18 @@ def _latency_cells(result: ServeResult) -> Iterator[tuple[str, float | None]]:
     for at in result.latency.percentiles:
         for name in FIGURES:
             yield f"{name.removesuffix('_s')}_p{at.percentile:g}_s", getattr(at, name)
+
+
+def _test_cells(result: ServeResult) -> Iterator[tuple[str, float | None]]:
+    """Of a test: its duration, and the latencies that a steady state has no percentiles of."""
+    test = result.test
+    if test is None:
+        return
+    yield "duration_s", test.duration_s.expected
+    yield "goodput_per_s", test.goodput_per_s
+    for name, found in (("itl", test.itl_s), ("e2e_latency", test.e2e_latency_s)):
+        yield f"{name}_s", found.mean.expected
+        yield f"{name}_p99_s", found.p99
 
 
 def findings(result: ServeResult, options: Options) -> Iterator[Finding]:
