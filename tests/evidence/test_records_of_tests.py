@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.inference import serve_record
+from xe_sizer.evidence.inference import rates, serve_record
 from xe_sizer.evidence.inference_of import inference_of
 from xe_sizer.evidence.records import Measured, Record
 
@@ -54,7 +53,10 @@ def test_a_mean_of_nine_tenths_is_one_of_drawn_lengths() -> None:
     assert "serve.input_spread" not in keys(concurrency=8, input_len=290.3)
 
 
-def test_latencies_under_a_load_that_nobody_states_are_not_predicted() -> None:
-    with pytest.raises(InputError, match="load under which latencies were measured is not stated"):
-        serve_record(record(measured=Measured(ttft_ms=30.0, output_tokens_per_s=900.0)), RecordRegistry())
-    serve_record(record(measured=Measured(output_tokens_per_s=900.0)), RecordRegistry())
+def test_latencies_under_a_load_that_nobody_states_count_apart() -> None:
+    """Of the rate alone a prediction is made, that of a full replica, as a guess."""
+    tested = serve_record(record(measured=Measured(ttft_ms=30.0, output_tokens_per_s=900.0)), RecordRegistry())
+    assert tested.guessed
+    assert [one.quantity for one in rates(tested)] == ["throughput"]
+    full = serve_record(record(measured=Measured(output_tokens_per_s=900.0)), RecordRegistry())
+    assert not full.guessed

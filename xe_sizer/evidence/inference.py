@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.inference_of import inference_of
 from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of
@@ -59,16 +58,20 @@ def serve_record(
     ------
     InputError : why it cannot be answered
     """
-    loads = (record.sequences, record.concurrency, record.request_rate, record.requests)
-    if (record.measured.ttft_ms or record.measured.tpot_ms) and not any(loads):
-        raise InputError(Problem("the load under which latencies were measured is not stated"))
     flags = inference_of(record, registry)
     flags.values["serve.engine"] = engines.get(
         of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
     resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
-    guessed = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
+    lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
+    guessed = lengthless or _load_is_missing(record)
     return ServedRecord(record, size(resolved), (*flags.assumed, *_defaults(resolved)), guessed)
+
+
+def _load_is_missing(record: Record) -> bool:
+    """Whether latencies were measured under a load that the record does not state; rates alone are of a full replica."""
+    stated = (record.sequences, record.concurrency, record.request_rate, record.requests)
+    return bool(record.measured.ttft_ms or record.measured.tpot_ms) and not any(stated)
 
 
 def _defaults(resolved: ResolvedService) -> Iterator[str]:
