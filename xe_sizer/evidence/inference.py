@@ -69,7 +69,7 @@ def serve_record(
 
 
 def _load_is_missing(record: Record) -> bool:
-    """Whether latencies were measured under a load that the record does not state; rates alone are of a full replica."""
+    """Whether latencies were measured under a load that is not stated; rates alone are of a full replica."""
     stated = (record.sequences, record.concurrency, record.request_rate, record.requests)
     return bool(record.measured.ttft_ms or record.measured.tpot_ms) and not any(stated)
 
