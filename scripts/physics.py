@@ -129,6 +129,7 @@ GROUPS = (
             "serving.step",
             "serving.steady",
             "serving.static",
+            "serving.light",
         ),
         (
             "serving.step.STEP_PARTS",

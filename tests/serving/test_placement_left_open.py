@@ -70,3 +70,42 @@ def test_the_limit_that_is_kept_decides_before_the_gpus() -> None:
     assert found.ok
     assert np.isfinite(found.ttft_s)
     assert found.gpus > fewest.gpus
+
+
+# What the placement is chosen for
+
+
+def shape(**flags: object) -> tuple[int, int]:
+    found = served("llama-3.1-8b", gpu="h100-sxm-80gb", **flags)
+    return int(found.placement.gpus[0]), found.replicas
+
+
+def test_one_request_is_fast_on_many_gpus_and_gpus_are_busy_with_a_replica_each() -> None:
+    """Eight H100: a request alone is done soonest where all work on it, and most are done where each works alone."""
+    assert shape(gpus=8, serve__objective="latency") == (8, 1)
+    assert shape(gpus=8, serve__objective="throughput") == (1, 8)
+    assert shape(gpus=8, serve__batch=16, serve__objective="latency") == (8, 1)
+    assert shape(gpus=8, serve__batch=16, serve__objective="throughput") == (1, 8)
+    assert shape(gpus=8, serve__batch=16) == (8, 1)
+
+
+def test_without_a_load_latency_is_that_of_a_request_alone() -> None:
+    found = served("llama-3.1-8b", gpus=8, serve__objective="latency")
+    assert (found.resolved.load, found.resolved.amount) == ("batch", 1.0)
+    slower = served("llama-3.1-8b", gpus=8, serve__batch=1, layout__tp=2, layout__pp=1)
+    assert found.point.request_s < slower.point.request_s
+
+
+def test_latency_alone_spreads_no_replica_over_servers() -> None:
+    """Pipelines over 32 GPUs read a prompt sooner; nobody asked for them."""
+    gpus, _ = shape(serve__objective="latency", serve__request_rate=10.0)
+    assert gpus <= 8
+    slow, _ = shape(serve__objective="throughput", serve__request_rate=10.0)
+    assert slow == 1
+
+
+def test_most_throughput_of_a_gpu_where_their_number_is_open() -> None:
+    found = served("llama-3.1-70b", gpu="h100-sxm-80gb", serve__objective="throughput")
+    plain = served("llama-3.1-70b", gpu="h100-sxm-80gb")
+    assert found.taken_per_s / found.gpus >= plain.taken_per_s / plain.gpus
+    assert found.gpus > plain.gpus  # two GPUs hold the weights and hardly any cache

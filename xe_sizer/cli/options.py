@@ -28,7 +28,7 @@ _PANELS = {
     **{f"serve.{name}": "Engine" for name in ("engine", "gpu_memory_utilization", "max_sequences", "max_step_tokens")},
     **{f"serve.{name}": "Engine" for name in ("max_model_len", "scheduler_recv_interval", "batch_wait_iters")},
     **{f"serve.{name}": "Speculation" for name in ("draft_tokens", "acceptance_rate", "draft_cost")},
-    **{f"serve.{name}": "Limits and prices" for name in ("percentile", "spare_replicas")},
+    **{f"serve.{name}": "Limits and prices" for name in ("objective", "percentile", "spare_replicas")},
     "serve.adapters": "Method",
     "serve.adapter_slots": "Method",
     **{f"serve.prefill_{name}": "Prefill and decode apart" for name in ("replicas", "tp", "pp", "ep", "dp")},

@@ -143,6 +143,7 @@ class ServeKeys(TypedDict, total=False):
     max_step_tokens: int | None
     scheduler_recv_interval: int | None
     batch_wait_iters: int | None
+    objective: str | None
     percentile: float | None
     adapters: int | None
     adapter_slots: int | None

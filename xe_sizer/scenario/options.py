@@ -116,6 +116,7 @@ _ONLY_SERVE = {
     "acceptance-rate": "serve.acceptance_rate",
     "draft-cost": "serve.draft_cost",
     **_limit_options("serving"),
+    "objective": "serve.objective",
     "percentile": "serve.percentile",
     "spare-replicas": "serve.spare_replicas",
     "adapters": "serve.adapters",

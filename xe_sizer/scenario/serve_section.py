@@ -87,6 +87,10 @@ class ServeSection(Section, frozen=True):
     batch_wait_iters: Annotated[
         Iterations | None, Meta(description="Decode steps that prompts wait for more of them (TensorRT-LLM)")
     ] = None
+    objective: Annotated[
+        Literal["throughput", "latency"] | None,
+        Meta(description="What the placement is chosen for: throughput of the GPUs, or latency; default: by the load"),
+    ] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
     adapters: Annotated[
         Degree | None, Meta(description="LoRA adapters that requests ask for, each as often; see lora.rank and targets")

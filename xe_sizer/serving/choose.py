@@ -212,7 +212,7 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     found = static_batch(job, placements, resolved.amount, traffic.inputs, traffic.outputs, most, traffic)
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
-    best = cases.order(late, gpus, found.request_s)
+    best = cases.order(late, *_batch_order(resolved, placements, gpus, found.request_s))
     replicas, places = int(_replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
     rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
@@ -237,6 +237,23 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
         replicas=replicas + resolved.spare_replicas,
         point=point,
     )
+
+
+def _servers(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
+    """Servers of a replica: where nobody says how many GPUs there are, it is not spread for the sake of latency [-]."""
+    return np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
+
+
+def _batch_order(
+    resolved: ResolvedService, placements: ReplicaLayouts, gpus: Array, request_s: Array
+) -> tuple[Array, ...]:
+    """What comes first after the limits: the batch that is done soonest, or the most batches in a second."""
+    if resolved.objective == "latency":
+        return _servers(resolved, placements), alike(request_s), np.abs(gpus)
+    if resolved.objective == "throughput":
+        rate = _replicas_of(resolved, placements) / request_s
+        return -alike(rate / np.where(resolved.gpus is None, gpus, 1.0)), request_s
+    return gpus, request_s
 
 
 def missed(resolved: ResolvedService, ttft_s: Array, tpot_s: Array) -> Array:
@@ -283,7 +300,12 @@ def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
     gpus = as_array(replicas * placements.gpus * (resolved.gpus is None))
     late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), cases.fitting & ~overloaded)
-    best = cases.order(overloaded, late, gpus, -alike(preferred), at.tpot_s)
+    order: tuple[Array, ...] = (gpus, -alike(preferred), at.tpot_s)
+    if resolved.objective == "latency":
+        order = (_servers(resolved, placements), alike(at.request_s), gpus, at.tpot_s)
+    elif resolved.objective == "throughput" and resolved.load is None:
+        order = (-alike(taken / (replicas * placements.gpus)), *order)
+    best = cases.order(overloaded, late, *order)
     place = slice(best, best + 1)
     point = _point(resolved, cases.placements[place], found[place], each[place])
     test = None

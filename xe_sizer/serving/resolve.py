@@ -142,6 +142,7 @@ def _assembled(
         trace=trace,
         limits=_limits(provenance, objectives if load in JUDGED and not _is_test(given) else BENCHMARK),
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
+        objective=values.serve.objective,
         prefill_replicas=values.serve.prefill_replicas,
         prefill_fixed={
             key: value for key in PLACEMENT_KEYS if (value := getattr(values.serve, f"prefill_{key}")) is not None
@@ -191,11 +192,12 @@ def _family(given: Given) -> str:
 
 
 def _load(given: Given, engine: Engine) -> str | None:
-    """The load that is given; where an engine runs one batch after the other there is none but a batch."""
+    """The load that is given; else a batch where an engine runs one after the other, or one request is to be fast."""
     asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
     if given.values.serve.trace is not None:
         return "request_rate"
-    return asked or ("batch" if engine.batching.batching == "static" and not _is_test(given) else None)
+    alone = engine.batching.batching == "static" or given.values.serve.objective == "latency"
+    return asked or ("batch" if alone and not _is_test(given) else None)
 
 
 def _is_test(given: Given) -> bool:

@@ -33,6 +33,7 @@ class ResolvedService:
     arrivals : of a test at a rate, poisson or constant; trace : the requests to replay, whose rate is `amount`
     limits : those of the user, and the default objectives where there is a load and no limit on its latency
     fixed : sizes of the placement that the user chose
+    objective : latency or throughput, for which the placement is chosen; None: as the load asks
     prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
     None: all do both. prefill_fixed : sizes of their placement that the user chose
     read_from_name : what the name of the model alone says of its weights, in words; else empty
@@ -57,6 +58,7 @@ class ResolvedService:
     origin: Mapping[str, str]
     read_from_name: str
     warnings: tuple[str, ...]
+    objective: str | None = None
     prefill_replicas: int | str | None = None
     prefill_fixed: Mapping[str, int] = field(default_factory=dict)
 
