@@ -141,7 +141,14 @@ GROUPS = (
     Group(
         "Queueing",
         "Latencies of requests that arrive at random, or from a fixed number of clients.",
-        ("serving.states", "serving.queueing", "serving.closed", "serving.pools", "serving.disaggregation"),
+        (
+            "serving.states",
+            "serving.queueing",
+            "serving.closed",
+            "serving.pools",
+            "serving.disaggregation",
+            "serving.host_cache",
+        ),
     ),
 )
 

@@ -29,7 +29,8 @@ WORDS_AND_CHOICES = {
         "adapters_asked", "adapters_shown",
         "advice", "choose", "choose_pools", "compare_pools", "estimate", "job", "layout", "ledger", "load_curve",
         "memory_terms", "operator_costs",
-        "remedies", "resolve", "resolved", "sizing", "space", "summary", "traffic", "uncertainty", "warnings",
+        "remedies", "resolve", "resolved", "returning", "sizing", "space", "summary", "traffic",
+        "uncertainty", "warnings",
     },
 }  # fmt: skip
 

@@ -15,7 +15,8 @@ from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Picture
-    from xe_sizer.result.serving import FleetOption, ParetoPoint, ReplicaLayout, ServeResult
+    from xe_sizer.result.replicas import ReplicaLayout
+    from xe_sizer.result.serving import FleetOption, ParetoPoint, ServeResult
 
 ORDERS = {
     BY_PRICE: "cheapest per hour first",

@@ -15,6 +15,7 @@ from xe_sizer.report.first_screen import (
 )
 from xe_sizer.report.format import amount, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.serve_pools import pools_points
+from xe_sizer.report.serve_sessions import sessions_points
 from xe_sizer.report.serve_test import test_points
 from xe_sizer.report.serve_words import (
     DEFAULT,
@@ -58,6 +59,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from _assumed(result)
     yield from _images(result)
     yield from _adapters(result)
+    yield from sessions_points(result)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
     yield from (Point("", clean(words)) for words in result.misread)

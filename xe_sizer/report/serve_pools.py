@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Column, Point, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, duration, number, percent, plural
-from xe_sizer.result.serving import AGGREGATED, DISAGGREGATED
+from xe_sizer.result.replicas import AGGREGATED, DISAGGREGATED
 
 if TYPE_CHECKING:
-    from xe_sizer.result.serving import Aggregated, Disaggregation, ServeResult
+    from xe_sizer.result.replicas import Aggregated, Disaggregation
+    from xe_sizer.result.serving import ServeResult
 
 WAY = {"node": "inside the node", "network": "over the network"}
 STAGES = (

@@ -22,6 +22,7 @@ from xe_sizer.result.common import (
     TimeComponent,
     Verdict,
 )
+from xe_sizer.result.replicas import Adapters, Disaggregation, ReplicaLayout, SessionCache
 
 OVERLOADED = "overloaded"
 """Code of the reason that more requests come than are taken."""
@@ -38,15 +39,6 @@ class Span(Struct, frozen=True):
     low: float | None
     expected: float | None
     high: float | None
-
-
-class ReplicaLayout(Struct, frozen=True):
-    """How the GPUs of one replica share the model; `dp` ranks serve sequences of their own and the experts together."""
-
-    tp: int
-    pp: int
-    ep: int
-    dp: int
 
 
 class ServeMemory(Ledger, frozen=True):
@@ -282,67 +274,6 @@ BY_PRICE, BY_POWER = "price", "power"
 """What orders the kinds of hardware that keep the limits: the price of an hour, or the GPUs' design power."""
 
 
-class Adapters(Struct, frozen=True):
-    """LoRA adapters of the service.
-
-    count : that requests ask for; held : of them on the GPU at once; rank : that they are allocated with
-    bytes : of all held ones on one GPU; adapter_bytes : of one, on all GPUs of a replica
-    distinct : different ones in a decode step, in the mean; seconds, share : of a decode step, and over all of it
-    """
-
-    count: int
-    held: int
-    rank: int
-    bytes: float
-    adapter_bytes: float
-    distinct: float
-    seconds: float
-    share: float
-
-
-class Aggregated(Struct, frozen=True):
-    """The same service with prompts and answers on all replicas; latencies are those that limits are compared with."""
-
-    gpus: int
-    replicas: int
-    layout: ReplicaLayout
-    meets_limits: bool
-    ttft_s: float | None
-    tpot_s: float | None
-    max_requests_per_s: float
-
-
-DISAGGREGATED, AGGREGATED, ALIKE = "disaggregated", "aggregated", "alike"
-"""What serves the load better: prompts on replicas of their own, or on all replicas; neither by more than 5 %."""
-
-
-class Disaggregation(Struct, frozen=True):
-    """Prompts are read on replicas of their own, the others of the result only decode.
-
-    prefill_gpus : of one prefill replica; utilisation : of the prefill replicas and of the links to the others
-    queue_s, prefill_s, transfer_s, decode_s : mean parts of the time to the first token, which they sum to; null where
-    it is unbounded
-    transfer_bytes : cache of one prompt; path : over which it goes, node or network
-    aggregated : the answer without, null where it has none; better : which is; by : gpus or max_requests_per_s
-    """
-
-    prefill_replicas: int
-    prefill_gpus: int
-    prefill_layout: ReplicaLayout
-    decode_replicas: int
-    utilisation: float
-    link_utilisation: float
-    queue_s: float | None
-    prefill_s: float
-    transfer_s: float
-    decode_s: float
-    transfer_bytes: float
-    path: str
-    aggregated: Aggregated | None
-    better: str
-    by: str
-
-
 class LoadPoint(Struct, frozen=True):
     """Latencies [s] of the service at another load, on the same GPUs.
 
@@ -392,6 +323,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     load_curve: tuple[LoadPoint, ...] = ()
     disaggregation: Disaggregation | None = None
     adapters: Adapters | None = None
+    session_cache: SessionCache | None = None
     advice: tuple[Advice, ...] = ()
     misread: tuple[str, ...] = ()
     read_from_name: str = ""

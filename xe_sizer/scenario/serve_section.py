@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from xe_sizer.profiles.fields import named, or_else
-from xe_sizer.scenario.values import Degree, Fraction, Name, Positive, Section, Share, Tokens
+from xe_sizer.scenario.values import Degree, Fraction, Name, NotNegative, Positive, Section, Share, Tokens
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
@@ -59,6 +59,10 @@ class ServeSection(Section, frozen=True):
     ] = None
     image_size: Annotated[ImageSize | None, Meta(description="Width and height of an image, e.g. 1024x1024")] = None
     prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
+    kv_host_gib: Annotated[
+        NotNegative | None,
+        Meta(description="Host memory for the KV cache of a replica, for users who come back; GiB, 0: the GPU alone"),
+    ] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
     ] = None

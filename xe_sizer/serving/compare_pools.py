@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.result.serving import (
+from xe_sizer.result.replicas import (
     AGGREGATED,
     ALIKE,
     DISAGGREGATED,

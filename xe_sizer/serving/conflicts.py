@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.serving.images import image_conflicts
+from xe_sizer.serving.returning import host_cache_problems
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def conflicts(
     if engine is not None:
         yield from _loads(given, engine)
         yield from _prefill_apart(given, engine)
+        yield from host_cache_problems(given, engine)
     if model and scheme and scheme.weights.experts_only and not model.experts:
         message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
         yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
@@ -87,6 +89,9 @@ def _prefill_apart(given: Given, engine: Engine) -> Iterator[Problem]:
     if serve.batch is not None:
         message = "a batch is one replica's and takes no 'prefill_replicas'"
         yield problem_at(given, "serve.prefill_replicas", message, "give a request_rate, concurrency or users")
+    if serve.requests is not None or serve.trace is not None:
+        message = "a test of so many requests is not simulated on prefill and decode replicas"
+        yield problem_at(given, "serve.prefill_replicas", message, "leave out requests, or prefill_replicas")
     if serve.spare_replicas:
         message = "'spare_replicas' and 'prefill_replicas' do not go together"
         hint = "set a number of prefill_replicas above what the load needs"

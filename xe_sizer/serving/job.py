@@ -43,6 +43,7 @@ class ServingJob:
 
     images : of every request; None: none, though the encoder of a model that sees is loaded
     adapters : beside the weights; None: none
+    fetch_s : that the mean request waits for its cache from host memory [s]
     """
 
     model: ModelShape
@@ -54,6 +55,7 @@ class ServingJob:
     efficiency: Efficiency
     images: Images | None = None
     adapters: ServedAdapters | None = None
+    fetch_s: float = 0.0
 
     def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""
@@ -67,7 +69,7 @@ class ServingJob:
     @property
     def request_s(self) -> float:
         """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s]."""
-        return 0.0 if self.efficiency.fixed else self.engine.request_s
+        return self.fetch_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
 
 
 def reserved_below(engine: Engine, scheme: Scheme, gpu: Accelerator) -> float:

@@ -30,11 +30,13 @@ from xe_sizer.scenario.serve_section import LOADS
 from xe_sizer.serving.adapters_asked import adapter_problems, served_adapters
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
+from xe_sizer.serving.host_cache import HostCache
 from xe_sizer.serving.images import images_of, loaded, with_images
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, Traffic
 from xe_sizer.software.engine import default_engine, load_engine
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.scenario.serve_section import ServeSection
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Format, Scheme, Told
@@ -144,6 +147,7 @@ def _assembled(
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         objective=values.serve.objective,
         prefill_replicas=values.serve.prefill_replicas,
+        host_cache=_host_cache(values.serve),
         prefill_fixed={
             key: value for key in PLACEMENT_KEYS if (value := getattr(values.serve, f"prefill_{key}")) is not None
         },
@@ -227,6 +231,13 @@ def _trace(given: Given, provenance: Provenance) -> Trace | None:
     path = relative(given, "serve.trace", str(provenance.settle("serve.trace", None)))
     trace = load_trace(Path(path).expanduser(), given.locate(("serve", "trace")))
     return trace.first(given.values.serve.requests or len(trace.inputs))
+
+
+def _host_cache(serve: ServeSection) -> HostCache | None:
+    """What sessions that come back may find, where it is asked how much of it is kept."""
+    if serve.kv_host_gib is None:
+        return None
+    return HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
 
 
 def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:

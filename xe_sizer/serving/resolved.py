@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.scenario.tariff import Tariff
+    from xe_sizer.serving.host_cache import HostCache
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.trace import Trace
     from xe_sizer.serving.traffic import Traffic
@@ -36,6 +37,7 @@ class ResolvedService:
     objective : latency or throughput, for which the placement is chosen; None: as the load asks
     prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
     None: all do both. prefill_fixed : sizes of their placement that the user chose
+    host_cache : for sessions that come back; None: what may be in the cache is there
     read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
 
@@ -60,6 +62,7 @@ class ResolvedService:
     warnings: tuple[str, ...]
     objective: str | None = None
     prefill_replicas: int | str | None = None
+    host_cache: HostCache | None = None
     prefill_fixed: Mapping[str, int] = field(default_factory=dict)
 
     @property

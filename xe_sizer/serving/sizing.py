@@ -20,6 +20,15 @@ def size(resolved: ResolvedService) -> ServingEstimate:
     ------
     InputError : no placement is legal on the GPUs asked for, or no pair of a prefill and a decode replica fits
     """
+    if resolved.host_cache is not None:
+        from xe_sizer.serving.returning import size_returning  # most services name no cache in host memory
+
+        return size_returning(resolved, _size_once)
+    return _size_once(resolved)
+
+
+def _size_once(resolved: ResolvedService) -> ServingEstimate:
+    """The same with the share of prompts found in the cache as it is."""
     if resolved.prefill_replicas is not None:
         return _in_two_pools(resolved)
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())

@@ -38,6 +38,7 @@ from xe_sizer.serving.images import images_in
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
 from xe_sizer.serving.load_curve import load_curve
+from xe_sizer.serving.returning import session_cache
 from xe_sizer.serving.step import STEP_PARTS
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import span
@@ -86,6 +87,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         load_curve=tuple(load_curve(sized)) if details and not sized.choice.test else (),
         disaggregation=disaggregation(sized) if details else None,
         adapters=adapters_of(sized),
+        session_cache=session_cache(sized),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),

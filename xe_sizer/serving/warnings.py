@@ -11,6 +11,7 @@ from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.scenario.serve_section import LOADS
 from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.serving.returning import host_cache_warnings
 from xe_sizer.serving.traffic import FULL
 from xe_sizer.units import whole_percent
 
@@ -42,6 +43,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
     yield from _spanning(sized)
     yield from _saturated(sized)
+    yield from host_cache_warnings(sized)
     yield from _too_long(sized)
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"

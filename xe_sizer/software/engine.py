@@ -131,6 +131,7 @@ class EngineMemory(_Part, frozen=True):
     length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
     for one; empty: it starts, and cuts or refuses what is too long
     adapters : LoRA adapters are allocated on all linear layers, on their targets, or there are none
+    host_cache : the cache in host memory has copies of what is on the GPU, or what that evicted; or there is none
     adapter_ranks : ranks that they are allocated with, the next one up, ascending; empty: their own
     """
 
@@ -143,6 +144,7 @@ class EngineMemory(_Part, frozen=True):
     length_flag: str
     adapters: Literal["all", "targets", "none"]
     adapter_ranks: tuple[int, ...]
+    host_cache: Literal["copies", "evicted", "none"]
     context_gib: Gib
     communicator_gib: Gib
     workspace_gib: Gib

@@ -10,7 +10,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
+from xe_sizer.result.replicas import ReplicaLayout
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size

@@ -27,6 +27,7 @@ from xe_sizer.report.scenario_findings import scenario_finding
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
 from xe_sizer.report.serve_pools import pools_table
+from xe_sizer.report.serve_sessions import sessions_table
 from xe_sizer.report.serve_test import test_tables
 from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
 from xe_sizer.report.verdict import PROFILES
@@ -83,6 +84,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
         if not result.test:
             yield latency_table(result)
         yield from pools_table(result)
+        yield from sessions_table(result)
     if result.verdict.limits:
         yield limits_table(result)
     yield from fleet_blocks(result, options.width)
