@@ -268,7 +268,12 @@ def test_every_part_is_a_sum_of_what_it_is_made_of() -> None:
     for flags in (
         {"serve__batch": 4},
         {"serve__weights": "int4", "serve__concurrency": 4},
-        {"serve__engine": "hf-transformers", "serve__batch": 4, "serve__input_tokens": 10, "serve__output_tokens": 3000},
+        {
+            "serve__engine": "hf-transformers",
+            "serve__batch": 4,
+            "serve__input_tokens": 10,
+            "serve__output_tokens": 3000,
+        },
         {"model": "llama-3.1-70b", "gpus": 1, "serve__batch": 1},
     ):
         found = served(**flags)
