@@ -334,8 +334,11 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     if kernel == "eager" or _falls_back(inputs):
         kept, temporary = _score_bytes(inputs)
         kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
-    # On a cache the up-projections move into the queries and the output: attention over the latent itself.
-    absorbed = model.latent_attention if kernel == "decode" else None
+    # On a cache the up-projections move into the queries and the output: attention over the latent itself, always where
+    # each query picks its keys.
+    picking = bool(model.indexer and inputs.kernels.cache == "paged")
+    absorbed = model.latent_attention if kernel == "decode" or picking else None
+    worked = np.maximum(heads, inputs.kernels.sparse_heads) if picking and kernel != "decode" else heads
     repeated = inputs.kernels.repeats_kv and (kernel == "decode" or inputs.kernels.cache == "concatenated")
     return Attention(
         name=name,
@@ -343,7 +346,7 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
         layers=layers,
         saved_bytes=operands + statistics,
         batch=rank.batch,
-        heads=heads,
+        heads=worked,
         kv_heads=np.ones_like(kv_heads) if absorbed else heads if repeated else kv_heads,
         query=query,
         key=rank.keys,

@@ -142,6 +142,7 @@ class Kernels:
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
     reserved_below : ranks that split an expert, below which grouped products run over as many rows as could be needed
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
+    sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
@@ -175,6 +176,7 @@ class Kernels:
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
     reserved_below: float = 0.0
+    sparse_heads: float = 0.0
     windows: bool = True
 
     @classmethod

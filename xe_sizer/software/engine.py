@@ -36,6 +36,7 @@ class EngineKernels(_Part, frozen=True):
     rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
+    `sparse_heads`: of a rank, to which prefill kernels pad in which each query picks its keys.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
     """
 
@@ -59,6 +60,7 @@ class EngineKernels(_Part, frozen=True):
     adapter_us: Duration
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     reserved_on: tuple[str, ...]
+    sparse_heads: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
 
 
