@@ -18,7 +18,8 @@ BLOCKS = {"serve__weights": "fp8-block", "gpu": "h200-sxm-141gb"}
 
 def rows(work: Work, placement: ReplicaLayouts, **flags: object) -> list[tuple[float, float]]:
     """Rows of one expert, and experts, of each grouped product."""
-    made = job(MOE, **BLOCKS | flags)
+    hardware = {"gpu": None} if "server" in flags else {}
+    made = job(MOE, **{key: value for key, value in (BLOCKS | hardware | flags).items() if value})
     layers = step_time(made, placement, work).step.layers
     return [(float(op.m[0]), float(op.copies[0])) for op in layers if isinstance(op, Matmul) and op.grouped]
 
@@ -26,10 +27,10 @@ def rows(work: Work, placement: ReplicaLayouts, **flags: object) -> list[tuple[f
 def test_rows_of_one_expert_and_of_all() -> None:
     one = np.ones(1)
     kernels = Kernels(expert_tile=128.0, reserved_below=8.0)
-    m, passing = expert_rows(kernels, 128.0 * one, 80.0 * one, 128.0 * one, 2.0 * one)
+    m, passing = expert_rows(kernels, 128.0 * one, 128.0 * one, 80.0 * one, 128.0 * one, 2.0 * one)
     assert passing[0] == 128 + 128 * 127
     assert m[0] == pytest.approx((128 + 128 * 127) / 80, rel=1e-12)
-    m, passing = expert_rows(kernels, 128.0 * one, 80.0 * one, 128.0 * one, 8.0 * one)
+    m, passing = expert_rows(kernels, 128.0 * one, 128.0 * one, 80.0 * one, 128.0 * one, 8.0 * one)
     assert passing[0] == 128
     assert m[0] == pytest.approx(128 / 80 + 8, rel=1e-12)  # half of the smallest tile of 16
 
@@ -40,8 +41,16 @@ def test_a_decode_step_of_the_releases_that_reserve_them_computes_rows_for_every
     for m, copies in rows(work, tp, serve__engine="vllm@0.12"):
         assert touched == [copies, copies]
         assert m * copies == pytest.approx(16 * 8 + 128 * 127, rel=1e-12)
-    for release in ("vllm", "vllm@0.16", "vllm@0.11.0", "vllm@0.10.2"):
+    for release in ("vllm", "vllm@0.16.1", "vllm@0.11.0", "vllm@0.10.2"):
         assert all(m < 20 for m, _ in rows(work, tp, serve__engine=release))
+
+
+def test_a_rank_that_has_all_tokens_reserves_rows_for_all_of_their_copies() -> None:
+    work, split = Work(prefills=1, prefill_tokens=8000), ReplicaLayouts.of(tp=4, ep=4)
+    for m, copies in rows(work, split, serve__engine="vllm@0.12", server="nvidia-dgx-h200"):
+        assert copies == pytest.approx(32, rel=1e-6)
+        assert m * copies == pytest.approx(8000 * 8 + 32 * 127, rel=1e-6)
+    assert all(m < 8000 * 8 / 128 * 1.5 for m, _ in rows(work, split, serve__engine="vllm", server="nvidia-dgx-h200"))
 
 
 def test_only_with_scales_of_blocks_on_accelerators_that_have_the_kernels_and_experts_in_few_parts() -> None:

@@ -1,4 +1,4 @@
-"""Attention in which each query picks its keys from a cache: over the latent, with as many heads as the kernel takes."""
+"""Attention whose queries pick their keys from a cache: over the latent, with as many heads as the kernel takes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from xe_sizer.graph.expert_loop import (
     replicated,
     slice_gradients,
 )
-from xe_sizer.graph.expert_rows import expert_rows
+from xe_sizer.graph.expert_rows import busiest_load, expert_rows, touched_experts
 from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array, attention_groups
 from xe_sizer.graph.parameters import OWN_NORMS
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import Experts
-    from xe_sizer.graph.operators import Array, Collective, Kernels, Operator
+    from xe_sizer.graph.operators import Array, Collective, Operator
 
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
@@ -260,90 +260,15 @@ def _token_exchanges(block: Block, experts: Experts, permuted: Array) -> tuple[C
     )
 
 
-def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
-    """Tokens of the busiest rank of an expert group over their mean.
-
-        load = imbalance (1 + spread z(n) / sqrt(E / n)), at most n; 1 alone
-
-    A rank adds up the loads of its experts, which vary by `spread`; z is the largest of n such sums, in standard
-    deviations (`largest_of`).
-
-    Parameters
-    ----------
-    ranks : n, of the expert group, shape (rank shape,) [-]
-    local : E / n, experts of a rank, shape (rank shape,) [-]
-    kernels : imbalance and spread of the stack [-]
-
-    Returns
-    -------
-    ndarray of float, shape (rank shape,) [-]
-
-    Source: own derivation for loads that do not depend on each other.
-    """
-    load = kernels.expert_imbalance * (1.0 + kernels.expert_spread * largest_of(ranks) / np.sqrt(local))
-    return np.where(ranks > 1, np.minimum(load, ranks), 1.0)
-
-
-def largest_of(ranks: Array) -> Array:
-    """The largest of so many normal values, in standard deviations above their mean.
-
-        z(n) = Phi^-1((n - 0.375) / (n + 0.25))      0 for one
-
-    Parameters
-    ----------
-    ranks : n, shape (rank shape,) [-]
-
-    Returns
-    -------
-    ndarray of float, shape (rank shape,) [-]
-
-    Source: Blom 1958 for the largest of n normal values.
-    """
-    from statistics import NormalDist  # dense models need none
-
-    sizes, places = np.unique(ranks, return_inverse=True)
-    largest = np.array([NormalDist().inv_cdf((size - 0.375) / (size + 0.25)) for size in sizes])[places]
-    return np.asarray(largest.reshape(ranks.shape))
-
-
-def touched_experts(block: Block, experts: Experts) -> Array:
-    """Experts of the busiest rank that at least one token is routed to.
-
-        q = 1 - (1 - k / E) (1 + s^2 l)^(-1 / s^2),  l = -(T - 1) ln(1 - k / E)      1 - (1 - k / E)^T where s = 0
-        touched = n q + z(ep) sqrt(n q (1 - q)),  n = E / ep                         z(1) = 0
-
-    Each of T tokens picks k of E experts. How often they pick one varies around the mean by s, as a gamma distribution
-    does: the popular ones are picked again and again, so that fewer are touched than if all were picked evenly. With
-    thousands of tokens that is nearly all of them, with a few it is not.
-
-    Parameters
-    ----------
-    block : a kind of layer; T, the tokens of the expert group, from its rank, shape (rank shape,) [-]; s of its kernels
-    experts : E of them, k for each token [-]
-
-    Returns
-    -------
-    ndarray of float, shape (rank shape,) [-]
-
-    Source: own derivation: the expectation for tokens that do not depend on each other, whose counts follow a negative
-    binomial distribution; z as in `busiest_load`.
-    """
-    rank, spread = block.inputs.rank, block.inputs.kernels.expert_spread
-    tokens = rank.tokens * rank.expert_tp / rank.tp * rank.ep
-    each = -np.log1p(-experts.per_token / experts.count)  # of one token
-    first, further = each * np.minimum(tokens, 1.0), each * np.maximum(tokens - 1.0, 0.0)
-    missed = np.exp(-first - (np.log1p(spread**2 * further) / spread**2 if spread else further))
-    own = as_array(experts.count) / rank.ep
-    varied = largest_of(rank.ep) * np.sqrt(own * missed * (1.0 - missed))
-    return np.asarray(np.minimum(own * (1.0 - missed) + varied, own))
-
-
 def _products(block: Block, experts: Experts, routed: Array, local: Array) -> Iterator[Operator]:
     """The products of `local` experts, together or one after the other; `routed` token copies are shared evenly."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     one = np.ones_like(local)
     held = as_array(experts.count) / rank.ep
-    rows, passing = expert_rows(inputs.kernels, routed, local, held, rank.expert_tp)
+    # Where every rank has all tokens, all of them could have picked its experts.
+    gathered = inputs.kernels.dispatch == "gathered"
+    possible = rank.tokens * attention_groups(rank) * experts.per_token if gathered else routed
+    rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, rank.expert_tp)
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     matrices = 2.0 if model.gated else 1.0
     width = passing * experts.ffn / rank.expert_tp
