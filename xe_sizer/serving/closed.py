@@ -26,11 +26,13 @@ def in_flight(found: Curve, traffic: Traffic, requests: ArrayLike) -> tuple[Arra
     """Rate and mean latencies of a replica that always has so many requests in flight.
 
         running = min(max(requests, 1), c)
-        request = max(requests, 1) / rate(running)
-        rate = requests / request
-        ttft = request - (outputs - 1) tpot(running)
+        ttft = rest of a step + wait for room and for prompts + prefill + (max(requests, 1) - running) / rate
+        request = ttft + (outputs - 1) tpot
+        rate = max(requests, 1) / request
 
-    Those beyond the c places wait. Below one request the replica is idle between two of them.
+    A request comes as another one ends, which is at the end of a step: the next step has begun before the request is
+    taken in. It finds the prompts of the other requests before it. Those beyond the c places wait for a place. Below
+    one request the replica is idle between two of them.
 
     Parameters
     ----------
@@ -42,15 +44,37 @@ def in_flight(found: Curve, traffic: Traffic, requests: ArrayLike) -> tuple[Arra
     -------
     (ndarray, Latencies), shape of the requests: requests per second [1/s], seconds [s]
 
-    Source: Little's law (J. D. C. Little, Operations Research 9, 1961).
+    Source: Little's law (J. D. C. Little, Operations Research 9, 1961); M/G/1 (Pollaczek-Khinchine) for prompts.
     """
     requests = np.broadcast_to(as_array(requests), np.broadcast_shapes(np.shape(requests), found.most.shape))
     inside = np.maximum(requests, 1.0)
     running = np.minimum(inside, np.maximum(found.most, 1.0))
-    rate, tpot_s = found.at_running(running, found.rates, found.states.tpot_s)
-    request_s = inside / rate
-    ttft_s = request_s - max(traffic.outputs - 1.0, 0.0) * tpot_s
-    return requests / request_s, Latencies(ttft_s, tpot_s, request_s)
+    states = found.states
+    wanted = (states.step_s, states.tpot_s, states.prefill_s, states.prompt_s, states.room_s)
+    step_s, tpot_s, prefill_s, prompt_s, room_s = found.at_running(running, *wanted)
+    others = running - 1.0
+    begun_s = others / running * step_s + prefill_s
+    answer_s = max(traffic.outputs - 1.0, 0.0) * tpot_s
+    first_s = begun_s + room_s + _line_s(others, prompt_s, begun_s + answer_s, traffic)
+    answered_s = first_s + answer_s
+    wait_s = (inside - running) * answered_s / running
+    return requests / (answered_s + wait_s), Latencies(first_s + wait_s, tpot_s, answered_s + wait_s)
+
+
+def _line_s(others: Array, prompt_s: Array, rest_s: Array, traffic: Traffic) -> Array:
+    """Wait for the prompts of the others, who are in line only as they are not decoding [s].
+
+        w = x p w + x p^2 (1 + v^2) / 2,  x = others / (rest + w)
+        w^2 + (rest - others p) w = others p^2 (1 + v^2) / 2
+
+    others : requests beside the one that waits [-]; prompt_s : p, what a prompt keeps others from [s]
+    rest_s : of a request without the wait [s]; v is the spread of prompts
+
+    Source: M/G/1 (Pollaczek-Khinchine) at the rate of a closed loop, as its others see it (mean value analysis).
+    """
+    free_s = rest_s - others * prompt_s
+    residual = others * prompt_s**2 * (1.0 + traffic.input_spread**2) / 2.0
+    return np.asarray((np.sqrt(free_s**2 + 4.0 * residual) - free_s) / 2.0)
 
 
 def requests_within(

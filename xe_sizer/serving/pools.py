@@ -180,4 +180,5 @@ def decoding_only(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic,
         prefill_s=step_s + job.request_s,
         prompt_s=np.zeros(running.shape),
         requests_per_s=running / (step_s * traffic.outputs / traffic.tokens_per_step),
+        room_s=np.zeros(running.shape),
     )

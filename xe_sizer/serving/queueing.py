@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks closer
 # Fields of a steady state other than the parts of its steps.
-OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s")
+OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s", "room_s")
 
 
 @frozen

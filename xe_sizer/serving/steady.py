@@ -30,6 +30,7 @@ class Steady:
     prompts of others
     prefill_s : from the start of a prompt to its first token, once nothing is before it
     prompt_s : time that a prompt adds to the steps of all others; requests_per_s : finished [1/s]
+    room_s : what a request waits inside for room in the steps, where these are full
     """
 
     running: Array
@@ -41,6 +42,7 @@ class Steady:
     prefill_s: Array
     prompt_s: Array
     requests_per_s: Array
+    room_s: Array
 
 
 @frozen
@@ -96,7 +98,7 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
     running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
     steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, LEAST_STEPS)
     groups = job.groups(placements)
-    decoding = _decoding(job, traffic, running, steps, groups)
+    decoding, waiting = _decoding(job, traffic, running, steps, groups)
     cut = _chunks(job, traffic, decoding / groups)
     per_step = decoding / steps * cut.pieces
     batch = _prompts_of_a_step(job, per_step, cut, groups)
@@ -108,6 +110,7 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
     # Nobody is slowed by a prompt of their own.
     felt_s = decode_s + (step_s - decode_s) * np.maximum(running - 1.0, 0.0) / running
     behind_s = felt_s if job.engine.batching.first_token == "decode" else 0.0
+    requests_per_s = decoding / (steps * step_s)
     return Steady(
         running=running,
         decoding=decoding,
@@ -117,19 +120,20 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
         tpot_s=felt_s / traffic.tokens_per_step * (traffic.outputs > 1.0),
         prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s,
         prompt_s=(step_s - decode_s) * steps / decoding,
-        requests_per_s=decoding / (steps * step_s),
+        requests_per_s=requests_per_s,
+        room_s=waiting / requests_per_s,
     )
 
 
-def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> Array:
-    """Of the requests inside those that decode: the rest is in its prefill, or waits for room in the steps [-]."""
+def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> tuple[Array, Array]:
+    """Of the requests inside those that decode, and those that wait for room in the steps: the rest prefills [-]."""
     limit = float(job.engine.batching.max_step_tokens)
     pieces = _chunks(job, traffic, np.minimum(running / groups, limit)).pieces
     decoding = running * steps / (steps + pieces)
     if not job.engine.batching.mixed_steps:
-        return np.asarray(decoding)
+        return decoding, np.zeros(decoding.shape)
     most = limit * groups / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
-    return np.asarray(np.minimum(decoding, most))
+    return np.minimum(decoding, most), running * np.maximum(1.0 - most / decoding, 0.0)
 
 
 def _prompts_of_a_step(job: ServingJob, per_step: Array, cut: _Chunks, groups: Array) -> Array:
