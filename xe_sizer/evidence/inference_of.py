@@ -14,6 +14,7 @@ import msgspec
 
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
+from xe_sizer.evidence.load_of import load_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import conditions, plain, release_in
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
@@ -39,18 +40,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
     from xe_sizer.evidence.records import Record
 
-# Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means.
-CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
-LENGTHS_ASSUMED = "prompts of 240 and answers of 230 tokens, as in chats: lengths not stated"
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
-REQUESTS_OF_A_CLIENT = (
-    10  # as common scripts around the engines' benchmarks set it: assumed where a source does not say
-)
-LEAST_TOKENS = 1e-3
-SCRIPT_MEAN, SCRIPT_SPREAD = (
-    0.9,
-    0.2 / 12**0.5 / 0.9,
-)  # of lengths drawn evenly from 0.8 to 1 of what a test is named by
 NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
 
@@ -107,7 +97,7 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
     _formats(record, model.shape.checkpoint_format or model.shape.fp8_checkpoint, flags)
     _placement(record, flags)
-    _load(record, flags)
+    load_of(record, flags)
     _launch_options(record, flags)
     return flags
 
@@ -210,37 +200,3 @@ def _launch_options(record: Record, flags: Flags) -> None:
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
     if record.prefix_cache:
         flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")
-
-
-def _load(record: Record, flags: Flags) -> None:
-    """Batch, concurrency or rate as stated, with the requests of the test; else as much as a replica takes."""
-    flags.put("serve.concurrency", record.concurrency)
-    flags.put("serve.request_rate", record.request_rate)
-    if record.sequences and load_engine(flags.values["serve.engine"]).batching.batching == "static":
-        flags.put("serve.batch", record.sequences)
-    elif record.concurrency and not record.requests:
-        requests = REQUESTS_OF_A_CLIENT * record.concurrency
-        flags.put("serve.requests", requests, f"{requests} requests, {REQUESTS_OF_A_CLIENT} of each client: not stated")
-    else:
-        flags.put("serve.requests", record.requests or record.sequences)
-    if record.input_len is None and record.output_len is None:
-        flags.put("serve.input_tokens", CHAT_INPUT_TOKENS, LENGTHS_ASSUMED)
-        flags.put("serve.output_tokens", CHAT_OUTPUT_TOKENS)
-        return
-    flags.put("serve.input_tokens", record.input_len or CHAT_INPUT_TOKENS,
-              None if record.input_len else "prompts of 240 tokens: length not stated")  # fmt: skip
-    flags.put("serve.output_tokens", record.output_len or CHAT_OUTPUT_TOKENS,
-              None if record.output_len else "answers of 230 tokens: length not stated")  # fmt: skip
-    for name, mean in (("input", record.input_len), ("output", record.output_len)):
-        if mean and _drawn(mean):
-            text = f"{name} lengths of {mean:g} in the mean drawn evenly from {0.8 * mean / 0.9:g} to {mean / 0.9:g}"
-            flags.put(f"serve.{name}_spread", SCRIPT_SPREAD, text)
-
-
-def _drawn(mean: float) -> bool:
-    """Whether a mean length is that of lengths which benchmark scripts draw: no whole number, but 0.9 of one is.
-
-    Source: benchmark_serving.py of InferenceX (formerly InferenceMAX) with random-range-ratio 0.8.
-    """
-    named = mean / SCRIPT_MEAN
-    return mean != round(mean) and abs(named - round(named)) < LEAST_TOKENS
