@@ -126,6 +126,7 @@ GROUPS = (
             "serving.kv_cache",
             "serving.memory",
             "serving.adapters",
+            "serving.longest",
             "serving.step",
             "serving.steady",
             "serving.static",

@@ -27,7 +27,8 @@ WORDS_AND_CHOICES = {
     },
     "serving": {
         "adapters_asked", "adapters_shown",
-        "advice", "choose", "choose_pools", "compare_pools", "estimate", "job", "layout", "ledger", "load_curve",
+        "advice", "choose", "choose_pools", "compare_pools", "estimate", "fitting", "job", "layout", "ledger",
+        "load_curve",
         "memory_terms", "operator_costs",
         "remedies", "resolve", "resolved", "returning", "sizing", "space", "summary", "traffic",
         "uncertainty", "warnings",

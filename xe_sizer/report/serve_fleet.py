@@ -10,6 +10,7 @@ from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Table
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
 from xe_sizer.report.pictures.serve import front
+from xe_sizer.report.serve_sessions import fit_words
 from xe_sizer.result.serving import BY_POWER, BY_PRICE
 from xe_sizer.units import BARE_SERVER
 
@@ -41,15 +42,23 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     shown = options[:SHOWN]
     sized = any(one.cost_per_hour is not None for one in shown)
     price = (Column("per hour", True), Column("per million", True)) if sized else ()
+    fits = (Column("fits", True),) if any(one.fit is not None for one in shown) else ()
     columns = (
         Column("hardware"), Column("GPUs", True), Column("replicas"), Column("TTFT", True),
         Column("TPOT", True), Column("tokens/s/GPU", True), Column("utilisation", True),
-        Column("GPU design power", True), *price, Column("outcome"),
+        Column("GPU design power", True), *fits, *price, Column("outcome"),
     )  # fmt: skip
-    rows = tuple((*_option_cells(one), *(_price_cells(one) if sized else ()), _outcome(one)) for one in shown)
+    rows = tuple(
+        (*_option_cells(one), *_fit_cells(one, bool(fits)), *(_price_cells(one) if sized else ()), _outcome(one))
+        for one in shown
+    )
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
     note = f"{more}those within the limits first, {order}; per million: tokens of prompts and answers"
     return Table("On other hardware", columns, rows, note=note)
+
+
+def _fit_cells(one: FleetOption, asked: bool) -> tuple[str, ...]:
+    return (fit_words(one.fit),) if asked else ()
 
 
 def _option_cells(one: FleetOption) -> tuple[str, ...]:

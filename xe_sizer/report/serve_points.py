@@ -15,7 +15,7 @@ from xe_sizer.report.first_screen import (
 )
 from xe_sizer.report.format import amount, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.serve_pools import pools_points
-from xe_sizer.report.serve_sessions import sessions_points
+from xe_sizer.report.serve_sessions import fit_points, sessions_points
 from xe_sizer.report.serve_test import test_points
 from xe_sizer.report.serve_words import (
     DEFAULT,
@@ -48,6 +48,7 @@ SUPPOSED = {
 def serve_points(result: ServeResult) -> Iterator[Point]:
     """Latency, throughput and cost where it fits; GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
+        yield from fit_points(result)
         yield Point("Latency", latencies(judged(result)))
         yield from _ranges(result)
         yield from evidence_point(result.latency.basis)

@@ -6,10 +6,41 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Column, Point, Table
-from xe_sizer.report.format import count, duration, number, percent
+from xe_sizer.report.format import NOT_A_NUMBER, count, duration, number, percent, plural
 
 if TYPE_CHECKING:
+    from xe_sizer.result.replicas import Fit
     from xe_sizer.result.serving import ServeResult
+
+
+BOUND = {
+    "memory": "more does not fit the KV cache",
+    "positions": "the model has no more positions",
+    "max_model_len": "as long as max_model_len",
+    "max_sequences": "the engine runs no more at once",
+}
+
+
+def fit_points(result: ServeResult) -> Iterator[Point]:
+    """The longest context or the most sessions."""
+    found = result.fit
+    if found is None:
+        return
+    parts = f"a prompt of {found.input_tokens:,} and an answer of {found.output_tokens:,}"
+    each = f", {found.sessions_per_replica:,} per replica" if found.sessions_per_replica < found.sessions else ""
+    sessions = f"{plural(found.sessions, 'session')} at once{each}"
+    bound = BOUND.get(found.bound, found.bound)
+    if found.question == "context":
+        yield Point("Longest", f"{found.tokens:,} tokens ({parts}) in {sessions}: {bound}")
+    else:
+        yield Point("Most", f"{sessions} of {found.tokens:,} tokens ({parts}): {bound}")
+
+
+def fit_words(found: Fit | None) -> str:
+    """What fits in a cell of a table."""
+    if found is None:
+        return NOT_A_NUMBER
+    return f"{found.tokens:,} tokens" if found.question == "context" else plural(found.sessions, "session")
 
 
 def sessions_points(result: ServeResult) -> Iterator[Point]:

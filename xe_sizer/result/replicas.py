@@ -32,6 +32,22 @@ class Adapters(Struct, frozen=True):
     share: float
 
 
+class Fit(Struct, frozen=True):
+    """The longest sequences, or the most of them, that fit at once, each to its last token.
+
+    question : context or sessions; tokens : prompt and answer; bound : memory, positions (of the model), max_model_len,
+    or max_sequences (of the engine), whatever ends it
+    """
+
+    question: str
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    sessions: int
+    sessions_per_replica: int
+    bound: str
+
+
 class SessionCache(Struct, frozen=True):
     """Users who come back to a cache on the GPU or in host memory, of one replica.
 

@@ -22,7 +22,7 @@ from xe_sizer.result.common import (
     TimeComponent,
     Verdict,
 )
-from xe_sizer.result.replicas import Adapters, Disaggregation, ReplicaLayout, SessionCache
+from xe_sizer.result.replicas import Adapters, Disaggregation, Fit, ReplicaLayout, SessionCache
 
 OVERLOADED = "overloaded"
 """Code of the reason that more requests come than are taken."""
@@ -240,6 +240,7 @@ class FleetOption(Struct, frozen=True):
     """The service on one kind of hardware. Latencies are those that limits are compared with.
 
     power_w : design power of all GPUs, null where it is not known; what decides where prices are not
+    fit : what fits it, where that is asked
     """
 
     gpu: str
@@ -258,6 +259,7 @@ class FleetOption(Struct, frozen=True):
     currency: str
     power_w: float | None
     cost_per_million_tokens: float | None = None
+    fit: Fit | None = None
 
 
 class ParetoPoint(Struct, frozen=True):
@@ -324,6 +326,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     disaggregation: Disaggregation | None = None
     adapters: Adapters | None = None
     session_cache: SessionCache | None = None
+    fit: Fit | None = None
     advice: tuple[Advice, ...] = ()
     misread: tuple[str, ...] = ()
     read_from_name: str = ""

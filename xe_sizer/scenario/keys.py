@@ -130,6 +130,7 @@ class ServeKeys(TypedDict, total=False):
     images: int | None
     image_size: str | None
     prefix_hit_share: float | None
+    fit: str | None
     kv_host_gib: float | None
     draft_tokens: int | None
     acceptance_rate: float | None

@@ -101,6 +101,7 @@ _ONLY_SERVE = {
     "images": "serve.images",
     "image-size": "serve.image_size",
     "prefix-hit-share": "serve.prefix_hit_share",
+    "fit": "serve.fit",
     "kv-host-gib": "serve.kv_host_gib",
     "weights": "serve.weights",
     "activations": "serve.activations",

@@ -59,6 +59,10 @@ class ServeSection(Section, frozen=True):
     ] = None
     image_size: Annotated[ImageSize | None, Meta(description="Width and height of an image, e.g. 1024x1024")] = None
     prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
+    fit: Annotated[
+        Literal["context", "sessions"] | None,
+        Meta(description="Find the longest prompt and answer for the concurrency, or the most sessions of that length"),
+    ] = None
     kv_host_gib: Annotated[
         NotNegative | None,
         Meta(description="Host memory for the KV cache of a replica, for users who come back; GiB, 0: the GPU alone"),

@@ -10,6 +10,7 @@ from xe_sizer.result.common import CERTAINTIES, SURE, certainty_of
 from xe_sizer.scenario.change import together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.serving.fitting import what_fits
 from xe_sizer.serving.remedies import (
     TO_FIT,
     TO_GAIN,
@@ -146,6 +147,8 @@ def _less_sure(before: ServingEstimate, after: ServingEstimate) -> bool:
 
 def _gpus_per_load(sized: ServingEstimate) -> float:
     """GPUs for a unit of the load that is asked, or for a request per second that can be taken."""
+    if sized.resolved.fit is not None:
+        return sized.gpus / what_fits(sized)[0]
     if sized.resolved.load not in (None, "batch") and sized.resolved.gpus is None:
         return sized.gpus / sized.resolved.amount
     rate = sized.most_per_s if sized.resolved.load == "request_rate" else 0.0
@@ -161,6 +164,9 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
         words = f"{prefills.replicas} prefill of {prefills.placement.gpus[0]} + {replicas} decode of {size_} GPUs"
     if before.fits and after.gpus != before.gpus and "gpus" not in option.change.values:
         words = f"{after.gpus} instead of {before.gpus} GPUs ({words})"
+    if gains and before.resolved.fit is not None:
+        most, unit = what_fits(after)
+        return f"{most:,.0f} instead of {what_fits(before)[0]:,.0f} {unit} ({words})"
     words += f", {_time(after.ttft_s)} to the first token (TTFT), {_time(after.tpot_s)} per token (TPOT)"
     if after.resolved.load == "request_rate":
         words += f", up to {rounded(after.most_per_s, down=True):g} requests/s"

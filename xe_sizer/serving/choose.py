@@ -195,7 +195,7 @@ def _pick(array: Array, index: int) -> float:
     return float(np.broadcast_to(array, max(index + 1, np.size(array)))[index])
 
 
-def _replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
+def replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
     """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
     if resolved.gpus is None:
         return np.ones(len(placements))
@@ -213,7 +213,7 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
     best = cases.order(late, *_batch_order(resolved, placements, gpus, found.request_s))
-    replicas, places = int(_replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
+    replicas, places = int(replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
     rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
     point = Point(
@@ -251,7 +251,7 @@ def _batch_order(
     if resolved.objective == "latency":
         return _servers(resolved, placements), alike(request_s), np.abs(gpus)
     if resolved.objective == "throughput":
-        rate = _replicas_of(resolved, placements) / request_s
+        rate = replicas_of(resolved, placements) / request_s
         return -alike(rate / np.where(resolved.gpus is None, gpus, 1.0)), request_s
     return gpus, request_s
 
@@ -339,7 +339,7 @@ def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, found: Curve, 
     Where the user does not say how long requests may wait, replicas that requests reach by chance are not run full.
     """
     if resolved.gpus is not None or resolved.load is None:
-        return _replicas_of(resolved, placements)
+        return replicas_of(resolved, placements)
     share = np.where(keeps & resolved.limits_latency, 1.0, TARGET_LOAD)
     each = LOADS[resolved.load].filled(resolved, found, most, share)
     needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)

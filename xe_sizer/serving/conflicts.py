@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.serving.fitting import fit_problems
 from xe_sizer.serving.images import image_conflicts
 from xe_sizer.serving.returning import host_cache_problems
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
@@ -43,6 +44,7 @@ def conflicts(
     if gpus and gpus < replica:
         yield problem_at(given, "gpus", f"{gpus} GPUs are fewer than tp x pp x dp ({replica})")
     yield from _length(given)
+    yield from fit_problems(given)
     if engine is not None:
         yield from _loads(given, engine)
         yield from _prefill_apart(given, engine)

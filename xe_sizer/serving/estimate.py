@@ -349,8 +349,9 @@ class ServingEstimate:
     @property
     def too_long(self) -> bool:
         """Whether a longer sequence was asked for than the model has positions."""
-        positions = self.resolved.job.model.max_positions
-        return bool(positions) and (self.resolved.asked_len or 0) > positions
+        job, asked = self.resolved.job, self.resolved.given.values.serve.max_model_len or 0
+        refuses = job.engine.memory.beyond_positions == "refuses"
+        return refuses and bool(job.model.max_positions) and asked > job.model.max_positions
 
     def holds_one(self, tokens: int) -> bool:
         """Whether the cache of a replica holds one sequence of this length."""

@@ -58,7 +58,7 @@ def _share(now: float, then: float) -> Change:
 
 def shorter_sequences(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The longest sequence that the cache holds and the model has positions for, where a longer one was asked for."""
-    asked = sized.resolved.asked_len
+    asked = sized.resolved.given.values.serve.max_model_len if sized.too_long else sized.resolved.asked_len
     held = 0 if asked is None or sized.grows or (sized.fits and not sized.too_long) else sized.longest_held(asked)
     if asked is not None and held >= sized.resolved.traffic.inputs + sized.resolved.traffic.outputs:
         yield Change(f"max_model_len {held:,} instead of {asked:,}", {"serve.max_model_len": held}, 1)

@@ -143,11 +143,12 @@ def _assembled(
         requests=_requests(given, provenance, trace),
         arrivals=_arrivals(given, provenance),
         trace=trace,
-        limits=_limits(provenance, objectives if load in JUDGED and not _is_test(given) else BENCHMARK),
+        limits=_limits(provenance, objectives if load in JUDGED and not _measures(given) else BENCHMARK),
         fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         objective=values.serve.objective,
         prefill_replicas=values.serve.prefill_replicas,
         host_cache=_host_cache(values.serve),
+        fit=values.serve.fit,
         prefill_fixed={
             key: value for key in PLACEMENT_KEYS if (value := getattr(values.serve, f"prefill_{key}")) is not None
         },
@@ -201,12 +202,19 @@ def _load(given: Given, engine: Engine) -> str | None:
     if given.values.serve.trace is not None:
         return "request_rate"
     alone = engine.batching.batching == "static" or given.values.serve.objective == "latency"
-    return asked or ("batch" if alone and not _is_test(given) else None)
+    if asked is None and alone and not _is_test(given):
+        return "batch"
+    return asked or ("concurrency" if given.values.serve.fit else None)
 
 
 def _is_test(given: Given) -> bool:
     """Whether so many requests are asked for, and measured until the last is answered."""
     return given.values.serve.requests is not None or given.values.serve.trace is not None
+
+
+def _measures(given: Given) -> bool:
+    """Whether the question is what is reached, so that nothing has to be kept but what the user says."""
+    return _is_test(given) or given.values.serve.fit is not None
 
 
 def _requests(given: Given, provenance: Provenance, trace: Trace | None) -> int | None:

@@ -20,6 +20,10 @@ def size(resolved: ResolvedService) -> ServingEstimate:
     ------
     InputError : no placement is legal on the GPUs asked for, or no pair of a prefill and a decode replica fits
     """
+    if resolved.fit is not None:
+        from xe_sizer.serving.fitting import size_fitting  # most services are asked for a load
+
+        return size_fitting(resolved, _size_once)
     if resolved.host_cache is not None:
         from xe_sizer.serving.returning import size_returning  # most services name no cache in host memory
 

@@ -34,6 +34,7 @@ from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.adapters_shown import adapters_of
 from xe_sizer.serving.benchmark import benchmark_of
 from xe_sizer.serving.compare_pools import disaggregation, layout_of
+from xe_sizer.serving.fitting import fit_of
 from xe_sizer.serving.images import images_in
 from xe_sizer.serving.kv_cache import token_bytes
 from xe_sizer.serving.ledger import serve_memory, shortage
@@ -88,6 +89,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         disaggregation=disaggregation(sized) if details else None,
         adapters=adapters_of(sized),
         session_cache=session_cache(sized),
+        fit=fit_of(sized),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),
@@ -228,7 +230,7 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
 
 def _too_long(sized: ServingEstimate) -> Reason:
     resolved = sized.resolved
-    asked, positions = resolved.asked_len or 0, resolved.job.model.max_positions
+    asked, positions = resolved.given.values.serve.max_model_len or 0, resolved.job.model.max_positions
     whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
     return Reason(code=TOO_LONG, message=f"{whose}: {resolved.job.engine.name} refuses to start")
 

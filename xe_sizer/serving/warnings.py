@@ -98,11 +98,25 @@ def _too_long(sized: ServingEstimate) -> Iterator[str]:
     """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
     resolved = sized.resolved
     engine, longest = resolved.job.engine, resolved.values.get("serve.max_model_len")
+    yield from _rejected(sized, resolved.given.values.serve.max_model_len)
     if longest is None or not engine.memory.length_flag or not sized.fits or sized.too_long or sized.holds_one(longest):
         return
     text = f"{engine.name} refuses to start for sequences of {longest:,} tokens (the model's maximum)"
     start = f"Start it with {engine.memory.length_flag} {sized.longest_held(longest)}"
     yield f"{text}: the KV cache of a replica does not hold one. {start}"
+
+
+def _rejected(sized: ServingEstimate, asked: int | None) -> Iterator[str]:
+    """Of engines that start all the same: what they reject, and that the model was trained for less."""
+    job = sized.resolved.job
+    if asked is None or job.engine.memory.length_flag or not sized.fits or sized.grows or sized.too_long:
+        return
+    if not sized.holds_one(asked):
+        held = f"its KV cache holds {sized.longest_held(asked):,}"
+        yield f"{job.engine.name} starts and rejects sequences of {asked:,} tokens: {held}"
+    if job.model.max_positions and asked > job.model.max_positions:
+        positions = f"the {job.model.max_positions:,} positions that {job.model.name} was trained for"
+        yield f"max_model_len {asked:,} is above {positions}"
 
 
 def _formats(sized: ServingEstimate) -> Iterator[str]:

@@ -132,6 +132,7 @@ class EngineMemory(_Part, frozen=True):
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
     length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
     for one; empty: it starts, and cuts or refuses what is too long
+    beyond_positions : an engine that is told of longer sequences than the model has positions refuses, or starts
     adapters : LoRA adapters are allocated on all linear layers, on their targets, or there are none
     host_cache : the cache in host memory has copies of what is on the GPU, or what that evicted; or there is none
     adapter_ranks : ranks that they are allocated with, the next one up, ascending; empty: their own
@@ -144,6 +145,7 @@ class EngineMemory(_Part, frozen=True):
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
     length_flag: str
+    beyond_positions: Literal["refuses", "starts"]
     adapters: Literal["all", "targets", "none"]
     adapter_ranks: tuple[int, ...]
     host_cache: Literal["copies", "evicted", "none"]

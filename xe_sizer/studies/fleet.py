@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from xe_sizer.frozen import frozen
 from xe_sizer.result.replicas import ReplicaLayout
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint
+from xe_sizer.serving.fitting import fit_of
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.sizing import size
@@ -145,6 +146,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         currency=sized.resolved.tariff.currency,
         power_w=power_w(sized),
         cost_per_million_tokens=sized.cost_per_million_of_both,
+        fit=fit_of(sized),
     )
 
 
