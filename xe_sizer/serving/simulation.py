@@ -64,7 +64,7 @@ def simulate(
 class _Replica:
     """A replica at a moment of a test: what waits, what is in its prefill, what decodes, and what its cache holds.
 
-    now : seconds since the begin; step : decode steps so far; running, tokens : sequences that decode, and tokens
+    now, before : seconds since the begin, and of them when the last step began; step : decode steps so far; running, tokens : sequences that decode, and tokens
     before all of them; used, growing : cache that is taken, and that a further token of all that decode takes [bytes]
     coming, waiting, prefilling : requests that have not reached the scheduler, have not been taken up, have begun
     polled, waited : decode steps since the scheduler looked at arrivals, and since prompts wait for others
@@ -87,7 +87,7 @@ class _Replica:
         self.most = batching.max_sequences * groups
         self.gained, self.each = traffic.tokens_per_step, traffic.draft_tokens + 1.0
         self.new_share, self.request_s = 1.0 - traffic.prefix_hit_share, job.request_s
-        self.now, self.step, self.running, self.tokens = 0.0, 0, 0, 0.0
+        self.now, self.before, self.step, self.running, self.tokens = 0.0, 0.0, 0, 0, 0.0
         self.used = self.growing = 0.0
         self.polled, self.waited, self.done, self.preempted = 0, 0, 0, 0
         self.stalled_s, self.stalled = 0.0, 0  # what decodes have waited for prompts, and how many do
@@ -150,7 +150,8 @@ class _Replica:
         if self.running and self.polled < self.batching.scheduler_recv_interval:
             return
         self.polled = 0
-        coming, latest = self.coming, self.now - self.request_s + TICK_S
+        busy = self.batching.overlaps and (self.running or self.prefilling)
+        coming, latest = self.coming, (self.before if busy else self.now) - self.request_s + TICK_S
         while coming and self.arrival[coming[0]] <= latest:
             self.waiting.append(coming.popleft())
 
@@ -227,7 +228,7 @@ class _Replica:
         before += further * total - total / len(pieces) / 2.0
         past = self.tokens / running + self.gained * further if running else 0.0
         step_s = self.prices.prompt_s(len(pieces), total, before, running, past)
-        self.now += step_s * repeats
+        self._pass(step_s, repeats)
         self.polled = self.batching.scheduler_recv_interval
         if running:
             self._advance(repeats, step_s)
@@ -239,6 +240,11 @@ class _Replica:
             if self.todo[request] < LEAST_TOKENS:
                 self.prefilling.remove(request)
                 self._begin_answer(request)
+
+    def _pass(self, step_s: float, steps: int) -> None:
+        """Time passes in steps that are alike."""
+        self.now += step_s * steps
+        self.before = self.now - step_s
 
     def _repeats(self, pieces: list[tuple[int, float]]) -> int:
         """Steps in a row that one prompt fills alone, while as many others decode."""
@@ -279,13 +285,13 @@ class _Replica:
             steps = min(steps, max(batching.scheduler_recv_interval - self.polled, 1))
         elif self.coming and not (self.waiting and self.running >= self.most):
             until_s = self.arrival[self.coming[0]] + self.request_s - self.now
-            steps = min(steps, max(math.ceil(until_s / step_s), 1))
+            steps = min(steps, max(math.ceil(until_s / step_s) + self.batching.overlaps, 1))
         if self.waiting and self.waited < batching.batch_wait_iters:
             steps = min(steps, batching.batch_wait_iters - self.waited)
             self.waited += steps
         if steps > 1:
             step_s = self.prices.decode_s(self.running, past + self.gained * (steps - 1) / 2.0)
-        self.now += step_s * steps
+        self._pass(step_s, steps)
         self.polled += steps
         self._advance(steps, step_s)
 

@@ -166,6 +166,7 @@ class EngineBatching(_Part, frozen=True):
     continuous : a request joins and leaves at any step; static: a batch runs to its end
     chunked_prefill : prompts are cut where a step has no room for the whole
     mixed_steps : prompts share a step with decodes; else they stop them
+    overlaps : the next step is made up while one runs, so that requests that come then wait for one more
     scheduler_recv_interval : decode steps between two looks at the requests that have arrived
     batch_wait_iters : decode steps that prompts wait for more of them to fill a step
     first_token : comes out of the prefill, or of a decode step behind it
@@ -176,6 +177,7 @@ class EngineBatching(_Part, frozen=True):
     batching: Literal["continuous", "static"]
     chunked_prefill: bool
     mixed_steps: bool
+    overlaps: bool
     scheduler_recv_interval: Count
     batch_wait_iters: Annotated[int, msgspec.Meta(ge=0, le=10**6)]
     max_sequences: Count
