@@ -185,3 +185,13 @@ def test_ranks_that_split_an_expert_leave_the_rest_to_whole_experts(
 ) -> None:
     found = flags(layout=LayoutStated(**layout), gpus=4, tp=None)
     assert tuple(found.get(f"layout.{name}") for name in ("tp", "dp", "ep")) == placed
+
+
+def test_benchmarks_of_some_engines_launch_them_with_steps_of_one_prompt() -> None:
+    """MAX_NUM_TOKENS=$(( (64+1000+64+63)/64*64 )) is 1,152; what a record states comes first."""
+    test = {"stack": "tensorrt-llm", "framework": "trtllm-1.0", "sequences": None, "concurrency": 64, "input_len": 1000}
+    assert flags(**test)["serve.max_step_tokens"] == 1152
+    assert flags(**test, max_step_tokens=8192)["serve.max_step_tokens"] == 8192
+    assert "serve.max_step_tokens" not in flags(**{**test, "framework": "trtllm-0.17"})
+    assert "serve.max_step_tokens" not in flags(sequences=None, concurrency=64)
+    assert not serve_record(record(**test), REGISTRY).guessed

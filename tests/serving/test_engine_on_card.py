@@ -1,10 +1,36 @@
 """What an engine chooses by the card, and what its share of the memory is of."""
 
-import pytest
-from serving_cases import asked, served
+from dataclasses import replace
 
+import msgspec
+import numpy as np
+import pytest
+from serving_cases import asked, job, served
+
+from xe_sizer.serving.job import ServingJob
+from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.simulation import simulate
+from xe_sizer.serving.simulation_offered import Offered, Outcome
+from xe_sizer.serving.steady import steady
+from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.traffic import Traffic
 from xe_sizer.software.engine import load_engine
 from xe_sizer.units import GIB
+
+
+def seconds(made: ServingJob, **work: float) -> float:
+    return float(step_time(made, ReplicaLayouts.of(), Work(**work)).total_s[0])
+
+
+def run(made: ServingJob, load: Offered) -> Outcome:
+    one = ReplicaLayouts.of()
+    return simulate(made, one, serving_memory(made, one, 800.0), Traffic(1.0, 1.0), load)
+
+
+def with_batching(made: ServingJob, **changes: object) -> ServingJob:
+    batching = msgspec.structs.replace(made.engine.batching, **changes)
+    return replace(made, engine=msgspec.structs.replace(made.engine, batching=batching))
 
 
 @pytest.mark.parametrize(
@@ -37,3 +63,27 @@ def test_options_that_delay_admission_reach_the_scheduler() -> None:
     batching = found.job.engine.batching
     assert (batching.scheduler_recv_interval, batching.batch_wait_iters) == (10, 20)
     assert asked(serve__engine="sglang").job.engine.batching.scheduler_recv_interval == 1
+
+
+def test_a_step_that_is_made_up_while_another_runs_does_not_hold_who_comes_then() -> None:
+    """One answers; the second comes within its third step, misses the fourth, and its prompt runs in the fifth."""
+    made = job(serve__engine="sglang")
+    decodes = [seconds(made, decodes=1, decode_past=past) for past in (100, 101, 102, 103)]
+    prompts = [seconds(made, prefills=1, prefill_tokens=size) for size in (100, 700)]
+    until = prompts[0] + made.request_s
+    come = until + decodes[0] + decodes[1] + decodes[2] / 2.0 - made.request_s
+    load = Offered(np.array([100.0, 700.0]), np.array([50.0, 1.0]), np.array([0.0, come]))
+    begun = until + sum(decodes)
+    assert run(made, load).first_s[1] == pytest.approx(begun + prompts[1], rel=1e-3)
+    alone = with_batching(made, overlaps=False)
+    assert run(alone, load).first_s[1] == pytest.approx(begun - decodes[3] + prompts[1], rel=1e-3)
+
+
+def test_a_steady_replica_takes_in_a_step_later_where_steps_overlap() -> None:
+    """With 8 inside 7 of 8 requests find others; looking up every 11 steps costs 5 more of them."""
+    made, traffic = with_batching(job(serve__engine="sglang"), overlaps=False), Traffic(1024, 256)
+    usual = steady(made, ReplicaLayouts.of(), traffic, 8.0)
+    for changes, steps in (({"overlaps": True}, 1.0), ({"scheduler_recv_interval": 11}, 5.0)):
+        later = steady(with_batching(made, **changes), ReplicaLayouts.of(), traffic, 8.0)
+        assert later.prefill_s - usual.prefill_s == pytest.approx(steps * usual.step_s * 7 / 8)
+        assert later.tpot_s == pytest.approx(usual.tpot_s)

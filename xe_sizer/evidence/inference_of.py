@@ -5,6 +5,7 @@ Nothing here looks at what was measured, at the id or at the source.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
 
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
+STEP_GRAIN = 64  # tokens that launch scripts round a step up to, and leave over
 NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
 
@@ -196,6 +198,11 @@ def _launch_options(record: Record, flags: Flags) -> None:
     """What the engine was started with; a prefix cache finds nothing in prompts of which no share is known."""
     flags.put("serve.gpu_memory_utilization", record.gpu_memory_utilization)
     flags.put("serve.max_step_tokens", record.max_step_tokens)
+    sized = load_engine(flags.values["serve.engine"]).batching.steps_of_a_prompt
+    if sized and not record.max_step_tokens and record.concurrency and record.input_len:
+        tokens = math.ceil((record.input_len + record.concurrency) / STEP_GRAIN + 1.0) * STEP_GRAIN
+        text = f"max_step_tokens {tokens}: one prompt and a token of each sequence, as benchmarks launch it"
+        flags.put("serve.max_step_tokens", tokens, text)
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
     if record.prefix_cache:

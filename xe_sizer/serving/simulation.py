@@ -64,8 +64,9 @@ def simulate(
 class _Replica:
     """A replica at a moment of a test: what waits, what is in its prefill, what decodes, and what its cache holds.
 
-    now, before : seconds since the begin, and of them when the last step began; step : decode steps so far; running, tokens : sequences that decode, and tokens
-    before all of them; used, growing : cache that is taken, and that a further token of all that decode takes [bytes]
+    now, before : seconds since the begin of the test, and at the begin of the last step
+    step : decode steps so far; running, tokens : sequences that decode, and tokens before all of them
+    used, growing : cache that is taken, and that a further token of all that decode takes [bytes]
     coming, waiting, prefilling : requests that have not reached the scheduler, have not been taken up, have begun
     polled, waited : decode steps since the scheduler looked at arrivals, and since prompts wait for others
     """

@@ -28,7 +28,7 @@ class Steady:
     running : requests inside; decoding : of them those that get a token in every step
     decode : the step of decodes alone; step_s : the mean time from one token of a sequence to the next, slowed by the
     prompts of others
-    prefill_s : from the start of a prompt to its first token, once nothing is before it
+    prefill_s : from when a prompt is taken in to its first token, once nothing is before it
     prompt_s : time that a prompt adds to the steps of all others; requests_per_s : finished [1/s]
     room_s : what a request waits inside for room in the steps, where these are full
     """
@@ -118,11 +118,24 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
         prefill=prefill,
         step_s=felt_s,
         tpot_s=felt_s / traffic.tokens_per_step * (traffic.outputs > 1.0),
-        prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s,
+        prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s + _unseen_s(job, running, felt_s),
         prompt_s=(step_s - decode_s) * steps / decoding,
         requests_per_s=requests_per_s,
         room_s=waiting / requests_per_s,
     )
+
+
+def _unseen_s(job: ServingJob, running: Array, step_s: Array) -> Array:
+    """Time for which a scheduler does not see a request that has come, beside what is left of a step [s].
+
+        t = ((1 with overlap) + (recv_interval - 1) / 2) step (running - 1) / running
+
+    A step that is made up while another runs is full for those that come then; who looks at arrivals every few steps
+    finds them half of these later. With nobody else inside there is no step to wait for.
+    """
+    batching = job.engine.batching
+    steps = float(batching.overlaps) + (batching.scheduler_recv_interval - 1.0) / 2.0
+    return np.asarray(steps * step_s * np.maximum(running - 1.0, 0.0) / running)
 
 
 def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> tuple[Array, Array]:
