@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cases import REGISTRY
@@ -30,6 +32,16 @@ def asked(model: object = "llama-3.1-8b", **flags: object) -> ResolvedService:
 
 def served(model: object = "llama-3.1-8b", **flags: object) -> ServingEstimate:
     return size(asked(model, **flags))
+
+
+def altered(found: ServingEstimate, **changes: Any) -> ServingEstimate:
+    """The estimate with fields of its point, its choice or what was resolved changed, each by its name."""
+    point, choice, resolved = (
+        {name: value for name, value in changes.items() if name in {field.name for field in fields(part)}}
+        for part in (found.point, found.choice, found.resolved)
+    )
+    choice.setdefault("point", replace(found.point, **point))
+    return replace(found, choice=replace(found.choice, **choice), resolved=replace(found.resolved, **resolved))
 
 
 def problems(**flags: object) -> list[str]:

@@ -138,7 +138,10 @@ def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float
         high = low
     if not keeps(low):
         return 0.0
-    while high > CLOSE * low and (middle := _readable((low * high) ** 0.5, whole)) > low:
+    while high > CLOSE * low:
+        middle = max(_readable((low * high) ** 0.5, whole), low + 1.0 if whole else 0.0)
+        if not low < middle < high:
+            break
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low
 
