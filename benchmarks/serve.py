@@ -1,7 +1,7 @@
 """Time of serving answers: python benchmarks/serve.py
 
-One placement, the choice among all placements, the Pareto front, and limits on latency over every GPU of the catalogue,
-each beside the time that numpy needs for a fixed piece of work, because machines differ.
+One placement, the choice among all placements, tests of so many requests, the Pareto front, and limits on latency over
+every GPU of the catalogue, each beside the time that numpy needs for a fixed piece of work, because machines differ.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CHAT = {
     "limits.max_ttft_s": 1.0,
     "limits.max_tpot_s": 0.05,
 }
+TEST = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "serve.requests": 1000}
 
 
 def asked(**more: object) -> Given:
@@ -50,11 +51,15 @@ def yardstick() -> None:
 def main() -> None:
     registry = Registry()
     one, any_tp = asked(layout__tp=4, layout__pp=1), asked()
+    closed = read_scenario(None, TEST | {"serve.concurrency": 64}, {})
+    at_rate = asked(layout__tp=4, layout__pp=1, serve__requests=1000)
     every = [{"gpu": name} for name in registry.names("gpu")]
     runs: tuple[tuple[str, Callable[[], object], int], ...] = (
         ("one estimate, placement given", lambda: summarise(size(resolve_serving(one, registry))), 50),
         ("one estimate, placement chosen", lambda: summarise(size(resolve_serving(any_tp, registry))), 50),
         ("the same with advice", lambda: serve(any_tp, registry), 10),
+        ("a test of 1,000 at 64 at a time", lambda: size(resolve_serving(closed, registry)), 10),
+        ("a test of 1,000 at 20 a second", lambda: size(resolve_serving(at_rate, registry)), 10),
         ("front of a replica", lambda: pareto(resolve_serving(any_tp, registry)), 20),
         (f"limits over {len(every)} GPUs", lambda: fleet(any_tp, registry, every), 3),
     )

@@ -76,6 +76,7 @@ GROUPS = (
             "graph.mlp",
             "graph.expert_loop",
             "graph.transformer",
+            "graph.vision",
         ),
     ),
     Group(
@@ -149,6 +150,17 @@ GROUPS = (
             "serving.pools",
             "serving.disaggregation",
             "serving.host_cache",
+        ),
+    ),
+    Group(
+        "Tests",
+        "What a benchmark measures of so many requests, from a simulation of the engine's scheduler.",
+        (
+            "serving.simulation_offered",
+            "serving.simulation_prices",
+            "serving.simulation",
+            "serving.simulation_load",
+            "serving.benchmark",
         ),
     ),
 )

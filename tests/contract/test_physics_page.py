@@ -27,10 +27,9 @@ WORDS_AND_CHOICES = {
     },
     "serving": {
         "adapters_asked", "adapters_shown",
-        "advice", "choose", "choose_pools", "compare_pools", "estimate", "fitting", "job", "layout", "ledger",
-        "load_curve",
-        "memory_terms", "operator_costs",
-        "remedies", "resolve", "resolved", "returning", "sizing", "space", "summary", "traffic",
+        "advice", "choose", "choose_pools", "compare_pools", "estimate", "fitting", "images", "job", "layout",
+        "ledger", "load_curve", "memory_terms", "operator_costs",
+        "remedies", "resolve", "resolved", "returning", "sizing", "space", "summary", "trace", "traffic",
         "uncertainty", "warnings",
     },
 }  # fmt: skip

@@ -35,6 +35,7 @@ SERVING: tuple[Scenario, ...] = tuple(
     for model in (DENSE, EXPERTS)
     for load in ("concurrency", "batch")
 )
+SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
 TRAINING_COMMANDS = (("plan", "--max-gpus", "8"), ("check",))
 SERVING_COMMANDS = (("check",),)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 VISION = "vision"
 """Module of all that belongs to the encoder."""
-COLOURS = 3
+COLOURS = 3  # red, green and blue
 PLAIN_PASSES = (2.0, 0.0)  # read and write
 TILE_COVER = 0.5  # of a grid of tiles that an image must exceed to be given it, where another fits as well
 

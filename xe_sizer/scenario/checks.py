@@ -86,10 +86,11 @@ def _tests(scenario: _Numbers) -> Iterator[_Contradiction]:
         yield from _both(scenario, "serve.prefill_replicas", f"serve.{key}", hint)
     for key in (*LOADS, "arrivals", "input_tokens", "output_tokens", "input_spread", "output_spread"):
         yield from _both(scenario, f"serve.{key}", "serve.trace", "a trace has the times and lengths of its requests")
-    if scenario.raw("serve.arrivals") is not None:
+    arrivals = scenario.raw("serve.arrivals")
+    if arrivals is not None:
         for key, hint in (("request_rate", "requests per second"), ("requests", "how many requests the test has")):
             if scenario.raw(f"serve.{key}") is None:
-                yield "serve.arrivals", f"'arrivals' needs '{key}'", f"say {hint}"
+                yield "serve.arrivals", f"'arrivals' {arrivals} needs '{key}'", f"say {hint}"
 
 
 def _serving(scenario: _Numbers) -> Iterator[_Contradiction]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.simulation_offered import Outcome
     from xe_sizer.serving.uncertainty import Quantity
 
-MEDIAN, P90, P95, P99 = PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)  # that benchmark tools print
 
 
 def benchmark_of(sized: ServingEstimate) -> Benchmark | None:
