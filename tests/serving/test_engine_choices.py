@@ -63,6 +63,13 @@ def test_an_engine_has_ports_in_the_same_release(written: str, name: str, releas
     assert asked(serve__engine=written).job.engine.name == load_engine(written).name
 
 
+def test_products_of_the_ports_of_2024_are_slower() -> None:
+    for name, release in (("tgi-rocm", ""), ("vllm-rocm", "@0.6.3")):
+        assert load_engine(name + release).efficiency.matmul == 0.45
+    assert load_engine("vllm-rocm").efficiency.matmul == load_engine("tgi").efficiency.matmul == 1.0
+    assert asked(gpu="mi300x", serve__engine="tgi").job.engine.name == "tgi-rocm"
+
+
 def test_the_port_of_2024_reads_the_cache_for_each_query_head() -> None:
     kernels = [load_engine(f"vllm-rocm@{release}").kernels.decode for release in ("0.6.3", "0.9")]
     assert kernels == ["per-head", "split"]
