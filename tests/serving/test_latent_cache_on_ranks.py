@@ -1,0 +1,46 @@
+"""A latent cache (MLA) is the same on every tensor rank: each keeps all of it, of all requests, in its own pool."""
+
+import pytest
+from serving_cases import served
+
+from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.memory import max_sequences, request_bytes
+from xe_sizer.units import GIB
+
+TOKEN_BYTES = 61 * (512 + 64) * 2  # 61 layers, a latent of 512 and 64 rotary elements, 16 bit
+
+
+@pytest.mark.parametrize("tp", [1, 4, 8])
+def test_tensor_ranks_do_not_share_a_latent_cache(tp: int) -> None:
+    found = served("deepseek-r1", gpu="b200", serve__concurrency=16)
+    one = request_bytes(found.resolved.job, ReplicaLayouts.of(tp=tp), 1280.0)
+    assert one[0] == pytest.approx(1280 * TOKEN_BYTES)
+
+
+def test_what_the_weights_of_a_large_model_leave_serves_its_load() -> None:
+    """DeepSeek-R1 in fp8 on 4 B200: 157 of 178 GiB are weights; 95 % of the card leave 9 GiB, a hundred requests."""
+    found = served(
+        "deepseek-r1", gpu="b200", gpus=4, layout__tp=4, serve__concurrency=16, serve__gpu_memory_utilization=0.95
+    )
+    memory, job = found.memory, found.resolved.job
+    weights = float(memory.fixed["weights"][0])
+    assert weights == pytest.approx(671e9 / 4, rel=0.02)
+    taken = sum(float(size[0]) for name, size in memory.fixed.items() if name != "CUDA graphs")
+    pool = 0.95 * memory.usable_bytes - taken
+    assert memory.pool_bytes[0] == pytest.approx(pool)
+    assert 8 * GIB < pool < 10 * GIB
+    held = max_sequences(job, found.placement, memory, 1280.0)
+    assert held[0] == pytest.approx(pool / (1280 * TOKEN_BYTES))
+    assert held[0] > 16
+    assert found.fits
+    assert found.point.ttft_s < 1.0
+
+
+def test_attention_groups_keep_requests_of_their_own() -> None:
+    """Eight pools hold eight times as many requests as one that all ranks keep alike."""
+    keys = {"gpu": "b200", "serve__concurrency": 16, "serve__gpu_memory_utilization": 0.95}
+    found = served("deepseek-r1", gpus=8, layout__tp=8, **keys)
+    job, memory = found.resolved.job, found.memory
+    together = max_sequences(job, ReplicaLayouts.of(tp=8), memory, 1280.0)
+    apart = max_sequences(job, ReplicaLayouts.of(tp=1, dp=8, ep=8), memory, 1280.0)
+    assert apart[0] == pytest.approx(8 * together[0])
