@@ -195,3 +195,15 @@ def test_benchmarks_of_some_engines_launch_them_with_steps_of_one_prompt() -> No
     assert "serve.max_step_tokens" not in flags(**{**test, "framework": "trtllm-0.17"})
     assert "serve.max_step_tokens" not in flags(sequences=None, concurrency=64)
     assert not serve_record(record(**test), REGISTRY).guessed
+
+
+def test_beams_are_sequences_of_which_one_answers() -> None:
+    """Four beams of 8 requests decode as 32 requests do, and give the answers of 8."""
+    measured = Measured(output_tokens_per_s=100.0)
+    searched = serve_record(record(beams=4, measured=measured), REGISTRY)
+    plain = serve_record(record(sequences=32, measured=measured), REGISTRY)
+    assert searched.served.resolved.requests == plain.served.resolved.requests == 32
+    assert "the 4 beams of a request as 4 requests, each with the prompt" in searched.assumed
+    found, whole = next(figures(searched)), next(figures(plain))
+    assert found.predicted == pytest.approx(whole.predicted / 4)
+    assert flags(beams=1) == flags()

@@ -103,7 +103,7 @@ def _throughputs(found: ServedRecord) -> Iterator[Figure]:
     record, measured, served = found.record, found.record.measured, found.served
     traffic, sequences = served.resolved.traffic, record.sequences or 0
     # What comes faster than it is taken is measured as it is taken; what a prediction lacks memory for did run.
-    rate = served.taken_per_s if served.fits else served.requests_per_s
+    rate = (served.taken_per_s if served.fits else served.requests_per_s) / (record.beams or 1)
     both = traffic.inputs + traffic.outputs
     output = measured.output_tokens_per_s or (measured.output_tokens_per_s_per_gpu or 0.0) * served.gpus
     if record.output_len is None and sequences:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from xe_sizer.software.engine import load_engine
 
 if TYPE_CHECKING:
@@ -22,10 +24,19 @@ SCRIPT_MEAN = 0.9
 """Of a length of which a script draws 0.8 to 1, evenly: InferenceX's benchmark_serving.py, random-range-ratio."""
 SCRIPT_SPREAD = 0.2 / 12**0.5 / SCRIPT_MEAN
 LEAST_TOKENS = 1e-3
+LOADS = ("sequences", "concurrency", "requests", "request_rate")
 
 
 def load_of(record: Record, flags: Flags) -> None:
-    """Batch, concurrency or rate as stated, with the requests of the test; else as much as a replica takes."""
+    """Batch, concurrency or rate as stated, with the requests of the test; else as much as a replica takes.
+
+    The beams of a request are sequences of their own, each with the prompt.
+    """
+    beams = record.beams or 1
+    if beams > 1:
+        flags.assumed.append(f"the {beams} beams of a request as {beams} requests, each with the prompt")
+        scaled = {key: value * beams for key in LOADS if (value := getattr(record, key)) is not None}
+        record = msgspec.structs.replace(record, **scaled)
     flags.put("serve.concurrency", record.concurrency)
     flags.put("serve.request_rate", record.request_rate)
     if record.sequences and load_engine(flags.values["serve.engine"]).batching.batching == "static":

@@ -174,6 +174,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_utilization: Share | None = None
     max_step_tokens: Degree | None = None
     prefix_cache: bool | None = None
+    beams: Degree | None = None
     scheduler_recv_interval: Degree | None = None
     batch_wait_iters: Degree | None = None
     input_len: Total | None = None
