@@ -35,3 +35,28 @@ def test_tight_names_what_the_engine_takes() -> None:
     assert "tight: of the 89 % of the memory that the engine takes, one request leaves less than 2.37 GiB" in caution(
         result
     )
+
+
+def warnings_about_servers(**flags: object) -> list[str]:
+    found = summarise(served(server="dell-xe9680-h100", **flags)).warnings
+    return [text for text in found if "in one server" in text]
+
+
+def test_a_server_that_fails_takes_its_replicas_with_it() -> None:
+    """Replicas of 4 GPUs, two in a server of 8: of six in three servers four are left, of two none."""
+    six: dict[str, object] = {"model": "llama-3.1-70b", "gpus": 24, "layout__tp": 4, "layout__pp": 1}
+    (text,) = warnings_about_servers(**six, serve__request_rate=40.0)
+    assert text.startswith("2 of the 6 replicas are in one server: if it fails, the others take ")
+    assert text.endswith(" of 40 (--spare-replicas 2 keeps the service up)")
+    assert warnings_about_servers(**six, serve__request_rate=4.0) == []
+    (text,) = warnings_about_servers(**{**six, "gpus": 8}, serve__request_rate=4.0)
+    assert "all 2 replicas are in one server: if it fails, nothing serves" in text
+    assert warnings_about_servers(**{**six, "gpus": 8}) == []
+
+
+def test_spare_replicas_are_enough() -> None:
+    """What the warning advises is warned of no more."""
+    flags: dict[str, object] = {"model": "llama-3.1-70b", "layout__tp": 4, "layout__pp": 1}
+    (text,) = warnings_about_servers(**flags, serve__request_rate=12.0)
+    assert "--spare-replicas 2" in text
+    assert warnings_about_servers(**flags, serve__request_rate=12.0, serve__spare_replicas=2) == []

@@ -14,6 +14,7 @@ from xe_sizer.report.first_screen import (
     memory_point,
 )
 from xe_sizer.report.format import amount, byte_size, clean, duration, number, percent, plural
+from xe_sizer.report.serve_day import day_points
 from xe_sizer.report.serve_pools import pools_points
 from xe_sizer.report.serve_sessions import fit_points, sessions_points
 from xe_sizer.report.serve_test import test_points
@@ -56,6 +57,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
         yield from _cost(result)
     yield _gpus(result)
     yield from pools_points(result)
+    yield from day_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
     yield from _images(result)

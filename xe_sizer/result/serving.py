@@ -291,12 +291,48 @@ class LoadPoint(Struct, frozen=True):
     judged: LatencyAt | None = None
 
 
+class DayHour(Struct, frozen=True):
+    """One hour of a day: its load, the replicas that it needs, and latencies as limits are compared with [s].
+
+    hour : from 0; share : of the load of the hour with the most; load : in the unit of the load that was asked for
+    """
+
+    hour: int
+    share: float
+    load: float
+    requests_per_s: float
+    replicas: int
+    gpus: int
+    ttft_s: float | None
+    tpot_s: float | None
+    meets_limits: bool
+
+
+class Day(Struct, frozen=True):
+    """A day on replicas that are started and stopped with the load, beside as many as its peak needs all day.
+
+    requests : of the day; gpu_hours : with the time that replicas take to start; cost : of them, null without a price
+    replica_start_s : from starting a replica to its first answer [s]
+    """
+
+    hours: tuple[DayHour, ...]
+    requests: float
+    gpu_hours: float
+    peak_gpu_hours: float
+    cost: float | None
+    peak_cost: float | None
+    currency: str
+    replica_start_s: float
+    meets_limits: bool
+
+
 class ServeResult(Answer, frozen=True, kw_only=True):
     """The service, with everything of all replicas together but `layout`, `memory`, `kv_cache` and `per_replica`.
 
     fleet_order : price or power; empty where one kind of hardware was asked for
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
+    day : hours of different load; null where nobody gives them
     test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
     read_from_name : the format of weights that the name of the model alone says, in words; empty where none does
     """
@@ -323,6 +359,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     pareto: tuple[ParetoPoint, ...] = ()
     load_curve: tuple[LoadPoint, ...] = ()
+    day: Day | None = None
     disaggregation: Disaggregation | None = None
     adapters: Adapters | None = None
     session_cache: SessionCache | None = None

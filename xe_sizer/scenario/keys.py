@@ -146,6 +146,8 @@ class ServeKeys(TypedDict, total=False):
     scheduler_recv_interval: int | None
     batch_wait_iters: int | None
     objective: str | None
+    hourly_load: Sequence[float] | None
+    replica_start_s: float | None
     percentile: float | None
     adapters: int | None
     adapter_slots: int | None

@@ -119,6 +119,8 @@ _ONLY_SERVE = {
     "draft-cost": "serve.draft_cost",
     **_limit_options("serving"),
     "objective": "serve.objective",
+    "hourly-load": "serve.hourly_load",
+    "replica-start": "serve.replica_start_s",
     "percentile": "serve.percentile",
     "spare-replicas": "serve.spare_replicas",
     "adapters": "serve.adapters",

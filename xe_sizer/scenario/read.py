@@ -248,18 +248,24 @@ def _read_variables(environment: Mapping[str, str], problems: list[Problem]) -> 
 def _typed_variable(key: str, text: str) -> object:
     kind = _kind(key)
     if kind is tuple:
-        return _split(text)
+        return _split(text, key)
     return text if kind is str else parse_scalar(text)
 
 
 def _typed_flag(key: str, value: object) -> object:
     if _kind(key) is tuple:
-        return _split(value) if isinstance(value, str) else value
+        return _split(value, key) if isinstance(value, str) else value
     return value
 
 
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
+def _split(text: str, key: str) -> list[object]:
+    """The items of a list between commas, numbers where the key has numbers."""
+    parts = [part.strip() for part in text.split(",")]
+    return [parse_scalar(part) for part in parts] if key in NUMBERS else list(parts)
+
+
+NUMBERS = frozenset({"serve.hourly_load"})
+"""Keys that are lists of numbers."""
 
 
 @cache

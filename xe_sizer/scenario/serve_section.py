@@ -99,6 +99,14 @@ class ServeSection(Section, frozen=True):
         Literal["throughput", "latency"] | None,
         Meta(description="What the placement is chosen for: throughput of the GPUs, or latency; default: by the load"),
     ] = None
+    hourly_load: Annotated[
+        Annotated[tuple[NotNegative, ...], Meta(min_length=24, max_length=24)] | None,
+        Meta(description="24 loads of a day, from midnight, in any unit: the load given is that of the highest"),
+    ] = None
+    replica_start_s: Annotated[
+        NotNegative | None,
+        Meta(description="Seconds until a new replica answers; default: its weights at 2 GB/s a server, and 60 s"),
+    ] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
     adapters: Annotated[
         Degree | None, Meta(description="LoRA adapters that requests ask for, each as often; see lora.rank and targets")

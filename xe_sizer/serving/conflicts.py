@@ -45,6 +45,7 @@ def conflicts(
         yield problem_at(given, "gpus", f"{gpus} GPUs are fewer than tp x pp x dp ({replica})")
     yield from _length(given)
     yield from fit_problems(given)
+    yield from _day(given)
     if engine is not None:
         yield from _loads(given, engine)
         yield from _prefill_apart(given, engine)
@@ -52,6 +53,21 @@ def conflicts(
     if model and scheme and scheme.weights.experts_only and not model.experts:
         message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
         yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
+
+
+def _day(given: Given) -> Iterator[Problem]:
+    """Hours of a day without a load that they are shares of."""
+    serve = given.values.serve
+    if serve.hourly_load is None:
+        if serve.replica_start_s is not None:
+            message = "'replica_start_s' needs 'hourly_load'"
+            yield problem_at(given, "serve.replica_start_s", message, "say how the load changes over the day")
+        return
+    if not any(serve.hourly_load):
+        yield problem_at(given, "serve.hourly_load", "no hour has any load")
+    if all(load is None for load in (serve.request_rate, serve.concurrency, serve.users)) or serve.requests:
+        message = "'hourly_load' needs the load of the hour with the most"
+        yield problem_at(given, "serve.hourly_load", message, "give a request_rate, concurrency or users")
 
 
 def _length(given: Given) -> Iterator[Problem]:

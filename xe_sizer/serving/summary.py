@@ -34,6 +34,7 @@ from xe_sizer.scenario.read import INFERENCE
 from xe_sizer.serving.adapters_shown import adapters_of
 from xe_sizer.serving.benchmark import benchmark_of
 from xe_sizer.serving.compare_pools import disaggregation, layout_of
+from xe_sizer.serving.day import day
 from xe_sizer.serving.fitting import fit_of
 from xe_sizer.serving.images import images_in
 from xe_sizer.serving.kv_cache import token_bytes
@@ -86,6 +87,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         images=images_in(sized) if sized.fits else None,
         test=benchmark_of(sized) if sized.choice.test else None,
         load_curve=tuple(load_curve(sized)) if details and not sized.choice.test else (),
+        day=day(sized) if details else None,
         disaggregation=disaggregation(sized) if details else None,
         adapters=adapters_of(sized),
         session_cache=session_cache(sized),

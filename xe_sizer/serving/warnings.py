@@ -13,7 +13,7 @@ from xe_sizer.scenario.serve_section import LOADS
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.serving.returning import host_cache_warnings
 from xe_sizer.serving.traffic import FULL
-from xe_sizer.units import whole_percent
+from xe_sizer.units import rounded, whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
@@ -42,6 +42,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
     yield from _spanning(sized)
+    yield from _failing(sized)
     yield from _saturated(sized)
     yield from host_cache_warnings(sized)
     yield from _too_long(sized)
@@ -75,6 +76,27 @@ def _spanning(sized: ServingEstimate) -> Iterator[str]:
     if sized.fits and servers > 1:
         which = "the only replica" if sized.working_replicas == 1 else "each replica"
         yield f"{which} spans {servers} servers: one failure stops it all"
+
+
+def _failing(sized: ServingEstimate) -> Iterator[str]:
+    """What is left of several replicas as the server fails that has most of them, where that is too little."""
+    resolved, working = sized.resolved, sized.working_replicas
+    each, node = int(sized.placement.gpus[0]), resolved.job.server.accelerators
+    alone = sized.replicas == 1 or each > node or resolved.prefill_replicas is not None
+    if not sized.ok or resolved.load in (None, "batch") or alone or sized.choice.test:
+        return
+    together = min(node // each, sized.replicas)
+    left = sized.replicas - together
+    if left >= working or left * sized.choice.top_load >= resolved.amount:
+        return
+    where = f"all {sized.replicas} replicas are" if not left else f"{together} of the {sized.replicas} replicas are"
+    most = (
+        f"the others take {rounded(left * sized.choice.top_load, down=True):g} of {resolved.amount:,.6g}"
+        if left
+        else ""
+    )
+    spare = f"{resolved.given.caller.setting('serve.spare_replicas', together)} keeps the service up"
+    yield f"{where} in one server: if it fails, {most} ({spare})"
 
 
 def _saturated(sized: ServingEstimate) -> Iterator[str]:

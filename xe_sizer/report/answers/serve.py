@@ -24,6 +24,7 @@ from xe_sizer.report.format import amount, byte_size, clean, count, duration, nu
 from xe_sizer.report.options import OPERATORS
 from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
+from xe_sizer.report.serve_day import day_table
 from xe_sizer.report.serve_fleet import fleet_blocks
 from xe_sizer.report.serve_points import serve_points
 from xe_sizer.report.serve_pools import pools_table
@@ -87,6 +88,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
         yield from sessions_table(result)
     if result.verdict.limits:
         yield limits_table(result)
+    yield from day_table(result)
     yield from fleet_blocks(result, options.width)
     yield scenario_facts(result)
     yield memory_table(result)
