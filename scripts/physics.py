@@ -149,6 +149,7 @@ GROUPS = (
             "serving.closed",
             "serving.pools",
             "serving.disaggregation",
+            "serving.day",
             "serving.host_cache",
         ),
     ),

@@ -12,13 +12,13 @@ from xe_sizer.units import GIGA, HOUR_S
 if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
 
+# What a server reads of a model as it starts: assumed, as much as the usual network storage gives.
 READ_BYTES_PER_S = 2 * GIGA
-"""What a server reads of a model at its start: assumed, as much as the usual network storage gives."""
+# From the start of an engine to its first answer, beside reading the weights: measured once, 59 s with compiled graphs at
+# hand (https://github.com/vllm-project/vllm/issues/20264); minutes more where graphs are compiled first.
 ENGINE_START_S = 60.0
-"""From the start of an engine to its first answer, beside reading the weights: 59 s with compiled graphs at hand
-(https://github.com/vllm-project/vllm/issues/20264); up to minutes more where they are compiled first."""
+# Of the peak, what an hour without load is sized for: assumed, so that one replica stays for whoever comes.
 LEAST_SHARE = 1e-3
-"""Of the peak: an hour without load keeps one replica for whoever comes."""
 
 
 def start_s(sized: ServingEstimate) -> float:
@@ -26,9 +26,13 @@ def start_s(sized: ServingEstimate) -> float:
 
         start = weights of a server / read rate + start of the engine
 
+    Parameters
+    ----------
+    sized : the service with the placement of its replicas
+
     Returns
     -------
-    float, seconds [s]
+    float, shape (), seconds [s]
 
     Source: own derivation; the user's `replica_start_s` where there is one.
     """
@@ -55,7 +59,7 @@ def day(sized: ServingEstimate) -> Day | None:
 
     Returns
     -------
-    Day, of 24 hours [h]; None where nobody gives the hours' load, or where no replica fits
+    Day, shape (24 hours,), seconds [s] and hours [h]; None where nobody gives the hours' load, or where no replica fits
 
     Source: own derivation.
     """
