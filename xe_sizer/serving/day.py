@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # What a server reads of a model as it starts: assumed, as much as the usual network storage gives.
 READ_BYTES_PER_S = 2 * GIGA
-# From the start of an engine to its first answer, beside reading the weights: measured once, 59 s with compiled graphs at
-# hand (https://github.com/vllm-project/vllm/issues/20264); minutes more where graphs are compiled first.
+# From the start of an engine to its first answer, beside reading the weights: measured once, 59 s with graphs compiled
+# before (https://github.com/vllm-project/vllm/issues/20264); minutes more where they are compiled first.
 ENGINE_START_S = 60.0
 # Of the peak, what an hour without load is sized for: assumed, so that one replica stays for whoever comes.
 LEAST_SHARE = 1e-3
