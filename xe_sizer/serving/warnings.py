@@ -90,11 +90,8 @@ def _failing(sized: ServingEstimate) -> Iterator[str]:
     if left >= working or left * sized.choice.top_load >= resolved.amount:
         return
     where = f"all {sized.replicas} replicas are" if not left else f"{together} of the {sized.replicas} replicas are"
-    most = (
-        f"the others take {rounded(left * sized.choice.top_load, down=True):g} of {resolved.amount:,.6g}"
-        if left
-        else ""
-    )
+    taken = rounded(left * sized.choice.top_load, down=True)
+    most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
     spare = f"{resolved.given.caller.setting('serve.spare_replicas', together)} keeps the service up"
     yield f"{where} in one server: if it fails, {most} ({spare})"
 
