@@ -19,7 +19,8 @@ from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import Attention, Kernels, Matmul, RankShape, Scan, as_array
 from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
-from xe_sizer.graph.vision import VISION, vision_operators
+from xe_sizer.graph.vision import VISION
+from xe_sizer.graph.vision_operators import vision_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
@@ -362,7 +363,8 @@ def _seeing(
     pieces = images.each * images.seen.pieces * prompt_tokens / images.prompt_tokens
     kernels = replace(prompts, cache="none", windows=True)
     inputs = _inputs(job, placements, tp, pieces, images.seen.patches, 0.0, kernels)
-    yield from vision_operators(tower, replace(inputs, model=tower.encoder, weight_forward_bytes=0.0 * tp))
+    encoding = replace(inputs, model=tower.encoder, weight_forward_bytes=0.0 * tp)
+    yield from vision_operators(tower, encoding, layer_operators(encoding))
 
 
 def _own_kind(operator: Operator) -> bool:

@@ -1,0 +1,78 @@
+"""Operators of a step that encodes images: patches, layers of the encoder, merging and projectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.operators import Attention, Matmul
+from xe_sizer.graph.vision import VISION, vision_weights
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.model import ModelShape, VisionTower
+    from xe_sizer.graph.operators import Array, Operator
+
+PLAIN_PASSES = (2.0, 0.0)  # read and write
+
+
+def vision_operators(tower: VisionTower, inputs: GraphInputs, layers: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Operators that encode images: patches, layers of the encoder, merging and projectors.
+
+        FLOPs = 2 x patches x weights of the layers + attention of all patches of a piece with each other
+
+    Parameters
+    ----------
+    tower : its sizes
+    inputs : the encoder as their model; the rank's batch are pieces of images, its sequence the patches of one; shape
+        (rank shape,)
+    layers : operators of the encoder's layers with these inputs
+
+    Returns
+    -------
+    tuple of Operator, all of the module `vision`; none of them takes time where the batch is 0; sizes [-] and bytes
+    [bytes] broadcast to shape (rank shape,)
+
+    Source: vision models of Hugging Face transformers; vLLM, SGLang: the encoder is sharded like the language model.
+    """
+    patches = inputs.rank.tokens
+    weights = {weight.name: weight for _, group in vision_weights(tower) for weight in group}
+    block = Block(inputs, weights, 1.0)
+    operators = [
+        *linear(block, "patches", ("patches",), patches, inputs.zeros),
+        *layers,
+        *(_final_norm(block, tower.encoder) if tower.encoder.final_norm else ()),
+        *_projector_operators(Block(inputs, weights, 1.0 + tower.further_projectors), tower, patches),
+    ]
+    return tuple(_of_vision(operator, (patches > 0).astype(float)) for operator in operators)
+
+
+def _final_norm(block: Block, encoder: ModelShape) -> Iterator[Operator]:
+    yield norm(block, "final norm", encoder.hidden, block.inputs.rank.resident_tokens)
+
+
+def _projector_operators(block: Block, tower: VisionTower, patches: Array) -> Iterator[Operator]:
+    """Patches are merged and normalised, and pass the products with an activation behind each but the last."""
+    merged, size = patches / tower.merge**2, block.inputs.element_bytes
+    yield memory_bound(block, "merge", VISION, patches * tower.encoder.hidden * size, PLAIN_PASSES, (1.0, 0.0))
+    if tower.projector.norm:
+        yield norm(block, "projector norm", tower.encoder.hidden, patches)
+    last = len(tower.projector.widths) - 2
+    for place, width in enumerate(tower.projector.widths[1:]):
+        yield from linear(block, f"projector {place + 1}", (f"projector_{place}",), merged, block.inputs.zeros)
+        if place < last:
+            moved = merged * width * size
+            yield memory_bound(block, f"projector activation {place + 1}", VISION, moved, PLAIN_PASSES, (1.0, 0.0))
+
+
+def _of_vision(operator: Operator, present: Array) -> Operator:
+    """The operator under the module of the encoder; a product of no rows is not run."""
+    named = replace(operator, module=VISION, name=f"{VISION} {operator.name}")
+    if isinstance(named, Matmul):
+        return replace(named, copies=named.copies * present)
+    if isinstance(named, Attention):
+        return replace(named, batch=named.batch * present)
+    return named
