@@ -161,6 +161,20 @@ def test_decodes_are_faster_without_prompts_beside_them() -> None:
     assert sum(part for part in parts if part is not None) == pytest.approx(apart.point.ttft_s)
 
 
+def test_gpus_that_are_there_take_the_most_within_the_limits() -> None:
+    """A wider limit per token never lets fewer requests in, whatever the load that is asked."""
+    flags = {"model": "llama-3.1-70b", "server": H100S, "gpus": 8, "serve__weights": "fp8", "serve__request_rate": 1,
+             "serve__input_tokens": 3000, "serve__output_tokens": 150, "serve__prefill_replicas": "auto"}  # fmt: skip
+    rates = [served(**flags, limits__max_tpot_s=tpot).most_per_s for tpot in (0.015, 0.02, 0.03, 0.05)]
+    assert rates == sorted(rates)
+
+
+def test_gpus_need_not_be_a_multiple_of_a_decode_replica() -> None:
+    sized = served("llama-3.1-70b", server=H100S, gpus=6, layout__tp=4, serve__prefill_tp=2, serve__request_rate=1,
+                   serve__prefill_replicas=1)  # fmt: skip
+    assert sized.gpus == 6
+
+
 def test_the_fewest_gpus_are_found() -> None:
     """No number of replicas one smaller, of either kind and of the same placements, keeps the limits."""
     best = served(**BUSY, serve__prefill_replicas="auto")

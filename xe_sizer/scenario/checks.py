@@ -176,7 +176,7 @@ def _layout(scenario: _Numbers) -> Iterator[_Contradiction]:
     product = 1.0
     for degree in given.values():
         product *= degree
-    gpus = scenario("gpus")
+    gpus = scenario("gpus") if scenario.raw("serve.prefill_replicas") is None else None  # those are of another size
     if gpus and given and gpus % product:
         names = " x ".join(f"'{name}'" for name in given)
         yield (

@@ -157,12 +157,20 @@ def _best(resolved: ResolvedService, tried: Pools) -> int:
     rate, at = tried.under(resolved.amount / reserve, _percentile(resolved))
     overloaded = ~np.isfinite(at.ttft_s)
     gpus = tried.gpus * is_open
-    preferred = np.where(overloaded | (resolved.load == "request_rate"), tried.top_rate, rate)
+    preferred = np.where(overloaded, tried.top_rate, rate)
+    if resolved.load == "request_rate":
+        preferred = tried.top_rate if is_open else _most_kept(resolved, tried)
     if resolved.load is None:
         preferred, gpus = preferred / tried.gpus, np.zeros(gpus.shape)
     late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), ~overloaded)
     keys = (late, gpus, -alike(preferred), tried.gpus, at.tpot_s)
     return int(np.lexsort((*reversed(keys), overloaded))[0])
+
+
+def _most_kept(resolved: ResolvedService, tried: Pools) -> Array:
+    """The rate within the limits on latency, where they can be kept; else the highest [1/s]."""
+    within = tried.rate_within(_percentile(resolved))
+    return np.asarray(np.where(within > 0, within, tried.top_rate))
 
 
 def _choice(resolved: ResolvedService, one: Pools) -> Choice:
