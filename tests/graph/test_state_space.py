@@ -104,3 +104,19 @@ def test_kernels_apart_copy_their_parts() -> None:
     assert "mixer copies" not in fused
     assert load_stack("megatron-bridge@26.04").kernels.mixer == "copied"
     assert load_stack("megatron-bridge").kernels.mixer == "fused"
+
+
+@pytest.mark.parametrize(("name", "sizes"), [
+    ("qwen3-next-80b-a3b", {"projection in": (1, 12288), "step size": (1, 64)}),
+    ("qwen3.5-397b-a17b", {"projection in": (2, 10240), "step size": (2, 64)}),
+])  # fmt: skip
+def test_delta_nets_project_their_input_as_their_reference_does(name: str, sizes: dict[str, tuple[int, int]]) -> None:
+    """Qwen3-Next: qkvz of 2 x 16 x 128 + 2 x 32 x 128 outputs, ba of 2 x 32; Qwen3.5: qkv, z, b and a apart.
+
+    The four of Qwen3.5 have 12,288, 8,192, 64 and 64 outputs; pairs are taken as two of their mean.
+    """
+    model = REGISTRY.model(name)
+    found = {op.name: op for op in layer_operators(graph(model, Learning(False))) if isinstance(op, Matmul)}
+    for product, (copies, outputs) in sizes.items():
+        assert (found[product].copies[0], found[product].n[0]) == (copies, outputs)
+        assert found[product].apart == (copies > 1)

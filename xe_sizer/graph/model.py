@@ -80,6 +80,7 @@ class StateSpace:
     groups : heads share input and output projections of the state by group (mamba-2)
     dt_rank : rank of the step size (mamba-1); inner_norms : norms on step size, input and output (Jamba)
     key_heads, key_head_dim : of queries and keys (delta nets)
+    input_parts : products that queries, keys, values and gate take together, and decay and step size (delta nets)
     """
 
     kind: str
@@ -93,6 +94,7 @@ class StateSpace:
     inner_norms: bool = False
     key_heads: int = 0
     key_head_dim: int = 0
+    input_parts: int = 1
 
     @property
     def mixed_channels(self) -> int:

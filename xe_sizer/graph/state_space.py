@@ -7,13 +7,14 @@ chunk to chunk (arXiv:2405.21060, section 6; arXiv:2412.06464). Mamba-1 walks to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.operators import Scan
+from xe_sizer.graph.operators import Matmul, Scan
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -36,10 +37,20 @@ UPDATE_PASSES = (2.0, 0.0)
 WALK_PASSES, WALK_LAUNCHES = (8.0, 20.0), (1.0, 2.0)
 
 
+def _inputs(block: Block, space: StateSpace, operators: Iterator[Operator]) -> Iterator[Operator]:
+    """A projection of the input in as many products as the reference implementation makes of it."""
+    parts = float(space.input_parts)
+    for op in operators:
+        if isinstance(op, Matmul) and parts > 1.0:
+            yield replace(op, n=op.n / parts, copies=parts * block.inputs.rank.ones, apart=True)
+        else:
+            yield op
+
+
 def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     """Operators of the mixer, in order. Tensor parallelism splits its heads, or its channels.
 
-        operators = norm, projection in, convolution, scan, gate, projection out, residual
+        operators = norm, projections in, convolution, scan, gate, projection out, residual
 
     Parameters
     ----------
@@ -57,9 +68,9 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     inner, mixed = (tokens * width / tp for width in (space.inner, space.mixed_channels))
     yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
     yield enter_parallel(block, "state space", MODULE)
-    yield from linear(
-        block, "projection in", ("in", "dt") if space.kind != "mamba-1" else ("in",), tokens, inputs.hidden_bytes
-    )
+    yield from _inputs(block, space, linear(block, "projection in", ("in",), tokens, inputs.hidden_bytes))
+    if space.kind != "mamba-1":
+        yield from _inputs(block, space, linear(block, "step size", ("dt",), tokens, inputs.zeros))
     # The fused kernels keep what the projection returned, and rebuild the rest from it in the backward.
     kept = (inner + mixed) * e
     yield memory_bound(block, "convolution", MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)

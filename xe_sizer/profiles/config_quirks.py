@@ -147,6 +147,7 @@ def _delta_net(config: Config, values: Values) -> Values:
             head_dim=size,
             key_heads=config.count("linear_num_key_heads"),
             key_head_dim=key_size,
+            input_parts=2 if "3_5" in (config.word("model_type") or "") else 1,
         ),
     }
 

@@ -71,6 +71,9 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     inner_norms: Annotated[bool, Meta(description="norms on step size, input and output (Jamba)")] = False
     key_heads: Annotated[int, Meta(ge=0, le=10**6, description="heads of queries and keys (delta nets)")] = 0
     key_head_dim: CountOrZero = 0
+    input_parts: Annotated[
+        int, Meta(ge=1, le=2, description="products that the input is projected in, and decay and step (delta nets)")
+    ] = 1
 
 
 class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
