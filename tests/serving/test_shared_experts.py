@@ -17,7 +17,7 @@ from xe_sizer.serving.step import Work, step_time
 
 MODEL = REGISTRY.model("mixtral-8x7b")
 EXPERTS = MODEL.experts
-GATHERED = Kernels(dispatch="gathered")
+GATHERED = Kernels(dispatch="to-all")
 TOKENS, HIDDEN = 16, 4096
 
 
@@ -40,7 +40,7 @@ def _weights() -> dict[str, Weight]:
 
 def touched(spread: float, tokens: float, ep: float = 1) -> float:
     assert EXPERTS
-    kernels = Kernels(dispatch="gathered", expert_spread=spread)
+    kernels = Kernels(dispatch="to-all", expert_spread=spread)
     made = Block(graph(MODEL, Learning(False), kernels, sequence=tokens / ep, ep=ep), {}, 1.0)
     found: Array = touched_experts(made, EXPERTS)
     return float(found[0])

@@ -181,14 +181,14 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     -------
     iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
-    Source: Megatron-LM's token dispatcher; gathered: the all-gather and reduce-scatter of vLLM
+    Source: Megatron-LM's token dispatcher; to-all: the all-gather and reduce-scatter of vLLM
     (AgRsAll2AllManager), TensorRT-LLM (fused_moe_cutlass.py, use_dp) and SGLang (dp_gather, dp_scatter), and their
     all-reduce over tensor ranks; own derivation of what each rank sends and multiplies.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
     # Shared experts, and experts split over the tensor ranks, need all tokens there and their sum back.
-    gathered = inputs.kernels.dispatch == "gathered"
+    gathered = inputs.kernels.dispatch == "to-all"
     in_region = np.where((rank.expert_tp > 1) | (experts.shared_ffn > 0) | gathered, 1.0, 0.0)
     yield enter_parallel(block, "experts", "experts", in_region)
     yield from _routed(block, experts)
@@ -241,7 +241,7 @@ def _token_exchanges(block: Block, experts: Experts, permuted: Array) -> tuple[C
     permuted : token copies of a rank, shape (rank shape,) [bytes]
     """
     inputs, rank = block.inputs, block.inputs.rank
-    if inputs.kernels.dispatch == "gathered":
+    if inputs.kernels.dispatch == "to-all":
         groups = attention_groups(rank)
         all_tokens = (groups > 1.0) * groups * rank.tokens * inputs.model.hidden * inputs.element_bytes
         spread, summed = (("all_gather", all_tokens),), (("reduce_scatter", all_tokens),)
@@ -266,7 +266,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     one = np.ones_like(local)
     held = as_array(experts.count) / rank.ep
     # Where every rank has all tokens, all of them could have picked its experts.
-    gathered = inputs.kernels.dispatch == "gathered"
+    gathered = inputs.kernels.dispatch == "to-all"
     possible = rank.tokens * attention_groups(rank) * experts.per_token if gathered else routed
     rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, rank.expert_tp)
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one

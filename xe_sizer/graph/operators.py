@@ -132,7 +132,7 @@ class Kernels:
         its parts is copied out and turned around first
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
-        holds some of them, and on from there; gathered: all tokens go to all ranks, which sum up what theirs say
+        holds some of them, and on from there; to-all: all tokens go to all ranks, which sum up what theirs say
     experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
         each after the other, on tokens sorted before; loop: one expert after the other, as the model's reference
         implementation does; unsplit: grouped, but for models whose implementation splits sorted tokens, whose loop
@@ -171,7 +171,7 @@ class Kernels:
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
-    dispatch: Literal["per-expert", "per-place", "gathered"] = "per-expert"
+    dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0

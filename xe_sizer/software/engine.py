@@ -55,7 +55,7 @@ class EngineKernels(_Part, frozen=True):
     all_logits: bool
     windows: bool
     routing: Literal["fused", "eager"]
-    dispatch: Literal["per-expert", "per-place", "gathered"]
+    dispatch: Literal["per-expert", "per-place", "to-all"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     adapter_us: Duration
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
