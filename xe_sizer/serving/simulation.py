@@ -33,6 +33,9 @@ def simulate(
 ) -> Outcome:
     """What each request of a test sees of one replica.
 
+        now = sum of step_time(what the scheduler puts into the step)
+        ttft = now at the end of the prompt - arrival,  tpot = (finish - first) / (outputs - 1)
+
     In every step the engine's scheduler first gives a token to each sequence that decodes (where prompts share steps)
     and fills what the step has left with prompts, in the order in which they came: of those that are taken up already,
     then of those for which there is a place and cache. Where prompts stop the decodes, such a step holds prompts alone.

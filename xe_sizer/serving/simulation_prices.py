@@ -190,7 +190,9 @@ class _Filling:
 def step_prices(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, reach: Reach) -> StepPrices:
     """Tables of the steps of one placement, of three evaluations of the law of a step.
 
-        decode(d, p) on 32 x 12 places, flat(tokens) on 96, attention(q, p) / q on 14 x 13
+        t(d, p) = step_time at 32 x 12 places, linear between them
+        flat(tokens) = step_time - attention - head - host at 96 places
+        attention(q, p) / q = (step_time of two pieces - of one) / q at 14 x 13 places
 
     Parameters
     ----------

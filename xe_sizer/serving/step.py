@@ -346,7 +346,21 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
 
 
 def of_the_fullest(sequences: Array, groups: Array) -> Array:
-    """Sequences of the fullest group [-]: one is not cut, so that with fewer than groups some of them are idle."""
+    """Sequences of the fullest group.
+
+        fullest = max(sequences / groups, min(sequences, 1))
+
+    Parameters
+    ----------
+    sequences : of all groups [-]
+    groups : attention ranks, and stages that work at the same time [-]
+
+    Returns
+    -------
+    ndarray of float, shape that both broadcast to [-]
+
+    Source: own derivation: a sequence is not cut, so that with fewer of them than groups some groups are idle.
+    """
     return np.asarray(np.maximum(sequences / groups, np.minimum(sequences, 1.0)))
 
 
