@@ -77,6 +77,7 @@ GROUPS = (
             "graph.expert_loop",
             "graph.transformer",
             "graph.vision",
+            "graph.vision_operators",
         ),
     ),
     Group(

@@ -61,3 +61,9 @@ def test_latencies_under_a_load_that_nobody_states_count_apart() -> None:
     assert [one.quantity for one in rates(tested)] == ["throughput"]
     full = serve_record(record(measured=Measured(output_tokens_per_s=900.0)), RecordRegistry())
     assert not full.guessed
+
+
+def test_images_of_a_record_are_those_of_its_prompts() -> None:
+    found = keys(model="gemma-3-4b", concurrency=4, images=2, image_size="896x896")
+    assert (found["serve.images"], found["serve.image_size"]) == (2, "896x896")
+    assert "serve.images" not in keys(concurrency=4)

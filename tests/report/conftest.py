@@ -38,6 +38,12 @@ def overloaded() -> ServeResult:
 
 
 @pytest.fixture
+def benchmark() -> ServeResult:
+    """A test of 160 requests with an image each, 16 at a time, on 2 replicas of Qwen2.5-VL 7B, within limits."""
+    return saved_service("test")
+
+
+@pytest.fixture
 def lora() -> Result:
     """LoRA of Llama 2 70B on 16 H100: fits, calibrated, priced."""
     return saved("lora")

@@ -25,7 +25,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("job", ["lora", "too_big", "chat", "unservable", "overloaded"])
+@pytest.mark.parametrize("job", ["lora", "too_big", "chat", "unservable", "overloaded", "benchmark"])
 @pytest.mark.parametrize("case", CASES)
 def test_report(request: pytest.FixtureRequest, job: str, case: str) -> None:
     result: Answer = request.getfixturevalue(job)

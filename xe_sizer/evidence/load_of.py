@@ -43,6 +43,8 @@ def load_of(record: Record, flags: Flags) -> None:
         flags.put("serve.batch", record.sequences)
     else:
         _requests(record, flags)
+    flags.put("serve.images", record.images)
+    flags.put("serve.image_size", record.image_size if record.images else None)
     _lengths("input", "prompts", record.input_len, CHAT_INPUT_TOKENS, flags)
     _lengths("output", "answers", record.output_len, CHAT_OUTPUT_TOKENS, flags)
 

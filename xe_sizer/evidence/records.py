@@ -179,6 +179,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     batch_wait_iters: Degree | None = None
     input_len: Total | None = None
     output_len: Total | None = None
+    images: Degree | None = None
+    image_size: str | None = None
 
     @property
     def serves(self) -> bool:
