@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.serving.fitting import fit_problems
 from xe_sizer.serving.images import image_conflicts
 from xe_sizer.serving.returning import host_cache_problems
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
@@ -44,7 +43,7 @@ def conflicts(
     if gpus and gpus < replica:
         yield problem_at(given, "gpus", f"{gpus} GPUs are fewer than tp x pp x dp ({replica})")
     yield from _length(given)
-    yield from fit_problems(given)
+    yield from _fit(given)
     yield from _day(given)
     if engine is not None:
         yield from _loads(given, engine)
@@ -68,6 +67,20 @@ def _day(given: Given) -> Iterator[Problem]:
     if all(load is None for load in (serve.request_rate, serve.concurrency, serve.users)) or serve.requests:
         message = "'hourly_load' needs the load of the hour with the most"
         yield problem_at(given, "serve.hourly_load", message, "give a request_rate, concurrency or users")
+
+
+def _fit(given: Given) -> Iterator[Problem]:
+    """What is asked beside a question that looks for it."""
+    serve = given.values.serve
+    if serve.fit is None:
+        return
+    sought = ("input_tokens", "input_spread") if serve.fit == "context" else ("concurrency", "batch")
+    others = ("request_rate", "users", "requests", "trace", "prefill_replicas", "images")
+    for name in (*sought, *others):
+        if getattr(serve, name):
+            why = "is what it looks for" if name in sought else "does not go with it"
+            hint = "leave one of them out" if name in sought else "give concurrency, or leave one of them out"
+            yield problem_at(given, f"serve.{name}", f"'{name}' {why}: fit {serve.fit}", hint)
 
 
 def _length(given: Given) -> Iterator[Problem]:

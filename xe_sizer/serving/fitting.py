@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.result.replicas import Fit
-from xe_sizer.scenario.conflicts import problem_at
 from xe_sizer.serving.choose import cases_of, replicas_of
 from xe_sizer.serving.longest import longest_context, sessions_held
 from xe_sizer.serving.space import legal_placements
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
     from xe_sizer.graph.operators import Array
-    from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.resolved import ResolvedService
@@ -121,17 +118,3 @@ def what_fits(sized: ServingEstimate) -> tuple[float, str]:
     if _context(resolved):
         return resolved.traffic.inputs + resolved.traffic.outputs, "tokens"
     return resolved.amount, "sessions"
-
-
-def fit_problems(given: Given) -> Iterator[Problem]:
-    """What is asked beside a question that looks for it."""
-    serve = given.values.serve
-    if serve.fit is None:
-        return
-    sought = ("input_tokens", "input_spread") if serve.fit == CONTEXT else ("concurrency", "batch")
-    others = ("request_rate", "users", "requests", "trace", "prefill_replicas", "images")
-    for name in (*sought, *others):
-        if getattr(serve, name):
-            why = "is what it looks for" if name in sought else "does not go with it"
-            hint = "leave one of them out" if name in sought else "give concurrency, or leave one of them out"
-            yield problem_at(given, f"serve.{name}", f"'{name}' {why}: fit {serve.fit}", hint)
