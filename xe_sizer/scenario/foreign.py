@@ -57,7 +57,7 @@ _MEANT: Mapping[str, str] = {
     "lora-rank": "lora-r, rank, r, lora-dim, max-lora-rank",
     "adapters": "enable-lora, lora-modules, lora-paths, num-loras",
     "adapter-slots": "max-loras, max-loras-per-batch",
-    "kv-host-gib": "kv-offloading-size, hicache-size, enable-hierarchical-cache, host-cache-size, swap-space",
+    "kv-host-gib": "kv-offloading-size, hicache-size, enable-hierarchical-cache, host-cache-size",
     "prefill-replicas": "disaggregation-mode, disaggregated, num-prefill, prefill-workers",
     "lora-targets": "target-modules, lora-target-modules, lora-target",
     "precision": "dtype, torch-dtype, fp16, mixed-precision",
