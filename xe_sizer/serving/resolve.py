@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.scenario.serve_section import ServeSection
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
@@ -144,14 +144,8 @@ def _assembled(
         arrivals=_arrivals(given, provenance),
         trace=trace,
         limits=_limits(provenance, objectives if load in JUDGED and not _measures(given) else BENCHMARK),
-        fixed={key: value for key in PLACEMENT_KEYS if (value := getattr(values.layout, key)) is not None},
         objective=values.serve.objective,
-        prefill_replicas=values.serve.prefill_replicas,
-        host_cache=_host_cache(values.serve),
-        fit=values.serve.fit,
-        prefill_fixed={
-            key: value for key in PLACEMENT_KEYS if (value := getattr(values.serve, f"prefill_{key}")) is not None
-        },
+        **_replicas(values),
         gpus=gpus,
         percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
         spare_replicas=provenance.settle("serve.spare_replicas", 0),
@@ -239,6 +233,19 @@ def _trace(given: Given, provenance: Provenance) -> Trace | None:
     path = relative(given, "serve.trace", str(provenance.settle("serve.trace", None)))
     trace = load_trace(Path(path).expanduser(), given.locate(("serve", "trace")))
     return trace.first(given.values.serve.requests or len(trace.inputs))
+
+
+def _replicas(values: ScenarioFile) -> dict[str, Any]:
+    """What is asked of replicas: sizes of their placement, of those that only read prompts too, and what they hold."""
+    serve, layout = values.serve, values.layout
+    sizes = {key: (getattr(layout, key), getattr(serve, f"prefill_{key}")) for key in PLACEMENT_KEYS}
+    return {
+        "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
+        "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
+        "prefill_replicas": serve.prefill_replicas,
+        "host_cache": _host_cache(serve),
+        "fit": serve.fit,
+    }
 
 
 def _host_cache(serve: ServeSection) -> HostCache | None:

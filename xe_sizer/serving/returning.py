@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
-    from xe_sizer.serving.host_cache import Hits
+    from xe_sizer.serving.host_cache import Hits, HostCache
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.software.engine import Engine
 
@@ -36,20 +36,18 @@ class _Kept:
 
 
 def size_returning(
-    resolved: ResolvedService, size_once: Callable[[ResolvedService], ServingEstimate]
+    resolved: ResolvedService, asked: HostCache, size_once: Callable[[ResolvedService], ServingEstimate]
 ) -> ServingEstimate:
     """The service with the share of prompts found in the cache that its sessions leave there.
 
     What is found makes requests shorter, which leaves more users thinking: solved by taking the mean of both.
     """
-    asked = resolved.host_cache
-    assert asked is not None
     found, fetched = 1.0, 0.0
     for _ in range(MOST_ROUNDS):
         traffic = replace(resolved.traffic, prefix_hit_share=asked.seen_share * found)
         job = replace(resolved.job, fetch_s=fetched)
         sized = size_once(replace(resolved, traffic=traffic, job=job))
-        hits = _kept(sized).hits
+        hits = _kept(sized, asked).hits
         share, host = float(hits.both[0]), float(hits.host[0])
         once_s = float(fetch_s(job, sized.placement, asked.seen_share * traffic.inputs)[0])
         if abs(share - found) < CLOSE and abs(host * once_s - fetched) < CLOSE * once_s:
@@ -58,10 +56,9 @@ def size_returning(
     return sized
 
 
-def _kept(sized: ServingEstimate) -> _Kept:
+def _kept(sized: ServingEstimate, asked: HostCache) -> _Kept:
     resolved, placement = sized.resolved, sized.placement
-    job, traffic, asked = resolved.job, resolved.traffic, resolved.host_cache
-    assert asked is not None
+    job, traffic = resolved.job, resolved.traffic
     seen = asked.seen_share * traffic.inputs
     idle = max(resolved.amount / sized.working_replicas - sized.point.in_flight, 0.0)
     on_gpu = sessions_on_gpu(job, placement, sized.memory, traffic, sized.point.running, seen)
@@ -75,7 +72,7 @@ def session_cache(sized: ServingEstimate) -> SessionCache | None:
     resolved, asked = sized.resolved, sized.resolved.host_cache
     if asked is None or not sized.fits:
         return None
-    job, placement, kept = resolved.job, sized.placement, _kept(sized)
+    job, placement, kept = resolved.job, sized.placement, _kept(sized, asked)
     inputs = resolved.traffic.inputs
     seen = asked.seen_share * inputs
     again_s, whole_s = (_prefill_s(sized, inputs - past) - job.fetch_s for past in (seen, 0.0))

@@ -27,7 +27,7 @@ def size(resolved: ResolvedService) -> ServingEstimate:
     if resolved.host_cache is not None:
         from xe_sizer.serving.returning import size_returning  # most services name no cache in host memory
 
-        return size_returning(resolved, _size_once)
+        return size_returning(resolved, resolved.host_cache, _size_once)
     return _size_once(resolved)
 
 
