@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.laws.collectives import ALL_REDUCE, POINT_TO_POINT, collective_time_s
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import serving_memory
@@ -305,6 +305,16 @@ def test_stages_of_unequal_length_wait_for_the_longest() -> None:
         assert three[name][0] > 0
     assert three["attention"][0] == near(two["attention"][0] * 81 / 80)
     assert three["linear layers"][0] == near(two["linear layers"][0] * 81 / 80)
+
+
+def test_ranks_reduce_twice_a_layer_and_once_for_the_embedding() -> None:
+    """64 all-reduces of 3 x 4,096 x 2 bytes in the layers, over what the engine's collectives reach of their laws."""
+    made, two = job(server=H100S), ReplicaLayouts.of(tp=2)
+    found = step_time(made, two, Work(decodes=3, decode_past=10)).parts["tensor-parallel communication"][0]
+    ranks = np.array([2.0])
+    once = collective_time_s(ALL_REDUCE, np.array([3 * 4096 * 2.0]), ranks, ranks, made.network)[0]
+    layers = 64 * once / made.engine.efficiency.collectives
+    assert layers < found < layers * 68 / 64
 
 
 def test_logits_of_a_prefill_are_of_its_last_tokens() -> None:

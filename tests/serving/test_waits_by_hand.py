@@ -21,6 +21,7 @@ ONE = ReplicaLayouts.of()
 _JOB = job()
 _STATES = curve(_JOB, ONE, serving_memory(_JOB, ONE), Traffic(100.0, 100.0)).states
 Z95, Z99 = 1.6448536269514722, 2.3263478740408408  # quantiles of a normal variable
+SECONDS = ("step_s", "tpot_s", "prefill_s", "prompt_s", "room_s")
 VARIED = Traffic(100.0, 11.0, 1.0, 1.0)
 EVEN = Traffic(100.0, 11.0)
 
@@ -28,7 +29,7 @@ EVEN = Traffic(100.0, 11.0)
 def made(running: list[float], rates: list[float], most: float, **seconds: list[float]) -> Curve:
     """A curve of some states of one placement; what is not given takes no time."""
     columns = {"running": running, "requests_per_s": rates, "decoding": running}
-    columns |= {name: seconds.get(name, [0.0] * len(rates)) for name in ("step_s", "tpot_s", "prefill_s", "prompt_s")}
+    columns |= {name: seconds.get(name, [0.0] * len(rates)) for name in SECONDS}
     states = replace(_STATES, **{name: np.array(values)[:, None] for name, values in columns.items()})
     return Curve(states, np.array([most]))
 
@@ -209,13 +210,28 @@ def test_the_rate_within_a_limit_is_where_the_latency_meets_it() -> None:
 
 
 def test_requests_in_flight_by_hand() -> None:
-    """4 inside: 1 + 7 x 3/6 = 4.5 a second; 14 of them wait for 7 places."""
+    """4 inside: 3/4 of a step of 40 ms, 0.4 s of prefill, ten tokens; of 14 seven wait for as long as seven take."""
     rate, at = in_flight(SEVEN, EVEN, 4.0)
-    assert (rate[0], at.request_s[0], at.tpot_s[0]) == pytest.approx((4.5, 4 / 4.5, 0.040), rel=1e-12)
+    assert (at.ttft_s[0], at.tpot_s[0], at.request_s[0]) == pytest.approx((0.43, 0.040, 0.83), rel=1e-12)
+    assert rate[0] == pytest.approx(4 / 0.83, rel=1e-12)
     rate, at = in_flight(SEVEN, EVEN, 14.0)
-    assert (rate[0], at.request_s[0], at.tpot_s[0]) == pytest.approx((8.0, 14 / 8, 0.070), rel=1e-12)
+    assert (at.ttft_s[0], at.tpot_s[0], at.request_s[0]) == pytest.approx((0.76 + 1.46, 0.070, 2.92), rel=1e-12)
+    assert rate[0] == pytest.approx(14 / 2.92, rel=1e-12)
     rate, at = in_flight(SEVEN, EVEN, 0.5)
-    assert (rate[0], at.request_s[0]) == pytest.approx((0.5, 1.0), rel=1e-12)
+    assert (rate[0], at.ttft_s[0], at.request_s[0]) == pytest.approx((2.5, 0.1, 0.2), rel=1e-12)
+
+
+@pytest.mark.parametrize(("traffic", "varies"), [(EVEN, 1.0), (VARIED, 2.0)])
+def test_requests_in_flight_wait_for_the_prompts_of_the_others(traffic: Traffic, varies: float) -> None:
+    """w = x p w + x p^2 (1 + v^2) / 2 where the other nine come x = 9 / (request) times a second."""
+    busy = made([1.0, 19.0], [1.0, 1.0], 20.0, prompt_s=[0.02, 0.06], prefill_s=[0.1, 0.1], tpot_s=[0.1, 0.1])
+    crowded = made([1.0, 19.0], [1.0, 1.0], 20.0, prompt_s=[0.02, 0.06], prefill_s=[0.1, 0.1], tpot_s=[0.1, 0.1],
+                   room_s=[0.0, 0.2])  # fmt: skip
+    rate, at = in_flight(busy, traffic, 10.0)
+    wait, others = at.ttft_s[0] - 0.1, 0.9 * rate[0]
+    assert wait == pytest.approx(others * 0.04 * wait + others * 0.04**2 * varies / 2, rel=1e-9)
+    assert at.request_s[0] == pytest.approx(at.ttft_s[0] + 1.0, rel=1e-12)
+    assert in_flight(crowded, traffic, 10.0)[1].ttft_s[0] == pytest.approx(at.ttft_s[0] + 0.1, rel=1e-9)
 
 
 def test_requests_within_limits_by_hand() -> None:
