@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.queueing import Latencies, highest, latencies, rate_within
+from xe_sizer.serving.queueing import TO_THE_END, Latencies, evenly, highest, latencies, rate_within
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.queueing import Curve
     from xe_sizer.serving.traffic import Traffic
-
-HALVINGS = 52  # of the interval of rates: as far as a float tells them apart
 
 
 def in_flight(found: Curve, traffic: Traffic, requests: ArrayLike) -> tuple[Array, Latencies]:
@@ -179,17 +177,13 @@ def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float)
     -------
     ndarray of float, shape of the users [1/s]
 
-    Source: the response time law of interactive systems, solved by halving: its right side rises with the rate.
+    Source: the response time law of interactive systems, solved by search: its right side rises with the rate.
     """
     users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
-    low, high = np.zeros(users.shape), np.asarray(HIGHEST_LOAD * found.top_rate)
-    full = users_at(found, traffic, high, think_s, users) <= users
-    low = np.where(full, high, low)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2.0
-        above = users_at(found, traffic, middle, think_s, users) > users
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return np.asarray(np.where(full, HIGHEST_LOAD * found.top_rate, low))
+    none, most = np.zeros(users.shape), np.broadcast_to(HIGHEST_LOAD * found.top_rate, users.shape)
+    return highest(
+        none, most, evenly, lambda rates: users_at(found, traffic, rates, think_s, users) <= users, TO_THE_END
+    )
 
 
 def users_latencies(

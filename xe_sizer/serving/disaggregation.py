@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.serving.pools import transfer_s, waiting_s
-from xe_sizer.serving.queueing import Latencies, highest, latencies
+from xe_sizer.serving.queueing import TO_THE_END, Latencies, evenly, highest, latencies
 from xe_sizer.serving.traffic import FULL, HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import allowed_latencies
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from xe_sizer.serving.traffic import Traffic
 
 NEXT_TO = 1.0 - 1e-9  # the top rate, so that rounding does not lead beyond it
-HALVINGS = 40  # of the interval of rates, to far below what latencies are told with
 
 
 @frozen
@@ -153,7 +152,7 @@ class Pools:
         amount = rate                                requests per second
         amount = rate x (request(rate) + think)      requests in flight (nobody thinks), users
 
-        Solved by halving: the right side rises with the rate. Source: the response time law of interactive systems.
+        Solved by search: the right side rises with the rate. Source: the response time law of interactive systems.
         """
         load, think_s = self.resolved.load, self.resolved.think_s
         if load is None:
@@ -162,11 +161,11 @@ class Pools:
             return np.where(within > 0, np.minimum(within, full), full), np.zeros(full.shape)
         if load == "request_rate":
             return np.full(self.top_rate.shape, amount), np.zeros(self.top_rate.shape)
-        low, high = np.zeros(self.top_rate.shape), self.top_rate
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2.0
-            above = middle * (self.latencies(middle).request_s + think_s) > amount
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
+
+        def keeps(rates: Array) -> Array:
+            return np.asarray(rates * (self.latencies(rates).request_s + think_s) <= amount)
+
+        low = highest(np.zeros(self.top_rate.shape), self.top_rate, evenly, keeps, TO_THE_END)
         left_s = amount / low - think_s - self.latencies(low).request_s
         return low, np.where(low > (1.0 - 2.0**-30) * self.top_rate, np.maximum(left_s, 0.0), 0.0)
 
@@ -188,4 +187,4 @@ class Pools:
             return np.asarray((at.ttft_s <= ttft_s) & (at.tpot_s <= tpot_s))
 
         none = np.zeros(self.top_rate.shape)
-        return highest(none, self.top_rate, lambda low, high, share: low + share * (high - low), keeps)
+        return highest(none, self.top_rate, evenly, keeps)

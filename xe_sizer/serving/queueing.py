@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from xe_sizer.serving.steady import Steady
     from xe_sizer.serving.traffic import Traffic
 
-TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks closer
+TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks
+TO_THE_END = 11  # how often it looks where as much is wanted as a float tells apart: 32^11 = 2^55
 # Fields of a steady state other than the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s", "room_s")
 
@@ -198,35 +199,43 @@ def rate_within(
         return np.asarray((at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf)))
 
     none, most = np.zeros(top.shape), np.asarray(HIGHEST_LOAD * top)
-    return highest(none, most, lambda low, high, share: low + share * (high - low), keeps)
+    return highest(none, most, evenly, keeps)
 
 
 def highest(
-    low: Array, high: Array, between: Callable[[Array, Array, Array], Array], keeps: Callable[[Array], Array]
-) -> Array:
+    low: Array, high: Array, between: Callable[[Array, Array, Array], Array], keeps: Callable[[Array], Array],
+    rounds: int = REFINED,
+) -> Array:  # fmt: skip
     """The highest value between two bounds up to which all are kept; 0 where the lower bound is not.
 
         highest = max of x with low <= x <= high and kept(y) for all y <= x
 
     Parameters
     ----------
-    low, high : bounds, shape (placements,), in the unit of the value [-]
-    between : values at shares of the way from one bound to the other, shape (33, placements) [-]
+    low, high : bounds, shape (..., placements), in the unit of the value [-]
+    between : values at shares of the way from one bound to the other, shape (33, ..., placements) [-]
     keeps : whether values of that shape are kept [-]
+    rounds : how often it looks, each time 32 times closer [-]
 
     Returns
     -------
-    ndarray of float, shape (placements,), in the unit of the bounds [-]
+    ndarray of float, shape (..., placements), in the unit of the bounds [-]
 
-    Source: own derivation: 33 values at once, and closer twice between the last that is kept and the next.
+    Source: own derivation: 33 values at once, and closer between the last that is kept and the next.
     """
-    columns = np.arange(low.size)
-    shares = np.linspace(0.0, 1.0, TRIED)[:, None]
+    shares = np.linspace(0.0, 1.0, TRIED).reshape(-1, *(1 for _ in low.shape))
     none = np.zeros(low.shape, dtype=bool)
-    for _ in range(REFINED):
+    for _ in range(rounds):
         tried = between(low, high, shares)
         kept = np.logical_and.accumulate(keeps(tried), axis=0)
         last = np.maximum(kept.sum(axis=0) - 1, 0)
         none = none | ~kept[0]
-        low, high = tried[last, columns], tried[np.minimum(last + 1, TRIED - 1), columns]
+        low, high = (
+            np.take_along_axis(tried, place[None], axis=0)[0] for place in (last, np.minimum(last + 1, TRIED - 1))
+        )
     return np.asarray(np.where(none, 0.0, low))
+
+
+def evenly(low: Array, high: Array, share: Array) -> Array:
+    """Values at shares of the way from one bound to the other [unit of the bounds]."""
+    return low + share * (high - low)
