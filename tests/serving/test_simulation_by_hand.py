@@ -297,3 +297,18 @@ def test_drafts_end_answers_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.finish_s[0] == pytest.approx(first + 10 * prices.decode_s(1, 0))
     odd = simulate(made, ONE, memory, traffic, Offered(np.array([400.0]), np.array([22.0]), np.zeros(1)))
     assert odd.finish_s[0] == pytest.approx(first + 11 * prices.decode_s(1, 0))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(step_tokens=64, places=6),
+        Rules(step_tokens=64, places=6, mixed=False),
+        Rules(step_tokens=100, places=4, pool_tokens=6000),
+        Rules(step_tokens=64, places=6, behind=True),
+    ],
+)
+def test_long_prompts_take_many_steps(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, outputs = lengths(11, 16, (100, 3000), (1, 200))
+    same(*both(monkeypatch, rules, Offered(inputs, outputs, np.zeros(16)), Prices()))
+    same(*both(monkeypatch, rules, Offered(inputs, outputs, np.zeros(16), 3), Prices(past_s=0.0)))
