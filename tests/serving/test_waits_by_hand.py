@@ -59,6 +59,15 @@ def test_answers_alike_wait_half_as_long_for_a_place() -> None:
     assert varied - even == pytest.approx(1 / 64, rel=1e-9)
 
 
+def test_waits_grow_with_the_square_of_the_spread() -> None:
+    """1 + 2^2 times the wait for a place of answers alike, and for prompts alike."""
+    wide = Traffic(100.0, 11.0, 0.0, 2.0)
+    even, spread = (latencies(SEVEN, traffic, 4.0).ttft_s[0] for traffic in (EVEN, wide))
+    assert spread - even == pytest.approx(4 / 64, rel=1e-9)
+    long = Traffic(100.0, 11.0, 2.0, 0.0)
+    assert latencies(PROMPTS, long, 5.0).ttft_s[0] == pytest.approx(5 * latencies(PROMPTS, EVEN, 5.0).ttft_s[0])
+
+
 def test_one_place_is_the_queue_of_pollaczek_and_khinchine() -> None:
     """rho S (1 + v^2) / 2 / (1 - rho) with S = 0.5 s and rho = 0.8."""
     single = made([1.0, 1.0], [2.0, 2.0], 1.0)
