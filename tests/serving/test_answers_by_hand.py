@@ -256,6 +256,19 @@ def test_replicas_that_span_servers_are_said() -> None:
     assert not any("spans" in one for one in said(RATE))
 
 
+def test_a_server_that_fails_takes_most_replicas_with_it() -> None:
+    """Eight of nine single GPUs are in one server; the ninth takes 3 of 5 a second, or enough."""
+    nine = altered(RATE, replicas=9, top_load=3.0, amount=5.0)
+    told = [one for one in said(nine) if "if it fails" in one]
+    assert told
+    assert told[0].startswith("8 of the 9 replicas are in one server: if it fails, the others take 3 of 5 (")
+    assert not any("if it fails" in one for one in said(altered(nine, amount=3.0)))
+    eight = [one for one in said(altered(nine, replicas=8)) if "if it fails" in one]
+    assert eight[0].startswith("all 8 replicas are in one server: if it fails, nothing serves")
+    assert not any("if it fails" in one for one in said(altered(nine, replicas=1)))
+    assert not any("if it fails" in one for one in said(altered(nine, replicas=18, spare_replicas=8)))
+
+
 def test_lengths_that_nobody_gives_are_said() -> None:
     assert any("prompts of 1,024 and answers of 256 tokens are assumed" in one for one in said(served()))
     one = said(served(serve__input_tokens=10))

@@ -186,6 +186,19 @@ def test_closed_loads_of_two_kinds_are_rate_times_time(load: dict[str, object]) 
     full, late = one.under(1e6)
     assert full[0] == pytest.approx(one.top_rate[0], rel=1e-6)
     assert full[0] * (late.request_s[0] + one.resolved.think_s) == pytest.approx(1e6, rel=1e-6)
+    busy = one.latencies(full)
+    assert late.ttft_s[0] - busy.ttft_s[0] == pytest.approx(late.request_s[0] - busy.request_s[0], rel=1e-9)
+    assert late.ttft_s[0] > busy.ttft_s[0]
+
+
+def test_long_prompts_are_sent_longer() -> None:
+    """One in twenty prompts of spread 1 is exp(1.645 sigma) / sqrt(2) times as long, sigma^2 = ln 2."""
+    one = services({"serve__request_rate": 1.0, "serve__input_spread": 1.0}, 2.0, 3.0)
+    mean, late = one.stages_s(1e-9), one.stages_s(1e-9, 95.0)
+    longer = np.exp(1.6448536269514722 * np.sqrt(np.log(2.0))) / np.sqrt(2.0)
+    assert late["transfer"][0] == pytest.approx(longer * mean["transfer"][0], rel=1e-6)
+    prefill = float(one.alone_s[0])
+    assert late["prefill"][0] - mean["prefill"][0] == pytest.approx((longer - 1) * prefill, rel=1e-6)
 
 
 def test_the_rate_of_two_kinds_within_a_limit_meets_it() -> None:

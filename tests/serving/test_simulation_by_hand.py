@@ -50,6 +50,7 @@ class Rules:
     interval: int = 1
     wait_iters: int = 0
     request_s: float = 0.0
+    hit: float = 0.0
 
 
 @dataclass
@@ -118,7 +119,8 @@ class Plain:
                 break
             self.waiting.popleft()
             one.start = min(one.start, self.now)
-            one.todo, one.cached = one.prompt, 0
+            one.todo = max(int(one.prompt * (1.0 - rules.hit)), 1)
+            one.cached = one.prompt - one.todo
             self.prefilling.append(one)
             self.waited = self.waited if self.waiting else 0
             taken.append((one, min(one.todo, room) if rules.chunked else one.todo))
@@ -131,10 +133,10 @@ class Plain:
             return False
         if self.used() + self.tokens(one) > rules.pool_tokens:
             return False
-        if not rules.chunked and beside and one.prompt > room:
+        if not rules.chunked and beside and one.prompt * (1.0 - rules.hit) > room:
             return False
         patient = self.decoding and self.waited < rules.wait_iters
-        return not patient or sum(other.prompt for other in self.waiting) >= room
+        return not patient or sum(other.prompt for other in self.waiting) * (1.0 - rules.hit) >= room
 
     def prompt_step(self, pieces: list[tuple[Request, int]]) -> None:
         beside = self.decoding if self.rules.mixed else []
@@ -204,7 +206,7 @@ def both(monkeypatch: pytest.MonkeyPatch, rules: Rules, load: Offered, prices: P
     monkeypatch.setattr("xe_sizer.serving.simulation.step_prices", lambda *_: prices)
     made = engine(rules)
     memory = replace(serving_memory(made, ONE), pool_bytes=np.array([rules.pool_tokens * TOKEN]))
-    found = simulate(made, ONE, memory, Traffic(1.0, 1.0), load)
+    found = simulate(made, ONE, memory, Traffic(1.0, 1.0, prefix_hit_share=rules.hit), load)
     requests = [
         Request(number, int(prompt), int(answer), float(at))
         for number, (prompt, answer, at) in enumerate(zip(load.inputs, load.outputs, load.arrivals_s, strict=True))
@@ -312,3 +314,36 @@ def test_long_prompts_take_many_steps(rules: Rules, monkeypatch: pytest.MonkeyPa
     inputs, outputs = lengths(11, 16, (100, 3000), (1, 200))
     same(*both(monkeypatch, rules, Offered(inputs, outputs, np.zeros(16)), Prices()))
     same(*both(monkeypatch, rules, Offered(inputs, outputs, np.zeros(16), 3), Prices(past_s=0.0)))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(hit=0.5),
+        Rules(hit=0.5, mixed=False, chunked=False),
+        Rules(hit=0.5, wait_iters=9),
+        Rules(hit=0.75, places=3),
+    ],
+)
+def test_cached_parts_of_prompts_are_not_processed(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, outputs = lengths(12, 24, (5, 300), (1, 60))
+    arrivals = np.cumsum(np.random.default_rng(12).exponential(1 / 100, 24))
+    same(*both(monkeypatch, rules, Offered(4.0 * inputs, outputs, arrivals), Prices(past_s=0.0)))
+
+
+def test_drafts_leave_prompts_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that decode two tokens each leave 6 of 10 tokens: a prompt of 13 is 6, 6 and 1."""
+    taken: list[tuple[float, float]] = []
+
+    class Noted(Prices):
+        def prompt_s(self, pieces: float, tokens: float, past: float, decodes: float, decode_past: float) -> float:
+            taken.append((tokens, decodes))
+            return 1e-3
+
+    prices = Noted(past_s=0.0)
+    monkeypatch.setattr("xe_sizer.serving.simulation.step_prices", lambda *_: prices)
+    made = engine(Rules(step_tokens=10))
+    traffic = Traffic(1.0, 1.0, draft_tokens=1, acceptance_rate=1.0)
+    load = Offered(np.array([5.0, 5.0, 13.0]), np.array([100.0, 100.0, 5.0]), np.array([0.0, 0.0, 0.005]))
+    simulate(made, ONE, serving_memory(made, ONE), traffic, load)
+    assert taken == [(10.0, 0), (6.0, 2), (1.0, 2)]  # two alike are priced once
