@@ -16,6 +16,7 @@ from xe_sizer.serving.compare_pools import _better
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.longest import sessions_held
 from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.space import legal_placements, worthwhile
 
@@ -128,6 +129,7 @@ def test_a_growing_batch_must_fit_as_a_whole() -> None:
     assert cases.need_bytes[0] == pytest.approx(float(beside[0] + live[2][0]), rel=1e-12)
     assert cases.holds[0] == pytest.approx(float(1 + (card - beside - live[0])[0] / (live[1] - live[0])[0]), rel=1e-12)
     holds = float(cases.holds[0])
+    assert sessions_held(resolved.job, one, 1000.0, 200.0)[0] == math.floor(holds)
     for batch, fits in ((math.floor(holds), True), (math.ceil(holds), False)):
         asked_for = asked(serve__engine="hf-transformers", serve__batch=batch, **CHAT)
         assert bool(cases_of(asked_for, one).fitting[0]) == fits

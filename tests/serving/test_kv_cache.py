@@ -30,6 +30,7 @@ def held(name: str, tokens: float, cache: str = "bf16", block: int = 1, **sizes:
         ("qwen2.5-7b", 2 * 28 * 4 * 128 * 2),
         ("gpt-oss-20b", 2 * 12 * 8 * 64 * 2),
         ("gemma-3-27b", 2 * 10 * 16 * 128 * 2),
+        ("mistral-7b-v0.1", 2 * 32 * 8 * 128 * 2),
         ("gemma-4-31b", 2 * 10 * 4 * 512 * 2),
     ],
 )
