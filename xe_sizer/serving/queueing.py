@@ -237,5 +237,19 @@ def highest(
 
 
 def evenly(low: Array, high: Array, share: Array) -> Array:
-    """Values at shares of the way from one bound to the other [unit of the bounds]."""
+    """Values between two bounds, evenly spaced.
+
+        value = low + share x (high - low)
+
+    Parameters
+    ----------
+    low, high : bounds, shape (..., placements), in the unit of the value [-]
+    share : of the way between them, shape (33, ..., 1) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (33, ..., placements), in the unit of the bounds [-]
+
+    Source: own definition.
+    """
     return low + share * (high - low)
