@@ -56,7 +56,8 @@ def serving_time() -> Mapping[str, Array]:
 
 
 def serving_bytes() -> Mapping[str, Array]:
-    return serving_memory.serving_memory(serving_job(MIXTURE, server="dell-xe9680-h100"), REPLICAS).fixed
+    job = serving_job(MIXTURE, server="dell-xe9680-h100", serve__adapters=2)
+    return serving_memory.serving_memory(job, REPLICAS).fixed
 
 
 def batch_bytes() -> Mapping[str, Array]:
@@ -159,8 +160,11 @@ def test_a_training_answer_is_explained_by_the_registries(kind: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "parts"),
     [
-        ({"serve__concurrency": 8}, serving_memory.ALLOCATED_PARTS),
-        ({"model": "llama-3.1-405b", "gpus": 1, "serve__concurrency": 1}, serving_memory.SHORT_PARTS),
+        ({"serve__concurrency": 8, "serve__adapters": 2}, serving_memory.ALLOCATED_PARTS),
+        (
+            {"model": "llama-3.1-405b", "gpus": 1, "serve__concurrency": 1, "serve__adapters": 2},
+            serving_memory.SHORT_PARTS,
+        ),
         ({"serve__engine": "hf-transformers", "serve__batch": 4}, serving_memory.BATCH_PARTS),
     ],
 )
@@ -175,7 +179,7 @@ def test_the_memory_of_a_service_is_explained_by_its_registry(
 
 def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GiB that another part takes more is a GiB less of the pool, and changes no further part."""
-    job, one = asked(serve__concurrency=8).job, ReplicaLayouts.of()
+    job, one = asked(serve__concurrency=8, serve__adapters=2).job, ReplicaLayouts.of()
     before = serving_memory.serving_memory(job, one)
     for index, part in enumerate(serving_memory.FIXED_PARTS):
         larger = replace(part, function=lambda held, part=part: part.function(held) + 1024.0**3)
