@@ -180,10 +180,12 @@ def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float)
     Source: the response time law of interactive systems, solved by search: its right side rises with the rate.
     """
     users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
+
+    def keeps(rates: Array) -> Array:
+        return np.asarray(users_at(found, traffic, rates, think_s, users) <= users)
+
     none, most = np.zeros(users.shape), np.broadcast_to(HIGHEST_LOAD * found.top_rate, users.shape)
-    return highest(
-        none, most, evenly, lambda rates: users_at(found, traffic, rates, think_s, users) <= users, TO_THE_END
-    )
+    return highest(none, most, evenly, keeps, TO_THE_END)
 
 
 def users_latencies(
