@@ -45,6 +45,9 @@ CHECKPOINTS = {
 }
 # Model cards of their FP8 checkpoints: fine-grained quantisation with a block size of 128.
 FP8_CHECKPOINTS = dict.fromkeys(("qwen3-moe", "qwen3-next"), "fp8-block")  # by family
+# Checkpoints that the publisher offers beside them: Qwen/Qwen1.5-7B-Chat-GPTQ-Int8 and the like.
+INT8_CHECKPOINTS = dict.fromkeys(("qwen1.5", "qwen2", "qwen2.5"), "gptq-int8")  # by family
+WITHOUT_INT8 = {"qwen1.5-32b", "qwen1.5-110b"}
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
     "glm-5": {"heads": 32, "head_dim": 128, "top_k": 2048},
@@ -192,6 +195,7 @@ def _details(row: Row) -> dict[str, Any]:
         "wide_norm": row["family"] in WIDE_NORM or None,
         "checkpoint_format": CHECKPOINTS.get(row["id"]),
         "fp8_checkpoint": FP8_CHECKPOINTS.get(row["family"]),
+        "int8_checkpoint": None if row["id"] in WITHOUT_INT8 else INT8_CHECKPOINTS.get(row["family"]),
         "math_attention": row["family"] in MATH_ATTENTION or None,
     }
 

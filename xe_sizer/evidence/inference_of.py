@@ -31,6 +31,7 @@ from xe_sizer.software.number_formats import (
     EXL2,
     FORMATS,
     GPTQ,
+    GPTQ8,
     MXFP4,
     exl2_near,
     told_by,
@@ -40,16 +41,19 @@ from xe_sizer.units import SIXTEEN_BIT
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
     from xe_sizer.evidence.records import Record
+    from xe_sizer.graph.model import ModelShape
 
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
 STEP_GRAIN = 64  # tokens that launch scripts round a step up to, and leave over
+GPTQ_WORD = "gptq"  # of auto-gptq, gptqmodel and gptq itself
 NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
 
 class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule of `engine_names.yaml`.
 
-    unversioned : the framework names no release; word : stands in it; vendor : of the accelerator
+    unversioned : the framework names no release; unstated : none of this library; word : stands in it
+    vendor : of the accelerator
     """
 
     stack: str
@@ -59,6 +63,7 @@ class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[int, int] | None = None
     unversioned: bool = False
     word: str = ""
+    unstated: str | None = None
     vendor: str | None = None
 
 
@@ -97,7 +102,7 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     flags.put("gpus", record.gpus)
     engine, because = engine_of(record, hardware.server.accelerator.vendor)
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
-    _formats(record, model.shape.checkpoint_format or model.shape.fp8_checkpoint, flags)
+    _formats(record, model.shape, flags)
     _placement(record, flags)
     load_of(record, flags)
     _launch_options(record, flags)
@@ -128,26 +133,27 @@ def _in_release(name: str, words: tuple[str, ...], framework: str) -> str:
 def _released(rule: EngineRule, framework: str) -> bool:
     if (rule.unversioned and re.search(r"\d", framework)) or rule.word not in framework:
         return False
+    if rule.unstated and release_in(framework, (rule.unstated,)):
+        return False
     if rule.library is None or rule.before is None:
         return True
     found = re.search(rf"{rule.library}[ =-]*v?(\d+)\.(\d+)", framework)
     return found is not None and (int(found[1]), int(found[2])) < tuple(rule.before)
 
 
-def _formats(record: Record, published: str | None, flags: Flags) -> None:
+def _formats(record: Record, model: ModelShape, flags: Flags) -> None:
     """Formats of weights, activations and cache; activations are narrow where the run's precision is.
 
-    published : format of the only checkpoint that there is, or of the one in 8 bit, where that is narrower than 16 bit
+    Weights of as many bits as a checkpoint of the model's publisher are taken to be that one.
     """
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
         name = _format_name(weights, plain(record.quantiser or ""), record.bits)
         if name == GPTQ.name and AWQ.name in conditions(record):
             name = AWQ.name
-        if published == MXFP4.name and name in FORMATS and FORMATS[name].element_bytes < SIXTEEN_BIT:
+        published = _published(record, model, name)
+        if published:
             flags.put("serve.weights", published, f"weights {record.weights} read as {published}, as published")
-        elif published == E4M3_BLOCKS.name and name == E4M3.name:
-            flags.put("serve.weights", published, f"weights {name} read as {published}, as published")
         elif name in FORMATS:
             flags.put("serve.weights", name)
         else:
@@ -159,10 +165,23 @@ def _formats(record: Record, published: str | None, flags: Flags) -> None:
         flags.put("serve.kv_cache", cache_name)
 
 
+def _published(record: Record, model: ModelShape, name: str) -> str | None:
+    """Format of the checkpoint of as many bits that the model's publisher offers; None where it is the stated one."""
+    if model.checkpoint_format == MXFP4.name and name in FORMATS and FORMATS[name].element_bytes < SIXTEEN_BIT:
+        return model.checkpoint_format
+    if name == E4M3.name and E4M3_BLOCKS.name in (model.checkpoint_format, model.fp8_checkpoint):
+        return E4M3_BLOCKS.name
+    # Products of integers are a run's own; a library that is named quantises by itself.
+    stored = plain(record.precision or "") not in NARROW_PRECISIONS and not record.quantiser
+    return model.int8_checkpoint if name == INT8 and stored else None
+
+
 def _format_name(weights: str, quantiser: str, bits: float | None) -> str:
     """Name of a format as formats are called here; one of mean bits is the nearest that is published."""
     if EXL2 in (weights, quantiser) and bits:
         return exl2_near(bits).name
+    if weights == INT8 and GPTQ_WORD in quantiser:
+        return GPTQ8.name
     known = ALIASES.get(weights, weights)
     told = None if known in FORMATS else told_by(weights.replace("-", "_") if weights[:1] in "iq" else weights)
     return told.format.name if told and told.format else known

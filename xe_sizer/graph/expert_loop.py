@@ -55,9 +55,28 @@ def loop_of(kernels: Kernels, experts: Experts) -> str | None:
     Source: transformers 4 modeling_mixtral.py, modeling_gpt_oss.py, modeling_granitemoe.py; transformers 5
     integrations/moe.py, whose grouped products modeling_granitemoe.py and modeling_jetmoe.py do not take.
     """
-    if kernels.experts == "loop" or (kernels.experts == "unsplit" and experts.loop == SPLIT):
+    if kernels.experts in ("loop", "loop-all") or (kernels.experts == "unsplit" and experts.loop == SPLIT):
         return experts.loop
     return None
+
+
+def turns(kernels: Kernels, held: Array, touched: Array) -> Array:
+    """Experts of a rank that a loop comes to.
+
+        turns = E / ep      where it goes over all of them; else those that any token picked
+
+    Parameters
+    ----------
+    kernels : of the stack or engine
+    held, touched : E / ep, experts of the rank, and those that any token picked, shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: transformers 4.51 modeling_mixtral.py (range(self.num_experts)); 4.57 modeling_qwen3_moe.py (expert_hit).
+    """
+    return np.asarray(held if kernels.experts == "loop-all" else touched)
 
 
 def replicated(operator: MemoryBound, local: Array) -> MemoryBound:
@@ -68,7 +87,7 @@ def replicated(operator: MemoryBound, local: Array) -> MemoryBound:
     Parameters
     ----------
     operator : for all experts together
-    local : experts that any token picked, or weights of theirs, shape (rank shape,) [-]
+    local : experts that the loop comes to, or weights of theirs, shape (rank shape,) [-]
 
     Returns
     -------
@@ -95,7 +114,7 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
     loop : modules, sliced or split
     copies : tokens times experts of each, shape (rank shape,) [-]
     width : elements of a token [-]
-    local : experts that any token picked, shape (rank shape,) [-]
+    local : experts that the loop comes to, shape (rank shape,) [-]
     kept : what the products keep of it, shape (rank shape,) [bytes]
 
     Returns
@@ -139,7 +158,7 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
     loop : modules, sliced or split
     copies : tokens times experts of each, shape (rank shape,) [-]
     width : elements of a token [-]
-    local : experts that any token picked, shape (rank shape,) [-]
+    local : experts that the loop comes to, shape (rank shape,) [-]
     kept : what autograd keeps of it, shape (rank shape,) [bytes]
 
     Returns

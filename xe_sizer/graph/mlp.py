@@ -20,6 +20,7 @@ from xe_sizer.graph.expert_loop import (
     loop_of,
     replicated,
     slice_gradients,
+    turns,
 )
 from xe_sizer.graph.expert_rows import busiest_load, expert_rows, touched_experts
 from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array, attention_groups
@@ -214,10 +215,11 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from linear(block, "latent down", ("latent_down",), own, inputs.zeros)
     width, loop = experts.latent or inputs.model.hidden, loop_of(inputs.kernels, experts)
     permuted, local = routed * width * e, touched_experts(block, experts)
+    visited = turns(inputs.kernels, as_array(experts.count) / rank.ep, local)
     kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     routing = inputs.kernels.routing
     if loop:
-        yield before_experts(block, loop, routed, width, local, kept)
+        yield before_experts(block, loop, routed, width, visited, kept)
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
         yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, kept)
@@ -228,7 +230,7 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from _products(block, experts, routed * imbalance, local)
     yield back
     if loop:
-        yield after_experts(block, loop, routed, width, local, permuted)
+        yield after_experts(block, loop, routed, width, visited, permuted)
     else:
         passes, launched = COMBINE_PASSES[routing], COMBINE_LAUNCHES[routing]
         yield memory_bound(block, "combine", "experts", permuted, passes, launched, permuted)
@@ -301,7 +303,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     else:
         yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
     acted = activation(block, "expert activation", "experts", width)
-    yield replicated(acted, local) if loop in (MODULES, SLICED) else acted
+    yield replicated(acted, turns(inputs.kernels, held, local)) if loop in (MODULES, SLICED) else acted
     if experts.expert_bias:
         yield expert_bias(block, loop, width * matrices, routed * hidden)
     kept = float(inputs.keeps_input("expert_down"))

@@ -190,7 +190,8 @@ class ModelShape:
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
     `output_gate`: the attention's output is gated by a second half of the query projection.
     `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
-    that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors.
+    that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors;
+    `int8_checkpoint`: of those in 8-bit integers.
     `bidirectional`: every token attends to every other, as in encoders. `vision`: the encoder of images, no part of the
     language model's parameters.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
@@ -244,6 +245,7 @@ class ModelShape:
     fp8_checkpoint: str | None = None
     bidirectional: bool = False
     vision: VisionTower | None = None
+    int8_checkpoint: str | None = None
     assumptions: tuple[str, ...] = ()
 
     @property

@@ -135,8 +135,8 @@ class Kernels:
         holds some of them, and on from there; to-all: all tokens go to all ranks, which sum up what theirs say
     experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
         each after the other, on tokens sorted before; loop: one expert after the other, as the model's reference
-        implementation does; unsplit: grouped, but for models whose implementation splits sorted tokens, whose loop
-        nothing replaces
+        implementation does; loop-all: so, those that no token picked too; unsplit: grouped, but for models whose
+        implementation splits sorted tokens, whose loop nothing replaces
     expert_imbalance : the busiest rank's load over the mean, however experts are spread [-]
     expert_spread : standard deviation of the loads of experts over their mean [-]
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
@@ -172,7 +172,7 @@ class Kernels:
     mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
-    experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
+    experts: Literal["grouped", "products", "in-turn", "unsplit", "loop", "loop-all"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
     reserved_below: float = 0.0

@@ -190,6 +190,9 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fp8_checkpoint: Annotated[
         str | None, Meta(description="number format of the weights published in 8 bit beside them; default: fp8")
     ] = None
+    int8_checkpoint: Annotated[
+        str | None, Meta(description="number format of the weights published in 8-bit integers; default: int8")
+    ] = None
     qk_norm: Literal["perhead", "full"] | None = None
     sliding_window: SlidingWindow | None = None
     attention_sinks: bool = False

@@ -94,7 +94,7 @@ def activations(held: Holding) -> Array:
 
 def _widest(model: ModelShape, tp: Array, tokens: Array) -> Array:
     """Elements of the widest tensors that a layer holds together [-]."""
-    wide = tokens * (2.0 if model.gated else 1.0) * model.ffn / tp
+    wide = tokens * (3.0 if model.gated else 2.0) * model.ffn / tp
     if model.experts:
         per_token = model.experts.per_token * ((3.0 if model.gated else 2.0) * model.experts.ffn / tp + model.hidden)
         wide = np.maximum(wide, tokens * per_token)

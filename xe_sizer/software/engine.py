@@ -31,6 +31,7 @@ class EngineKernels(_Part, frozen=True):
     `decode` split over the keys, or per-head: the same, reading keys and values for every query head.
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
     `windows` where layers with a sliding window keep no more than it.
+    `experts` together in grouped products, in a loop over those that a token picked, or loop-all: over all of them.
     `expert_tile`: rows that a grouped product rounds each expert's share up to.
     `reserved_below`: ranks that split an expert, below which grouped products of block-scaled weights run over all
     rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do.
@@ -56,6 +57,7 @@ class EngineKernels(_Part, frozen=True):
     windows: bool
     routing: Literal["fused", "eager"]
     dispatch: Literal["per-expert", "per-place", "to-all"]
+    experts: Literal["grouped", "loop", "loop-all"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     adapter_us: Duration
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]

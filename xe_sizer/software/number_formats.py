@@ -53,6 +53,7 @@ E4M3_BLOCKS = Format(
 )
 GPTQ = Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ)")
 AWQ = Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own")
+GPTQ8 = Format("gptq-int8", 1.0 + 3.0 / 128, None, source="16-bit scale and 8-bit zero per 128 (GPTQ)")
 PLAIN_INT4 = Format("int4-plain", 0.5, INT4, caches=True, source="a scale per output channel")
 MXFP4 = Format("mxfp4", 0.5 + 1 / 32, FP4, experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss")
 # Bits of a weight in whole files of Llama 3.1 8B, head and embedding among them; the blocks of one type have fewer
@@ -84,6 +85,7 @@ _LIST = (
     E4M3_BLOCKS,
     Format("int8", 1.0, INT8, caches=True, source="a scale per output channel"),
     GPTQ,
+    GPTQ8,
     AWQ,
     PLAIN_INT4,
     Format("nf4", 0.5 + 1 / 64 + 4 / (64 * 256), None, source="8-bit scale per 64, doubly quantised (QLoRA)"),
@@ -107,7 +109,7 @@ _TOLD: tuple[tuple[tuple[str, ...], Format | None], ...] = (
     (("i?q[2-8]",), None),
     (("gguf|ggml|exl[23]|mlx|aqlm|quip|hqq",), None),
     (("awq",), AWQ),
-    (("gptq", "int8|8bit"), FORMATS[INT8]),
+    (("gptq", "int8|8bit"), GPTQ8),
     (("gptq", "int[23]|[23]bit"), None),
     (("gptq",), GPTQ),
     (("mxfp4",), MXFP4),
