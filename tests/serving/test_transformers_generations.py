@@ -76,7 +76,7 @@ def test_keys_and_values_are_copied_to_all_heads_before_4_54() -> None:
 
 
 def test_the_smallest_product_of_packed_weights_takes_11_us_in_vllm() -> None:
-    """Four products in each of 24 layers: Qwen2.5-0.5B decodes slower in 4 bit than in 16 (published: 261 and 312/s)."""
+    """Four products in each of 24 layers: Qwen2.5-0.5B decodes slower in 4 bit than in 16 (published too)."""
     work = Work(decodes=1, decode_past=1000)
     wide, packed = (
         step("qwen2.5-0.5b", "vllm@0.6.3", work, gpu=A100, serve__weights=name) for name in ("bf16", "int4")
@@ -87,3 +87,17 @@ def test_the_smallest_product_of_packed_weights_takes_11_us_in_vllm() -> None:
         step("qwen2.5-32b", "vllm@0.6.3", work, gpu=A100, serve__weights=name).total_s[0] for name in ("bf16", "int4")
     ]
     assert large[0] / large[1] > 2.3  # published: 22.1 and 55.8 tokens/s
+
+
+def test_rows_from_which_weights_are_widened_have_the_whole_rate() -> None:
+    """AutoAWQ's kernel multiplies fewer than 1,024 rows at 0.3 of the rate; more, after 3 bytes a weight were moved."""
+    few, many, wide = (
+        step("llama-2-7b", "hf-transformers@4.46", Work(prefills=1, prefill_tokens=rows), serve__weights=name)
+        for rows, name in ((1023, "awq"), (1024, "awq"), (1024, "fp16"))
+    )
+    products = [time.parts["linear layers"][0] for time in (few, many, wide)]
+    assert products[0] > 2 * products[2]
+    assert products[1] == pytest.approx(products[2], rel=0.35)
+    widened = many.parts["memory-bound operators"][0] - wide.parts["memory-bound operators"][0]
+    weights = 32 * (4 * 4096**2 + 3 * 4096 * 11_008)
+    assert widened == pytest.approx(3 * weights / (0.6 * 0.9 * 3.35e12), rel=0.2)

@@ -25,6 +25,7 @@ class MatmulLaw:
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
     `grouped_share` of it. `misaligned`: how much longer products of rows of 8 elements take, as `misalignment` says.
+    `few_rows`: products of fewer rows run in kernels that reach `few_rows_share` of the rate.
     """
 
     floor_s: float
@@ -35,6 +36,8 @@ class MatmulLaw:
     cast_bytes_per_element: float = 0.0
     grouped: bool = False
     misaligned: float = MISALIGNED
+    few_rows: float = 0.0
+    few_rows_share: float = 1.0
     median_error: float | None = None
     p90_error: float | None = None
     source: str = ""

@@ -122,10 +122,11 @@ def _products(op: Matmul, backward: bool) -> Iterator[tuple[Array, Array, Array]
 
 
 def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
-    """Of weights that are not aligned; frameworks pad vocabularies, and adapters are as narrow as they are."""
+    """Of few rows, and of weights that are not aligned; vocabularies are padded, adapters as narrow as they are."""
+    rows = np.where(op.m < law.few_rows, 1.0 / law.few_rows_share, 1.0)
     if op.module == "head" or op.adapter:
-        return np.ones(1)
-    return misalignment(op.n, op.k, law.misaligned)
+        return rows
+    return np.asarray(rows * misalignment(op.n, op.k, law.misaligned))
 
 
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:

@@ -110,8 +110,11 @@ def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine
     blocked = scheme.activations.blocked
     own_cast = scheme.activations.element_bytes < SIXTEEN_BIT and (blocked or not engine.kernels.fused_casts)
     floor_s = wide.floor_s if narrow.floor_us is None else narrow.floor_us * MICRO
+    fused_rows = narrow.fused_rows
     return replace(
-        _scaled(law, narrow.compute_share),
+        law if fused_rows else _scaled(law, narrow.compute_share),
+        few_rows=fused_rows,
+        few_rows_share=narrow.compute_share,
         floor_s=floor_s + (OWN_CAST_S if own_cast else 0.0),
         memory_efficiency=law.memory_efficiency * engine.efficiency.streaming * narrow.bandwidth_share,
         cast_bytes_per_element=OWN_CAST_BYTES if own_cast else 0.0,

@@ -71,7 +71,8 @@ class NarrowKernel(_Part, frozen=True):
 
     traffic_bytes : read and written per weight beside the packed weight, where it is widened in memory first
     launches : kernels a product needs beside its own
-    bandwidth_share, compute_share : of the 16-bit kernel's bandwidth and FLOP rate that the packed one reaches
+    bandwidth_share, compute_share : of the 16-bit kernel's bandwidth and FLOP rate that the packed one reaches; where
+    weights are widened in memory first, products have all of the rate
     widened_rows : rows from which the weights are widened in memory first; fewer run fused
     floor_us : what starting one product costs, where the kernel is no library's; None: as those of the library
     """
@@ -82,6 +83,11 @@ class NarrowKernel(_Part, frozen=True):
     compute_share: Share = 1.0
     widened_rows: Count = 1
     floor_us: Duration | None = None
+
+    @property
+    def fused_rows(self) -> float:
+        """Rows below which the packed kernel runs beside another way for more of them; 0: it is the only one."""
+        return float(self.widened_rows) if self.traffic_bytes else 0.0
 
 
 class EngineHost(_Part, frozen=True):
