@@ -74,7 +74,8 @@ INTERACTIVE = Objectives(max_ttft_s=10.0, max_tpot_s=0.1)
 BENCHMARK = Objectives()
 """A measurement keeps what it kept."""
 JUDGED = frozenset({"request_rate", "concurrency", "users"})
-"""Loads that somebody waits for; a batch, and a replica that takes as much as it can, are tests of throughput."""
+"""Loads that somebody waits for. A batch, requests that come all at once, and a replica that takes all that it can are
+tests of throughput."""
 
 
 def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTIVE) -> ResolvedService:
@@ -143,7 +144,7 @@ def _assembled(
         requests=_requests(given, provenance, trace),
         arrivals=_arrivals(given, provenance),
         trace=trace,
-        limits=_limits(provenance, objectives if load in JUDGED and not _measures(given) else BENCHMARK),
+        limits=_limits(provenance, objectives if load in JUDGED and not given.values.serve.fit else BENCHMARK),
         objective=values.serve.objective,
         **_replicas(values),
         gpus=gpus,
@@ -204,11 +205,6 @@ def _load(given: Given, engine: Engine) -> str | None:
 def _is_test(given: Given) -> bool:
     """Whether so many requests are asked for, and measured until the last is answered."""
     return given.values.serve.requests is not None or given.values.serve.trace is not None
-
-
-def _measures(given: Given) -> bool:
-    """Whether the question is what is reached, so that nothing has to be kept but what the user says."""
-    return _is_test(given) or given.values.serve.fit is not None
 
 
 def _requests(given: Given, provenance: Provenance, trace: Trace | None) -> int | None:
