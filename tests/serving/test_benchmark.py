@@ -148,7 +148,8 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
 
 def test_a_test_is_judged_by_the_limits_of_the_user_at_their_percentile() -> None:
     free = served(serve__concurrency=64, serve__requests=128)
-    assert free.limits == ()
+    assert {limit.name: limit.limit for limit in free.limits} == {"max_ttft_s": 10.0, "max_tpot_s": 0.1}
+    assert served(serve__requests=128).limits == (), "all at once is a test of throughput"
     test = free.choice.test
     assert test is not None
     at_90, at_99 = (float(np.percentile(test.ttft_s, share)) for share in (90, 99))
