@@ -74,6 +74,7 @@ GROUPS = (
             "graph.attention",
             "graph.state_space",
             "graph.mlp",
+            "graph.expert_rows",
             "graph.expert_loop",
             "graph.transformer",
             "graph.vision",
