@@ -11,7 +11,8 @@ from serving_cases import altered, asked, job, served
 
 from xe_sizer.result.replicas import AGGREGATED, ALIKE, DISAGGREGATED
 from xe_sizer.serving.advice import _certainty, _effect, _gpus_per_load, _less_sure, _time
-from xe_sizer.serving.choose import alike, cases_of, choose, fewest_gpus, missed, missed_for
+from xe_sizer.serving.cases import cases_of, fewest_gpus
+from xe_sizer.serving.choose import alike, choose, missed, missed_for
 from xe_sizer.serving.compare_pools import _better
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.job import ServingJob

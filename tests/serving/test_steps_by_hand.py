@@ -17,7 +17,8 @@ from xe_sizer.serving.operator_costs import operator_costs
 from xe_sizer.serving.states import GRID, curve
 from xe_sizer.serving.static import decode_time, prefill_time, static_batch
 from xe_sizer.serving.steady import Steady, steady
-from xe_sizer.serving.step import Work, of_the_fullest, step_time
+from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.step_inputs import of_the_fullest
 from xe_sizer.serving.traffic import Traffic
 
 ONE = ReplicaLayouts.of()

@@ -25,7 +25,7 @@ from xe_sizer.result.common import (
     Verdict,
     certainty_of,
 )
-from xe_sizer.scenario.schema import LimitsSection
+from xe_sizer.scenario.limits_section import LimitsSection
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -71,7 +71,7 @@ class Estimate(Protocol):
 
 @frozen(eq=True)
 class LimitRule:
-    """One row of the table, as `schema.judged` describes it."""
+    """One row of the table, as `limits_section.judged` describes it."""
 
     name: str
     of: str

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.choose import PERCENTILES, Point, PrefillReplicas, alike, cases_of, missed, missed_for
+from xe_sizer.serving.cases import PERCENTILES, Point, PrefillReplicas, alike, cases_of, missed, missed_for
 from xe_sizer.serving.disaggregation import Kinds, Pools
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import request_bytes
-from xe_sizer.serving.pools import decode_curve, decoding_only, prompts_of
+from xe_sizer.serving.pools import decoding_only, prompts_of
 from xe_sizer.serving.space import worthwhile
+from xe_sizer.serving.states import curve
 from xe_sizer.serving.traffic import HIGHEST_LOAD, TARGET_LOAD
 from xe_sizer.serving.uncertainty import allowed_latencies
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
-    from xe_sizer.serving.choose import Cases, Choice
+    from xe_sizer.serving.cases import Cases, Choice
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.serving.queueing import Curve
     from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.traffic import Traffic
 
 AUTO = "auto"
 MOST_COUNTS = 48  # numbers of prefill replicas that are tried on GPUs that are given
 NEAR = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0, 3.0)  # times the replicas that the load needs at a guess
 FULL_BATCH = 64  # prefill and decode replicas that a service without a load is looked for with, at most
+
+
+def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
+    """The states of replicas that only decode, from one request to as many as their cache holds.
+
+        running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers [tokens]
+
+    Returns
+    -------
+    Curve, shape (GRID, placements), seconds [s]
+
+    Source: `serving.states.curve` over `decoding_only`.
+    """
+    return curve(job, placements, memory, replace(traffic, input_spread=0.0), decoding_only)
 
 
 def choose_pools(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLayouts) -> Choice | None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.serving.images import image_conflicts
-from xe_sizer.serving.returning import host_cache_problems
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def conflicts(
     if engine is not None:
         yield from _loads(given, engine)
         yield from _prefill_apart(given, engine)
-        yield from host_cache_problems(given, engine)
+        yield from _host_cache(given, engine)
     if model and scheme and scheme.weights.experts_only and not model.experts:
         message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
         yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
@@ -127,3 +126,22 @@ def _prefill_apart(given: Given, engine: Engine) -> Iterator[Problem]:
         message = "'spare_replicas' and 'prefill_replicas' do not go together"
         hint = "set a number of prefill_replicas above what the load needs"
         yield problem_at(given, "serve.spare_replicas", message, hint)
+
+
+def _host_cache(given: Given, engine: Engine) -> Iterator[Problem]:
+    """What a cache in host memory needs: sessions that come back, something to find, and an engine that has one."""
+    serve = given.values.serve
+    if serve.kv_host_gib is None:
+        return
+    where = "serve.kv_host_gib"
+    if engine.memory.host_cache == "none" and serve.kv_host_gib > 0:
+        hint = "leave it out, or take an engine that keeps one"
+        yield problem_at(given, where, f"{engine.name} keeps no cache in host memory", hint)
+    if serve.users is None:
+        yield problem_at(given, where, "'kv_host_gib' needs 'users'", "say how many people come back to their session")
+    if not serve.prefix_hit_share:
+        hint = "say which share of a prompt stood in the session before, 0.8 for example"
+        yield problem_at(given, where, "'kv_host_gib' needs 'prefix_hit_share'", hint)
+    if serve.prefill_replicas is not None:
+        message = "'kv_host_gib' and 'prefill_replicas' do not go together"
+        yield problem_at(given, where, message, "leave one of them out")

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.pools import transfer_s, waiting_s
 from xe_sizer.serving.queueing import TO_THE_END, Latencies, evenly, highest, latencies
 from xe_sizer.serving.traffic import FULL, HIGHEST_LOAD
+from xe_sizer.serving.transfer import transfer_s, waiting_s
 from xe_sizer.serving.uncertainty import allowed_latencies
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Pools:
         -------
         Latencies, shape of the rates, seconds [s]
 
-        Source: DistServe (arXiv:2401.09670, section 3) for the stages; `pools.waiting_s`, `queueing.latencies`.
+        Source: DistServe (arXiv:2401.09670, section 3) for the stages; `transfer.waiting_s`, `queueing.latencies`.
         """
         found = self.stages_s(rate, percentile)
         unbounded = np.where(as_array(rate) <= self.top_rate, 0.0, np.inf)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
-from xe_sizer.serving.choose import fewest_gpus
+from xe_sizer.serving.cases import fewest_gpus
 from xe_sizer.serving.light import fastest
 from xe_sizer.serving.memory import (
     BESIDE,
@@ -32,8 +32,8 @@ from xe_sizer.units import GIB, HOUR_S, MEGA
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Limit
-    from xe_sizer.scenario.schema import LimitsSection
-    from xe_sizer.serving.choose import Choice, Point
+    from xe_sizer.scenario.limits_section import LimitsSection
+    from xe_sizer.serving.cases import Choice, Point
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import (
         ServingMemory,

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.limits_section import LimitsSection
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
+    from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.scenario.serve_section import ServeSection
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine

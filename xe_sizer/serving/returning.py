@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
 from xe_sizer.result.replicas import SessionCache
-from xe_sizer.scenario.conflicts import problem_at
 from xe_sizer.serving.host_cache import fetch_s, hit_shares, sessions_in_host, sessions_on_gpu
 from xe_sizer.serving.static import prefill_time
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
-    from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.host_cache import Hits, HostCache
     from xe_sizer.serving.resolved import ResolvedService
-    from xe_sizer.software.engine import Engine
 
 MOST_ROUNDS = 16  # in which the share that is found is looked for
 CLOSE = 0.002  # of the share, at which the search ends
@@ -100,25 +96,6 @@ def _prefill_s(sized: ServingEstimate, new: float) -> float:
     job, traffic = sized.resolved.job, sized.resolved.traffic
     step, steps = prefill_time(job, sized.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
     return float((step.total_s * steps)[0]) + job.request_s
-
-
-def host_cache_problems(given: Given, engine: Engine) -> Iterator[Problem]:
-    """What a cache in host memory needs: sessions that come back, something to find, and an engine that has one."""
-    serve = given.values.serve
-    if serve.kv_host_gib is None:
-        return
-    where = "serve.kv_host_gib"
-    if engine.memory.host_cache == "none" and serve.kv_host_gib > 0:
-        hint = "take an engine that does, such as vllm"
-        yield problem_at(given, where, f"{engine.name} keeps no cache in host memory", hint)
-    if serve.users is None:
-        yield problem_at(given, where, "'kv_host_gib' needs 'users'", "say how many people come back to their session")
-    if not serve.prefix_hit_share:
-        hint = "say which share of a prompt stood in the session before, 0.8 for example"
-        yield problem_at(given, where, "'kv_host_gib' needs 'prefix_hit_share'", hint)
-    if serve.prefill_replicas is not None:
-        message = "'kv_host_gib' and 'prefill_replicas' do not go together"
-        yield problem_at(given, where, message, "leave one of them out")
 
 
 def host_cache_warnings(sized: ServingEstimate) -> Iterator[str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.serving.cases import PERCENTILES
 from xe_sizer.serving.simulation import simulate
 from xe_sizer.serving.simulation_offered import Offered, offered, poisson_arrivals
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.cases import Choice, Point
     from xe_sizer.serving.job import Images
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
@@ -80,3 +83,25 @@ def constant_arrivals(rate: float, requests: int) -> Array:
 
 
 ARRIVALS: Mapping[str, Callable[[float, int], Array]] = {"poisson": poisson_arrivals, "constant": constant_arrivals}
+
+
+def tested(resolved: ResolvedService, choice: Choice) -> Choice:
+    """The choice with what the requests of a test see of one of its working replicas."""
+    working = choice.replicas - resolved.spare_replicas
+    test = run_test(resolved, choice.placement, choice.memory, working)
+    return replace(choice, point=_tested(resolved, choice.point, test, working), test=test)
+
+
+def _tested(resolved: ResolvedService, point: Point, test: Outcome, replicas: int) -> Point:
+    """One of the replicas over a test: its share of the whole test's rate, and latencies of its requests."""
+    wanted = sorted({*PERCENTILES, resolved.percentile})
+    columns = (np.percentile(one, wanted).tolist() for one in (test.ttft_s, test.tpot_s, test.request_s))
+    return replace(
+        point,
+        running=float((test.finish_s - test.start_s).sum()) / test.duration_s,
+        requests_per_s=(resolved.requests or 1) / replicas / test.duration_s,
+        ttft_s=float(test.ttft_s.mean()),
+        tpot_s=float(test.tpot_s.mean()),
+        request_s=float(test.request_s.mean()),
+        percentiles=dict(zip(wanted, zip(*columns, strict=True), strict=True)),
+    )

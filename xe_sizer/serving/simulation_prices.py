@@ -9,7 +9,8 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.step import Work, attention, head_and_sampling, host, of_the_fullest, step_time
+from xe_sizer.serving.step import Work, attention, head_and_sampling, host, step_time
+from xe_sizer.serving.step_inputs import of_the_fullest
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array

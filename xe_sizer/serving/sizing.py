@@ -38,7 +38,12 @@ def _size_once(resolved: ResolvedService) -> ServingEstimate:
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         raise InputError(_no_placement(resolved))
-    return ServingEstimate(resolved, choose(resolved, placements), size)
+    choice = choose(resolved, placements)
+    if resolved.requests is not None:
+        from xe_sizer.serving.simulation_load import tested  # a service that goes on for ever needs none of it
+
+        choice = tested(resolved, choice)
+    return ServingEstimate(resolved, choice, size)
 
 
 def _in_two_pools(resolved: ResolvedService) -> ServingEstimate:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import GraphInputs, Learning
-from xe_sizer.graph.operators import Attention, Kernels, Matmul, RankShape, Scan, as_array
+from xe_sizer.graph.operators import Attention, Kernels, Matmul, Scan, as_array
 from xe_sizer.graph.stages import layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.graph.vision import VISION
@@ -28,9 +27,10 @@ from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.adapters import MODULE as ADAPTERS
 from xe_sizer.serving.adapters import adapter_operators
 from xe_sizer.serving.job import reserved_below
+from xe_sizer.serving.step_inputs import of_the_fullest, step_inputs
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.graph.operators import Array, Operator, RankShape
     from xe_sizer.laws.parts import Part
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
@@ -42,7 +42,6 @@ NETWORK = "collective laws of the server, with the engine's own start-up time"
 HEAD, PRODUCTS, MIXING, MOVING, ADAPTING = "head", "products", "mixing", "moving", "adapting"
 SEEING = "seeing"
 OWN_PARTS = {HEAD: HEAD, ADAPTERS: ADAPTING, VISION: SEEING}  # modules whose kernels are a part, whatever they do
-NOTHING_LEARNS = Learning(base=False)
 
 
 @frozen
@@ -317,11 +316,11 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         attention="decode",
         repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
     )
-    flat = _inputs(job, placements, tp, together, 1.0, 0.0, prompts)
+    flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     layers = [op for op in layer_operators(flat) if not _own_kind(op)]
     for inputs in (
-        _inputs(job, placements, tp, decodes, each, past, decoding),
-        _inputs(job, placements, tp, prefills, tokens, before, prompts),
+        step_inputs(job, placements, tp, decodes, each, past, decoding),
+        step_inputs(job, placements, tp, prefills, tokens, before, prompts),
     ):
         if np.any(inputs.rank.batch > 0):
             layers += sequence_operators(inputs)
@@ -331,7 +330,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     sampled = decodes * each + prefills * (tokens if kernels.all_logits else 1.0)
     ends = (
         *embedding_operators(flat),
-        *sampling_operators(_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),
+        *sampling_operators(step_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),
         *_seeing(job, placements, tp, prefills * tokens, prompts),
     )
     return EngineStep(
@@ -343,25 +342,6 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         sequences=decodes + prefills,
         pure_decode=(prefills == 0).astype(float),
     )
-
-
-def of_the_fullest(sequences: Array, groups: Array) -> Array:
-    """Sequences of the fullest group.
-
-        fullest = max(sequences / groups, min(sequences, 1))
-
-    Parameters
-    ----------
-    sequences : of all groups [-]
-    groups : attention ranks, and stages that work at the same time [-]
-
-    Returns
-    -------
-    ndarray of float, shape that both broadcast to [-]
-
-    Source: own derivation: a sequence is not cut, so that with fewer of them than groups some groups are idle.
-    """
-    return np.asarray(np.maximum(sequences / groups, np.minimum(sequences, 1.0)))
 
 
 def _seeing(
@@ -376,7 +356,7 @@ def _seeing(
         return
     pieces = images.each * images.seen.pieces * prompt_tokens / images.prompt_tokens
     kernels = replace(prompts, cache="none", windows=True)
-    inputs = _inputs(job, placements, tp, pieces, images.seen.patches, 0.0, kernels)
+    inputs = step_inputs(job, placements, tp, pieces, images.seen.patches, 0.0, kernels)
     encoding = replace(inputs, model=tower.encoder, weight_forward_bytes=0.0 * tp)
     yield from vision_operators(tower, encoding, layer_operators(encoding))
 
@@ -384,48 +364,6 @@ def _seeing(
 def _own_kind(operator: Operator) -> bool:
     """Operators whose time depends on whose tokens they are: attention, scans, and the cache."""
     return isinstance(operator, Attention | Scan) or operator.name in ("cache write", "scan")
-
-
-def _inputs(
-    job: ServingJob,
-    placements: ReplicaLayouts,
-    tp: Array,
-    batch: Array,
-    sequence: ArrayLike,
-    past: ArrayLike,
-    kernels: Kernels,
-) -> GraphInputs:
-    one = np.ones(tp.shape)
-    rank = RankShape(
-        batch=batch * one,
-        sequence=as_array(sequence) * one,
-        tp=tp * one,
-        cp=one,
-        ep=as_array(placements.ep) * one,
-        expert_tp=as_array(placements.expert_tp) * one,
-        sequence_parallel=0.0 * one,
-        past=as_array(past) * one,
-    )
-    widened = _widening_bytes(job, rank)
-    return GraphInputs(
-        model=job.model,
-        rank=rank,
-        kernels=kernels,
-        learning=NOTHING_LEARNS,
-        element_bytes=job.element_bytes,
-        weight_forward_bytes=widened,
-        weight_backward_bytes=0.0 * one,
-        residual_element_bytes=job.element_bytes,
-        cached_element_bytes=job.scheme.cache.element_bytes,
-    )
-
-
-def _widening_bytes(job: ServingJob, rank: RankShape) -> Array:
-    """Traffic per weight of formats that are widened in memory before the product; few rows run fused [bytes]."""
-    if not job.scheme.weight_only or job.efficiency.fixed:
-        return np.zeros(rank.tp.shape)
-    narrow = job.engine.narrow_kernel(job.scheme.weights)
-    return np.asarray(narrow.traffic_bytes * (rank.tokens >= narrow.widened_rows), dtype=np.float64)
 
 
 def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:

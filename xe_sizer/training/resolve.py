@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.limits_section import LimitsSection
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
+    from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Method
