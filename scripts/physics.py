@@ -150,6 +150,7 @@ GROUPS = (
             "serving.queueing",
             "serving.closed",
             "serving.pools",
+            "serving.transfer",
             "serving.disaggregation",
             "serving.day",
             "serving.host_cache",

@@ -140,22 +140,21 @@ def test_a_limit_that_costs_little_stays(cli: Cli) -> None:
 
 
 def test_what_makes_the_limits_less_sure_is_not_the_first_advice(cli: Cli) -> None:
-    """fp8 on 4 GPUs takes 49.8 of 50 ms; on 6 the limit is as sure as with 8 before."""
+    """fp8 on 4 GPUs takes all but all of 50 ms; on 6 the limit is as sure as with 8 before."""
     _, answer = ask(cli, f"{CHAT} --users 500 {LIMITS}")
     now = least_sure(answer)
     first, second = answer["advice"]
     surer, less = again(cli, first), again(cli, second)
     assert answer["gpus"]["count"] > surer["gpus"]["count"] > less["gpus"]["count"]
     assert least_sure(surer) >= now > least_sure(less)
-    for advice, after in ((first, surer), (second, less)):
-        assert advice["effect"].endswith(f": {100 * least_sure(after):.0f} %, now {100 * now:.0f} %")
-    assert "met, unsure: 50 %, now 65 %" in second["effect"]
+    assert "met," not in first["effect"]
+    assert second["effect"].endswith(f"; met, unsure: {100 * least_sure(less):.0f} %, now {100 * now:.0f} %")
 
 
 def test_advice_to_a_no_says_how_sure_it_is(cli: Cli) -> None:
     _, answer = ask(cli, f"{CHAT} --users 500 --gpus 2 {LIMITS}")
     more = next(advice for advice in answer["advice"] if "GPUs instead of 2" in advice["change"])
-    assert more["effect"].endswith(f"; met, unsure: {100 * least_sure(again(cli, more)):.0f} %")
+    assert more["effect"].endswith(f"; met, likely: {100 * least_sure(again(cli, more)):.0f} %")
 
 
 # What the first screen says of GPUs, of what is assumed and of what is sustained
@@ -274,7 +273,7 @@ def test_default_objectives_are_no_limits_that_were_not_judged(cli: Cli) -> None
         ("TheBloke/Llama-2-70B-AWQ", "awq", "Weights in 4 bits (AWQ), read from the name"),
         ("TheBloke/Llama-2-70B-GPTQ", "int4", "Weights in 4 bits (GPTQ), read from the name"),
         ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "int4", "Weights in 4 bits (GPTQ), read from the name"),
-        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "int8", "Weights in 8 bits (GPTQ-Int8), read from the name"),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "gptq-int8", "Weights in 8 bits (GPTQ-Int8), read from the name"),
         ("neuralmagic/Meta-Llama-3.1-70B-Instruct-FP8", "fp8", "Weights in 8 bits (FP8), read from the name"),
         ("unsloth/Meta-Llama-3.1-70B-bnb-4bit", "nf4", "Weights in 4 bits (bnb-4bit), read from the name"),
         ("unsloth/gpt-oss-20b-BF16", "bf16", "Weights in 16 bits (BF16), read from the name"),

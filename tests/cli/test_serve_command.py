@@ -226,7 +226,7 @@ ADVISED = {
     "a limit too tight": f"{MODEL} --request-rate 20 --tpot 0.005",
     "fixed placement": f"{MODEL} --gpus 8 --tp 2 --request-rate 12 --ttft 1 --tpot 0.05",
     "scheme": f"{MODEL} --gpus 1 --concurrency 2 --scheme w16a16k16",
-    "batch too large": f"{SMALL} --batch 400 --engine hf-transformers",
+    "batch too large": f"{SMALL} --batch 600 --engine hf-transformers",
     "concurrency within a limit": f"{SMALL} --concurrency 256 --tpot 0.012",
     "headroom": f"{SMALL} --concurrency 16 --min-headroom-gib 20",
     "long prompts": "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --concurrency 1 --input-tokens 120000",

@@ -68,7 +68,7 @@ def test_requests_that_wait_for_minutes_are_no_success(cli: Cli, tmp_path: Path)
     code, answer = ask(cli, asked)
     (queues, *_) = answer["verdict"]["reasons"]
     assert (code, queues["code"], answer["verdict"]["meets_limits"]) == (1, "queues", False)
-    assert queues["message"] == "17 of the 500 requests in flight run at once, the others wait in the queue"
+    assert queues["message"] == "16 of the 500 requests in flight run at once, the others wait in the queue"
     assert answer["latency"]["ttft_s"]["expected"] > 120
     assert first_line(cli, asked).startswith("QUEUES  ")
     file = tmp_path / "queue.yaml"
@@ -218,16 +218,16 @@ def test_the_smallest_layout_is_that_of_any(cli: Cli) -> None:
 
 
 def test_what_would_not_start_is_told_with_the_flag_to_pass(cli: Cli) -> None:
-    """20,088 tokens fit in the cache of two H100s, 131,072 are the model's."""
+    """A little more than 18,432 tokens fit in the cache of two H100s, 131,072 are the model's."""
     asked = f"{CHAT} --gpus 2 --concurrency 4"
     code, answer = ask(cli, asked)
     (warning,) = (one for one in answer["warnings"] if "refuses to start" in one)
     assert code == 0
     assert warning.startswith("vllm refuses to start for sequences of 131,072 tokens (the model's maximum)")
-    assert warning.endswith("--max-model-len 19456")
-    _, started = ask(cli, f"{asked} --max-model-len 19456")
+    assert warning.endswith("--max-model-len 18432")
+    _, started = ask(cli, f"{asked} --max-model-len 18432")
     assert not any("refuses to start" in one for one in started["warnings"])
-    assert started["scenario"]["serve"]["max_model_len"] == 19456
+    assert started["scenario"]["serve"]["max_model_len"] == 18432
 
 
 def test_a_longest_sequence_that_the_cache_does_not_hold_is_a_no(cli: Cli) -> None:
@@ -239,9 +239,9 @@ def test_a_longest_sequence_that_the_cache_does_not_hold_is_a_no(cli: Cli) -> No
     assert held == 32768 * 80 * 4 * 128 * 2 * 2
     (reason,) = answer["verdict"]["reasons"]
     assert "KV cache of one sequence of 32,768 tokens 5.00" in reason["message"]
-    assert reason["fix"] == "max_model_len 19,456 instead of 32,768"
-    assert answer["advice"][0]["change"] == "max_model_len 19,456 instead of 32,768"
-    assert ask(cli, f"{asked} 19456")[0] == 0
+    assert reason["fix"] == "max_model_len 18,432 instead of 32,768"
+    assert answer["advice"][0]["change"] == "max_model_len 18,432 instead of 32,768"
+    assert ask(cli, f"{asked} 18432")[0] == 0
     _, free = ask(cli, f"{CHAT} --concurrency 4 --max-model-len 32768")
     assert free["verdict"]["fits"]
     assert free["gpus"]["count"] > 2

@@ -27,9 +27,10 @@ WORDS_AND_CHOICES = {
     },
     "serving": {
         "adapters_asked", "adapters_shown",
-        "advice", "choose", "choose_pools", "compare_pools", "estimate", "fitting", "images", "job", "layout",
+        "advice", "cases", "choose", "choose_pools", "compare_pools", "estimate", "fitting", "images", "job", "layout",
         "ledger", "load_curve", "memory_terms", "operator_costs",
-        "remedies", "resolve", "resolved", "returning", "sizing", "space", "summary", "trace", "traffic",
+        "remedies", "resolve", "resolved", "returning", "sizing", "space", "step_inputs", "summary", "trace",
+        "traffic",
         "uncertainty", "warnings",
     },
 }  # fmt: skip

@@ -36,6 +36,7 @@ SERVING: tuple[Scenario, ...] = tuple(
     for load in ("concurrency", "batch")
 )
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
+SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"input_tokens": 512}},)
 TRAINING_COMMANDS = (("plan", "--max-gpus", "8"), ("check",))
 SERVING_COMMANDS = (("check",),)
 

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Prediction
     from xe_sizer.software.uncertainty import Group, Seen, Table
 
-# Ten per cent a side is the aim: the spread of the sources seen falls short of that of unseen ones, so that these
-# quantiles leave about one unseen run in five outside.
-LOW, HIGH = 0.05, 0.95
-# Of groups that explain the spread: eight in ten of the runs of publications left out lie inside, as it should be.
-LOW_EXPLAINED, HIGH_EXPLAINED = 0.1, 0.9
+# Ten per cent a side: about eight in ten of the runs of publications left out lie inside, as it should be.
+LOW, HIGH = 0.1, 0.9
 # A run that is off by more than this factor was another job than its record says, and must not set a group's range.
 FARTHEST = math.log(3.0)
 # The same for the slow end of a stack's own runs, which reaches further: chosen so that one in ten of the runs of
@@ -122,8 +119,7 @@ def residual_table(runs: Sequence[Run]) -> Table:
 def _residuals(members: Sequence[Run]) -> Residuals:
     ratios = np.clip([run.log_ratio for run in members], -FARTHEST, FARTHEST)
     weights = source_weights([run.source for run in members])
-    ends = (LOW, HIGH) if members[0].explained is None else (LOW_EXPLAINED, HIGH_EXPLAINED)
-    low, high = (weighted_quantile(ratios, weights, share) for share in ends)
+    low, high = (weighted_quantile(ratios, weights, share) for share in (LOW, HIGH))
     return Residuals(len(members), len({run.source for run in members}), low, high)
 
 

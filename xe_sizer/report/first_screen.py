@@ -12,6 +12,7 @@ from xe_sizer.report.certainty import (
     is_close,
     limit_words,
     probability_words,
+    says_nothing,
     unseen_words,
 )
 from xe_sizer.report.document import Point
@@ -95,7 +96,8 @@ def gpus_point(gpus: Gpus, more: str = "", kept: str = "") -> Point:
 def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
     """Every limit with what became of it, a line each: those that are missed first, then the least sure."""
     for place, limit in enumerate(sorted(verdict.limits, key=_doubtful)):
-        yield Point("" if place else "Limits", limit_words(verdict, limit, currency), spare=place + 1 if place else 0)
+        spare = place + 1 if place or says_nothing(verdict, limit) else 0
+        yield Point("" if place else "Limits", limit_words(verdict, limit, currency), spare=spare)
 
 
 def _doubtful(limit: Limit) -> tuple[bool, float]:
