@@ -150,8 +150,8 @@ def device(
         memory_bound, floor_s = matmul.memory_efficiency, 0.0
         decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)
     else:
-        experts = _scaled(grouped_law(matmul), factors.matmul * factors.experts)
-        matmul, adapter, scan = (_scaled(law, factors.matmul) for law in (matmul, adapter, scan))
+        experts = grouped_law(matmul).scaled(factors.matmul * factors.experts)
+        matmul, adapter, scan = (law.scaled(factors.matmul) for law in (matmul, adapter, scan))
         memory_bound *= factors.memory_bound
     return Device(
         matmul=matmul,
@@ -169,13 +169,4 @@ def device(
         element_bytes=activation_bytes(beside if wide_activations else precision),
         decode=decode,
         wide_modules=frozenset({HEAD}) if wide_activations else frozenset(),
-    )
-
-
-def _scaled(law: MatmulLaw, factor: float) -> MatmulLaw:
-    sustained = law.sustained_flops_efficiency
-    return replace(
-        law,
-        flops_efficiency=law.flops_efficiency * factor,
-        sustained_flops_efficiency=None if sustained is None else sustained * factor,
     )

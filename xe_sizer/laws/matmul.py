@@ -46,6 +46,15 @@ class MatmulLaw:
     def effective_flops_efficiency(self) -> float:
         return self.sustained_flops_efficiency or self.flops_efficiency
 
+    def scaled(self, factor: float) -> MatmulLaw:
+        """The law at a multiple of its FLOP rate."""
+        sustained = self.sustained_flops_efficiency
+        return replace(
+            self,
+            flops_efficiency=self.flops_efficiency * factor,
+            sustained_flops_efficiency=None if sustained is None else sustained * factor,
+        )
+
 
 # Measured: grouped kernels over experts against single products: share of their FLOP rate, and a knee that nearly adds.
 # 12,852 balanced MoE layers on H100 timed by aiconfigurator (TensorRT-LLM 1.3, bf16) fit at 0.499 of the peak and 1.2,

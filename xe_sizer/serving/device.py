@@ -74,18 +74,8 @@ def _expert_law(
     made = _product_law(_tiled(law, engine), wide, scheme, engine, narrow)
     if not reserved_below(engine, scheme, gpu):
         return made
-    made = _scaled(made, PERSISTENT_GAIN)
+    made = made.scaled(PERSISTENT_GAIN)
     return replace(made, sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
-
-
-def _scaled(law: MatmulLaw, factor: float) -> MatmulLaw:
-    """The law at a multiple of its FLOP rate."""
-    sustained = law.sustained_flops_efficiency
-    return replace(
-        law,
-        flops_efficiency=law.flops_efficiency * factor,
-        sustained_flops_efficiency=None if sustained is None else sustained * factor,
-    )
 
 
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:
@@ -112,7 +102,7 @@ def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine
     floor_s = wide.floor_s if narrow.floor_us is None else narrow.floor_us * MICRO
     fused_rows = narrow.fused_rows
     return replace(
-        law if fused_rows else _scaled(law, narrow.compute_share),
+        law if fused_rows else law.scaled(narrow.compute_share),
         few_rows=fused_rows,
         few_rows_share=narrow.compute_share,
         floor_s=floor_s + (OWN_CAST_S if own_cast else 0.0),
