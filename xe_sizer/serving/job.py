@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import VISION
+from xe_sizer.laws.precision import FP8
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -60,6 +61,19 @@ class ServingJob:
     def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""
         return as_array(placements.dp * (placements.pp if self.engine.pipelined else 1))
+
+    @property
+    def cached_element_bytes(self) -> float:
+        """Size that reading an element of the cache counts with [bytes].
+
+        Accelerators without products in the cache's format convert it in each step, which takes what reading it saves:
+        16 bit then.
+
+        Source: vLLM 0.11 documentation, quantized KV cache: no lower latency without hardware that converts.
+        """
+        cache = self.scheme.cache
+        converts = cache.peak == FP8 and FP8 not in self.server.accelerator.peak_flops_per_s
+        return max(cache.element_bytes, SIXTEEN_BIT) if converts else cache.element_bytes
 
     @property
     def element_bytes(self) -> float:

@@ -84,7 +84,7 @@ def step_inputs(
         weight_forward_bytes=widened,
         weight_backward_bytes=0.0 * one,
         residual_element_bytes=job.element_bytes,
-        cached_element_bytes=job.scheme.cache.element_bytes,
+        cached_element_bytes=job.cached_element_bytes,
     )
 
 
