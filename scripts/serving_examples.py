@@ -21,26 +21,26 @@ from xe_sizer.units import MILLI
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "serving-examples.md"
 FOLDER = "examples/serve"
-TPOT, TTFT, TOTAL, OUTPUT = "ms per token", "ms to the first token", "tokens/s in and out", "output tokens/s"
+TPOT, TTFT, TOTAL, OUTPUT = "ms per token", "ms to the first token", "total tokens/s", "output tokens/s"
 GPUSTACK = "https://docs.gpustack.ai/latest/performance-lab"
-HEADER = """# Six services, and what was published nearest to them
+HEADER = """# Six example services and the closest published runs
 
-Written by `python scripts/serving_examples.py`. The questions are files of [examples/serve](../examples/serve).
-Latencies are at the percentile of the limits where requests arrive at random, otherwise means.
+Written by `python scripts/serving_examples.py`. The services are files in [examples/serve](../examples/serve).
+Latencies are at the percentile of the limits if requests arrive at random, otherwise means.
 
-## What is asked, and the answer
+## Services and answers
 
-| example | question | GPUs | first token | per token | output tokens/s |
+| example | service | GPUs | time to first token | time per token | output tokens/s |
 |---|---|---|---|---|---|
 """
 PUBLISHED = """
-## The published run nearest to each
+## The closest published run for each
 
-The run is asked as it was made (`xe-sizer serve` with the options of the row), and one figure of it is compared. Where
-no run of the same model on the same card was found, the row is of the nearest one. The first run and the fifth are
-among those that the [accuracy page](accuracy.md) has; the other four had no part in any constant.
+Each run is predicted as it was made (`xe-sizer serve` with the options of the row), and one of its figures is
+compared. Where no run of the same model on the same card was found, the row has the closest one. The first and the
+fifth run are among those on the [accuracy page](accuracy.md); no constant was fitted to the other four.
 
-| example | published run | options | figure | measured | predicted | predicted / measured |
+| example | published run | options | metric | measured | predicted | predicted / measured |
 |---|---|---|---|---|---|---|
 """
 
@@ -80,9 +80,9 @@ SERVICES = (
     ),
     Service(
         "deepseek-v3-8x-h200",
-        "DeepSeek-V3, 64 in flight on 8 H200",
+        "DeepSeek-V3, 64 requests in flight on 8 H200",
         Run(
-            "DeepSeek-R1 (the same shape), vLLM 0.11, 8 H200, 500 prompts at once",
+            "DeepSeek-R1 (same architecture), vLLM 0.11, 8 H200, 500 prompts at once",
             f"{GPUSTACK}/deepseek-r1/h200",
             "--model deepseek-r1 --gpu h200-sxm-141gb --gpus 8 --tp 8 --ep 1 --engine vllm@0.11 --requests 500 "
             "--input-tokens 4000 --output-tokens 200",
@@ -92,7 +92,7 @@ SERVICES = (
     ),
     Service(
         "qwen3-30b-a3b-l40s",
-        "30B mixture of experts, 200 people on L40S",
+        "30B mixture of experts, 200 users on L40S",
         Run(
             "Qwen3-30B-A3B, vLLM, one A100, one request in flight",
             "https://github.com/tenstorrent/tt-inference-server/issues/340",
@@ -116,7 +116,7 @@ SERVICES = (
     ),
     Service(
         "mistral-7b-awq-rtx-4090",
-        "7B in 4 bit for one person on an RTX 4090",
+        "7B in 4 bit for one user on an RTX 4090",
         Run(
             "Llama 2 7B in 4 bit, llama.cpp of 2023, RTX 4090, one request",
             "https://github.com/mlc-ai/llm-perf-bench",

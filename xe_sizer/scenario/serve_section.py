@@ -29,48 +29,56 @@ class ServeSection(Section, frozen=True):
     )
     request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
     concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
-    users: Annotated[Degree | None, Meta(description="People who ask, read the answer and ask again")] = None
+    users: Annotated[
+        Degree | None, Meta(description="People who send a request, read the answer and send the next")
+    ] = None
     think_time_s: Annotated[
         Positive | None, Meta(description="Seconds between an answer and the user's next request; default: 30")
     ] = None
     batch: Annotated[
-        Degree | None, Meta(description="Requests that each replica starts together and runs to their end, a benchmark")
+        Degree | None,
+        Meta(description="Requests that each replica starts together and runs to completion (a benchmark)"),
     ] = None
     requests: Annotated[
         Degree | None,
         Meta(
-            description="Requests of a test, all offered at once, at the rate or kept at the concurrency; "
-            "latencies are those of the test"
+            description="Number of requests in a benchmark: sent all at once, at the rate or at the concurrency; "
+            "latencies are those of the benchmark"
         ),
     ] = None
     arrivals: Annotated[
-        Arrivals | None, Meta(description="How the requests of a test come at a rate: by chance (default) or evenly")
+        Arrivals | None,
+        Meta(description="Arrivals of a benchmark's requests at a rate: at random (default) or evenly spaced"),
     ] = None
     trace: Annotated[
         Name | None,
-        Meta(description="File of requests to replay: timestamp, tokens of prompt and answer; CSV or JSONL"),
+        Meta(description="File of requests to replay: timestamp, prompt and output tokens; CSV or JSON Lines"),
     ] = None
-    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt, without its images")] = None
-    output_tokens: Annotated[Positive | None, Meta(description="Mean tokens of an answer")] = None
+    input_tokens: Annotated[
+        Positive | None, Meta(description="Mean tokens of a prompt, without its images' tokens")
+    ] = None
+    output_tokens: Annotated[Positive | None, Meta(description="Mean output tokens of a request")] = None
     input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
-    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of answer lengths / mean")] = None
+    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of output lengths / mean")] = None
     images: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000)] | None, Meta(description="Images in a prompt; 0: text alone")
+        Annotated[int, Meta(ge=0, le=1_000)] | None, Meta(description="Images in each prompt; 0: text only")
     ] = None
     image_size: Annotated[ImageSize | None, Meta(description="Width and height of an image, e.g. 1024x1024")] = None
-    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the cache")] = None
+    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the prefix cache")] = (
+        None
+    )
     fit: Annotated[
         Literal["context", "sessions"] | None,
-        Meta(description="Find the longest prompt and answer for the concurrency, or the most sessions of that length"),
+        Meta(description="Find the longest context at the concurrency, or the most sessions of the given length"),
     ] = None
     kv_host_gib: Annotated[
         NotNegative | None,
-        Meta(description="Host memory for the KV cache of a replica, for users who come back; GiB, 0: the GPU alone"),
+        Meta(description="Host memory for the KV cache of a replica, for returning users, in GiB; 0: GPU memory only"),
     ] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
     ] = None
-    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is kept")] = None
+    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is accepted")] = None
     draft_cost: Annotated[
         Share | None, Meta(description="Time to draft one token as a share of the time of a step")
     ] = None
@@ -81,7 +89,7 @@ class ServeSection(Section, frozen=True):
         Name | None, Meta(description="Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats")
     ] = None
     gpu_memory_utilization: Annotated[
-        Fraction | None, Meta(description="Share of the memory that the engine may take")
+        Fraction | None, Meta(description="Share of the GPU memory that the engine may use")
     ] = None
     max_sequences: Annotated[Degree | None, Meta(description="Maximum requests in one step of a replica")] = None
     max_model_len: Annotated[
@@ -90,36 +98,38 @@ class ServeSection(Section, frozen=True):
     ] = None
     max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
     scheduler_recv_interval: Annotated[
-        Degree | None, Meta(description="Decode steps between two looks of the scheduler at new requests (SGLang)")
+        Degree | None, Meta(description="Decode steps between the scheduler's checks for new requests (SGLang)")
     ] = None
     batch_wait_iters: Annotated[
-        Iterations | None, Meta(description="Decode steps that prompts wait for more of them (TensorRT-LLM)")
+        Iterations | None,
+        Meta(description="Decode steps for which prompts wait to be batched with others (TensorRT-LLM)"),
     ] = None
     objective: Annotated[
         Literal["throughput", "latency"] | None,
-        Meta(description="What the placement is chosen for: throughput of the GPUs, or latency; default: by the load"),
+        Meta(description="What the placement is chosen for: throughput or latency; default: depends on the load"),
     ] = None
     hourly_load: Annotated[
         Annotated[tuple[NotNegative, ...], Meta(min_length=24, max_length=24)] | None,
-        Meta(description="24 loads of a day, from midnight, in any unit: the load given is that of the highest"),
+        Meta(description="Load of the 24 hours of a day, from midnight, in any unit: the given load is the highest"),
     ] = None
     replica_start_s: Annotated[
         NotNegative | None,
-        Meta(description="Seconds until a new replica answers; default: its weights at 2 GB/s a server, and 60 s"),
+        Meta(description="Seconds until a new replica is ready; default: weights read at 2 GB/s per server, plus 60 s"),
     ] = None
     percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
     adapters: Annotated[
-        Degree | None, Meta(description="LoRA adapters that requests ask for, each as often; see lora.rank and targets")
+        Degree | None,
+        Meta(description="LoRA adapters that requests use, each equally often; see lora.rank and targets"),
     ] = None
     adapter_slots: Annotated[
-        Degree | None, Meta(description="Adapters held on the GPU at once, the most in a step; default: all")
+        Degree | None, Meta(description="Adapters held on the GPU at once, and thus the most in a step; default: all")
     ] = None
     prefill_replicas: Annotated[
         Degree | Literal["auto"] | None,
-        Meta(description="Replicas that only read prompts, the others only decode; auto: the best number of both"),
+        Meta(description="Replicas that only prefill, while the others only decode; auto: the best number of both"),
     ] = None
     prefill_tp: Annotated[Degree | None, Meta(description="Tensor-parallel ranks of a prefill replica")] = None
     prefill_pp: Annotated[Degree | None, Meta(description="Pipeline stages of a prefill replica")] = None
     prefill_ep: Annotated[Degree | None, Meta(description="Expert-parallel ranks of a prefill replica")] = None
-    prefill_dp: Annotated[Degree | None, Meta(description="Attention ranks of a prefill replica")] = None
-    spare_replicas: Annotated[Spares | None, Meta(description="Replicas beyond the load, for failures")] = None
+    prefill_dp: Annotated[Degree | None, Meta(description="Attention groups of a prefill replica")] = None
+    spare_replicas: Annotated[Spares | None, Meta(description="Extra replicas in case of failures")] = None
