@@ -235,3 +235,14 @@ def test_a_service_without_a_load_is_balanced() -> None:
     assert prefills is not None
     assert prefills.utilisation > 0.6
     assert asked(serve__prefill_replicas="auto").prefill_replicas == "auto"
+
+
+def test_a_load_of_any_size_is_searched_in_few_steps() -> None:
+    """A million requests a second take as many replicas a request as a thousand do."""
+    few, many = (served(serve__prefill_replicas="auto", serve__request_rate=rate).gpus / rate for rate in (1e3, 1e6))
+    assert many == pytest.approx(few, rel=0.02)
+
+
+def test_requests_at_once_have_no_load_to_warn_of() -> None:
+    assert not any("no load is given" in one for one in summarise(served(serve__requests=8)).warnings)
+    assert any("no load is given" in one for one in summarise(served()).warnings)

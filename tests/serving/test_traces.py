@@ -56,14 +56,15 @@ def test_public_traces_are_read(
 
 
 def test_a_trace_gives_rate_and_lengths(tmp_path: Path) -> None:
-    path = written(tmp_path, "timestamp,input_tokens,output_tokens\n0,100,10\n1,300,10\n4,200,40\n")
+    path = written(tmp_path, "timestamp,input_tokens,output_tokens\n0,100,10\n1,300,10\n120,200,40\n")
     service = asked(serve__trace=str(path))
-    assert (service.load, service.amount, service.requests) == ("request_rate", 0.75, 3)
+    assert (service.load, service.amount, service.requests) == ("request_rate", 3 / 120, 3)
     assert (service.traffic.inputs, service.traffic.outputs) == (200, 20)
     assert service.traffic.input_spread == pytest.approx((20000 / 3) ** 0.5 / 200, abs=5e-4)
     assert service.traffic.output_spread == pytest.approx(200**0.5 / 20, abs=5e-4)
     two = asked(serve__trace=str(path), serve__requests=2)
-    assert (two.requests, two.amount, two.traffic.inputs) == (2, 2.0, 200)
+    assert (two.requests, two.amount, two.traffic.inputs) == (2, 2 / 60, 200), "the rate is over a minute at least"
+    assert "the trace has 3 requests" in problems(serve__trace=str(path), serve__requests=4)[0]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ MOST_COUNTS = 48  # numbers of prefill replicas that are tried on GPUs that are 
 NEAR = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0, 3.0)  # times the replicas that the load needs at a guess
 FULL_BATCH = 64  # prefill and decode replicas that a service without a load is looked for with, at most
 
+MOST_TRIED = 64  # numbers of replicas of a kind that a search looks at near the best so far
+
 
 def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
     """The states of replicas that only decode, from one request to as many as their cache holds.
@@ -169,11 +171,15 @@ def _guess(resolved: ResolvedService, one: Pools) -> tuple[Array, Array]:
 
 
 def _near(resolved: ResolvedService, kinds: Kinds, best: Pools) -> Pools:
-    """The best so far with every number of replicas near its own."""
-    spans = [np.arange(max(int(0.6 * count), 1), int(1.1 * count) + 2, dtype=float)
-             for count in (best.prefills[0], best.decodes[0])]  # fmt: skip
+    """The best so far with every number of replicas near its own, or with some of them where there are many."""
+    spans = [_numbers_near(float(count)) for count in (best.prefills[0], best.decodes[0])]
     reads, answers = (one.reshape(-1, 1) for one in np.meshgrid(*spans))
     return _services(resolved, kinds, best.first, best.second, reads, answers)
+
+
+def _numbers_near(count: float) -> Array:
+    low, high = max(int(0.6 * count), 1), int(1.1 * count) + 1
+    return np.unique(np.linspace(low, high, min(high - low + 1, MOST_TRIED)).round())
 
 
 def _best(resolved: ResolvedService, tried: Pools) -> int:

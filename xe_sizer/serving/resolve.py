@@ -229,7 +229,11 @@ def _trace(given: Given, provenance: Provenance) -> Trace | None:
 
     path = relative(given, "serve.trace", str(provenance.settle("serve.trace", None)))
     trace = load_trace(Path(path).expanduser(), given.locate(("serve", "trace")))
-    return trace.first(given.values.serve.requests or len(trace.inputs))
+    asked, held = given.values.serve.requests, len(trace.inputs)
+    if asked is not None and asked > held:
+        hint = "leave requests out, and all of the trace are replayed"
+        raise InputError(Problem(f"the trace has {held:,} requests", given.locate(("serve", "requests")), hint))
+    return trace.first(asked or held)
 
 
 def _replicas(values: ScenarioFile) -> dict[str, Any]:

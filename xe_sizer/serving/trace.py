@@ -14,7 +14,7 @@ import numpy as np
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.units import MILLI
+from xe_sizer.units import MILLI, MINUTE_S
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -41,9 +41,8 @@ class Trace:
 
     @property
     def rate(self) -> float:
-        """Requests per second in the mean; a thousand times more than there are where all come at once [1/s]."""
-        lasted_s = float(self.arrivals_s[-1])
-        return len(self.inputs) / max(lasted_s, MILLI)
+        """Requests per second in the mean, over a minute at least: a burst is no lasting load [1/s]."""
+        return len(self.inputs) / max(float(self.arrivals_s[-1]), MINUTE_S)
 
     @property
     def lengths(self) -> dict[str, float]:

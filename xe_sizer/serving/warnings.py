@@ -38,7 +38,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if assumed:
         words = " and ".join(lengths[name] for name in assumed)
         yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
-    if resolved.load is None:
+    if resolved.load is None and resolved.requests is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
     yield from _spanning(sized)
