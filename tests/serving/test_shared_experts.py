@@ -1,5 +1,7 @@
 """Experts that ranks share: which of them a step touches, and how tokens get there and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases import REGISTRY, graph
@@ -38,17 +40,24 @@ def _weights() -> dict[str, Weight]:
     return {weight.name: weight for weight in layer_weights(MODEL, kind)}
 
 
-def touched(spread: float, tokens: float, ep: float = 1) -> float:
+def touched(spread: float, tokens: float, ep: float = 1, picked: int = 2) -> float:
     assert EXPERTS
+    experts = replace(EXPERTS, per_token=picked)
     kernels = Kernels(dispatch="to-all", expert_spread=spread)
     made = Block(graph(MODEL, Learning(False), kernels, sequence=tokens / ep, ep=ep), {}, 1.0)
-    found: Array = touched_experts(made, EXPERTS)
+    found: Array = touched_experts(made, experts)
     return float(found[0])
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.7, 1.5])
 def test_one_token_touches_as_many_experts_as_it_picks(spread: float) -> None:
     assert touched(spread, 1) == pytest.approx(2.0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_tokens_that_pick_all_experts_touch_them_all(tokens: float) -> None:
+    assert touched(0.7, tokens, picked=8) == pytest.approx(8.0)
 
 
 def test_even_picks_miss_an_expert_as_often_as_all_tokens_do() -> None:

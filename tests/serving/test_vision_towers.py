@@ -183,3 +183,8 @@ def test_images_that_cannot_be_are_refused() -> None:
     assert "takes no images" in problems(serve__images=1)[0]
     assert "needs their number" in problems(model="gemma-3-4b", serve__image_size="10x10")[0]
     assert "width x height" in problems(model="gemma-3-4b", serve__images=1, serve__image_size="1024")[0]
+
+
+def test_tokens_of_images_are_not_called_assumed() -> None:
+    said = summarise(served("qwen2.5-vl-7b", serve__images=2, serve__concurrency=2)).warnings
+    assert any(one.startswith("prompts of 1,024 and answers of 256 tokens are assumed") for one in said)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Kernels
 
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
+SURELY = 1.0 - 1e-12  # share of the experts that a token picks where it picks them all
 
 
 def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
@@ -86,7 +87,7 @@ def touched_experts(block: Block, experts: Experts) -> Array:
     """
     rank, spread = block.inputs.rank, block.inputs.kernels.expert_spread
     tokens = rank.tokens * rank.expert_tp / rank.tp * rank.ep
-    each = -np.log1p(-experts.per_token / experts.count)  # of one token
+    each = -np.log1p(-min(experts.per_token / experts.count, SURELY))  # of one token
     first, further = each * np.minimum(tokens, 1.0), each * np.maximum(tokens - 1.0, 0.0)
     missed = np.exp(-first - (np.log1p(spread**2 * further) / spread**2 if spread else further))
     own = as_array(experts.count) / rank.ep

@@ -30,8 +30,10 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
     resolved, traffic = sized.resolved, sized.resolved.traffic
     yield from joining_assumptions(resolved.job.server, int(sized.placement.gpus[0]))
+    images = resolved.job.images
+    text_tokens = traffic.inputs - (images.each * images.seen.tokens if images else 0)
     lengths = {
-        "input_tokens": f"prompts of {traffic.inputs:,.0f}",
+        "input_tokens": f"prompts of {text_tokens:,.0f}",
         "output_tokens": f"answers of {traffic.outputs:,.0f}",
     }
     assumed = [name for name in lengths if resolved.origin.get(f"serve.{name}") == "default"]
