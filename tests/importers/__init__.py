@@ -1,1 +1,1 @@
-"""Tests of the command line; a package, so that they share `refusals`."""
+"""Tests of importers; a package, so that names of files may repeat elsewhere."""
