@@ -47,7 +47,8 @@ KERNELS = {
 }  # of norms and attention: eager, flash and fused are words for these and for losses
 ARCHITECTURES = {"gpt2"}  # Hugging Face calls an architecture as the model
 NOTHING = {"none"}  # also no offloading, no recomputation, no padding
-MEANS_MORE = SECTIONS | KERNELS | ARCHITECTURES | NOTHING
+RECIPES = {"mxfp8"}  # also how training casts to 8 bit
+MEANS_MORE = SECTIONS | KERNELS | ARCHITECTURES | NOTHING | RECIPES
 
 
 @cache

@@ -56,6 +56,7 @@ AWQ = Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero p
 GPTQ8 = Format("gptq-int8", 1.0 + 3.0 / 128, None, source="16-bit scale and 8-bit zero per 128 (GPTQ)")
 PLAIN_INT4 = Format("int4-plain", 0.5, INT4, caches=True, source="a scale per output channel")
 MXFP4 = Format("mxfp4", 0.5 + 1 / 32, FP4, experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss")
+MXFP8 = Format("mxfp8", 1.0 + 1 / 32, FP8, source="8-bit scale per 32 (OCP MX)")
 # Bits of a weight in whole files of Llama 3.1 8B, head and embedding among them; the blocks of one type have fewer
 # (q4_0: 18 bytes for 32 weights, q4_k: 144 for 256).
 _GGUF_BITS = {
@@ -92,6 +93,7 @@ _LIST = (
     Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)"),
     Format("nvfp4", 0.5 + 1 / 16, FP4, source="8-bit scale per 16"),
     MXFP4,
+    MXFP8,
     Format("q4f16_1", 0.5 + 2 / 32, None, family=MLC, everywhere=True, source="16-bit scale per 32 (MLC LLM)"),
     *(_gguf(name, bits) for name, bits in _GGUF_BITS.items()),
     *(_exl2(bits) for bits in _EXL2_BITS),
@@ -113,8 +115,10 @@ _TOLD: tuple[tuple[tuple[str, ...], Format | None], ...] = (
     (("gptq", "int[23]|[23]bit"), None),
     (("gptq",), GPTQ),
     (("mxfp4",), MXFP4),
+    (("mxfp8",), MXFP8),
     (("nvfp4|fp4",), FORMATS[ALIASES["fp4"]]),
     (("bnb", "4bit"), FORMATS["nf4"]),
+    (("bnb", "8bit"), FORMATS[INT8]),
     (("nf4",), FORMATS["nf4"]),
     (("fp8", "block"), E4M3_BLOCKS),
     (("fp8",), E4M3),
@@ -161,6 +165,17 @@ def told_by(name: str) -> Told | None:
         if all(said):
             return Told("-".join(filter(None, said)), found)
     return None
+
+
+def quantised_in(name: str) -> str | None:
+    """The format narrower than 16 bit that a checkpoint's name says, as `serve.weights` has it, else None.
+
+    `Qwen/Qwen3-32B-AWQ` gives `awq`, `unsloth/Llama-3.2-1B-bnb-4bit` gives `nf4`. A name that says a format whose size
+    is not known gives None: `told_by` has its words.
+    """
+    told = told_by(name)
+    found = told.format if told else None
+    return found.name if found and found.element_bytes < SIXTEEN_BIT else None
 
 
 def _mixed(name: str) -> Told | None:
