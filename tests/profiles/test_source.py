@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles import source, text_file
+from xe_sizer.profiles import source, text_file, yaml_events
 from xe_sizer.profiles.source import Document, load_yaml, parse_scalar
 from xe_sizer.profiles.text_file import read_text
 
@@ -103,7 +103,7 @@ def test_bad_file_is_refused_with_its_place(
     column: int,
 ) -> None:
     if loader == "pure Python":
-        monkeypatch.setattr(source, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_events, "_LOADER", yaml.SafeLoader)
     path = write(tmp_path, content)
     problem = problems_of(path)[0]
     assert problem.message.startswith(message)
