@@ -47,6 +47,7 @@ PHRASES = {
 SEARCHES = frozenset(
     {
         "advice",
+        "batches",
         "remedies",
         "warnings",
         "choose",

@@ -205,11 +205,7 @@ def test_keys_of_other_tools_are_told_what_to_write(cli: Cli, tmp_path: Path) ->
     assert hints == [
         "write 'precision: bf16' at the top level",
         "write 'micro_batch' under 'train'",
-        (
-            "write 'global_batch' under 'train': sequences of an optimizer step, "
-            "micro-batch x accumulation x data-parallel "
-            "GPUs"
-        ),
+        "write 'grad_accum' under 'train'",
         "write 'rank' under 'lora'",
         "write 'epochs' under 'train'",
         "it changes neither memory nor time: leave it out",

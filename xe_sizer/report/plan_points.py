@@ -42,7 +42,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
 
 def _premises(result: PlanResult) -> Iterator[Point]:
     """What may change the purchase: what nobody gave, and the warnings, as far as there is room for them."""
-    known = premises(result.scenario)
+    known = premises(result)
     assumed = [text for key, (text, given) in known.items() if not given and key != "train.padding"]
     if assumed:
         yield Point("Assumed", ", ".join(assumed), spare=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.format import clean, count, number
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
-    from xe_sizer.result.studies import Answers, Candidate
+    from xe_sizer.result.studies import Answers, Candidate, PlanResult
     from xe_sizer.result.training import Layout
 
 GIVEN = ("file", "flag", "env")  # origins of what somebody gave
@@ -37,12 +36,21 @@ def named_answers(answers: Answers) -> dict[str, int]:
     return {name: place for name, place in places.items() if place is not None}
 
 
-def premises(scenario: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
+def _batch_words(result: PlanResult) -> str:
+    """The global batch; where plans have several, the accumulation that they share."""
+    layouts, train = [candidate.layout for candidate in result.candidates], result.scenario["train"]
+    if "grad_accum" in train and len({one.micro_batch * one.grad_accum * one.dp for one in layouts}) > 1:
+        return f"{count(train['grad_accum'])} micro-batches per step"
+    return f"global batch {count(train['global_batch'])}"
+
+
+def premises(result: PlanResult) -> dict[str, tuple[str, bool]]:
     """What all plans share: key -> words, and whether it was given."""
+    scenario = result.scenario
     train, origin = scenario["train"], scenario["origin"]
     stated = {
         "stack": f"stack {clean(scenario['stack'])}",
-        "train.global_batch": f"global batch {count(train['global_batch'])}",
+        "train.global_batch": _batch_words(result),
         "train.seq_len": f"{count(train['seq_len'])} tokens",
         "train.padding": f"padding {train['padding']}",
         **{f"train.{name}": f"{name} {number(train[name])}" for name in ("steps", "epochs") if name in train},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ def contradictions(merged: Mapping[str, Any], locate: Locate) -> list[Problem]:
         *_exclusive(scenario),
         *_lengths(scenario),
         *_histogram(scenario),
-        *_batches(scenario),
+        *_batches(scenario, locate),
         *_layout(scenario),
         *_serving(scenario),
     ]
@@ -152,22 +153,25 @@ def _histogram(scenario: _Numbers) -> Iterator[_Contradiction]:
         yield "data.mean_tokens", message, "remove one of them"
 
 
-def _batches(scenario: _Numbers) -> Iterator[_Contradiction]:
-    whole, micro, replicas = (
-        scenario("train.global_batch"),
-        scenario("train.micro_batch"),
-        scenario("layout.dp"),
-    )
-    if not whole or not (micro or replicas):
+def _batches(scenario: _Numbers, locate: Locate) -> Iterator[_Contradiction]:
+    """A global batch that is no multiple of its parts, or not their product where all three are given."""
+    whole = scenario("train.global_batch")
+    keys = {"micro_batch": "train.micro_batch", "grad_accum": "train.grad_accum", "dp": "layout.dp"}
+    parts = {name: size for name, key in keys.items() if (size := scenario(key))}
+    if not whole or not parts:
         return
+    micro = parts.get("micro_batch")
     if micro and whole % micro:
-        message = f"'global_batch' ({whole:g}) is not a multiple of 'micro_batch' ({micro:g})"
-        yield "train.global_batch", message, _multiples(whole, micro)
-    elif replicas and whole % ((micro or 1) * replicas):
-        step = (micro or 1) * replicas
-        product = f"'micro_batch' x 'dp' ({step:g})" if micro else f"'dp' ({step:g})"
-        message = f"'global_batch' ({whole:g}) is not a multiple of {product}"
-        yield "train.global_batch", message, _multiples(whole, step)
+        parts = {"micro_batch": micro}
+    step = math.prod(parts.values())
+    if whole == step or (whole % step == 0 and len(parts) < len(keys)):
+        return
+    product = " x ".join(f"'{name}'" for name in parts) + f" ({step:g})"
+    hint = f"write {step:g}" if len(parts) == len(keys) else _multiples(whole, step)
+    if "grad_accum" in parts:
+        hint = f"{hint}; 'grad_accum' is given at {locate(('train', 'grad_accum'))}"
+    is_no = "is not" if len(parts) == len(keys) else "is not a multiple of"
+    yield "train.global_batch", f"'global_batch' ({whole:g}) {is_no} {product}", hint
 
 
 def _layout(scenario: _Numbers) -> Iterator[_Contradiction]:

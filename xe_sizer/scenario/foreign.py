@@ -38,8 +38,9 @@ _MEANT: Mapping[str, str] = {
     "zero 3": "fsdp, fsdp2, full-shard, use-fsdp",
     "micro-batch": "micro-batch-size, per-device-train-batch-size, train-micro-batch-size-per-gpu, mbs",
     "global-batch": "global-batch-size, train-batch-size, gbs",
-    "global-batch: sequences of an optimizer step, micro-batch x accumulation x data-parallel GPUs": (
-        "gradient-accumulation-steps, gradient-accumulation, grad-accum, accumulate-grad-batches"
+    "grad-accum": (
+        "gradient-accumulation-steps, gradient-accumulation, accumulate-grad-batches, accumulation-steps, "
+        "grad-accumulation-steps, grad-acc-steps, grad-accum-steps, gas"
     ),
     "micro-batch for sequences per GPU, or --global-batch for those of all GPUs": "batch-size, bs",
     "seq-len|max-model-len": (

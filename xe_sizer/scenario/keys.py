@@ -36,6 +36,7 @@ class TrainKeys(TypedDict, total=False):
     epochs: float | None
     global_batch: int | None
     micro_batch: int | None
+    grad_accum: int | None
     seq_len: int | None
     padding: str | None
     weights_dtype: str | None

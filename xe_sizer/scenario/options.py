@@ -40,6 +40,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "first-stage-layers": "layout.first_stage_layers",
     "last-stage-layers": "layout.last_stage_layers",
     "micro-batch": "train.micro_batch",
+    "grad-accum": "train.grad_accum",
     "global-batch": "train.global_batch",
     "seq-len": "train.seq_len",
     "dataset": "data.profile",

@@ -63,6 +63,7 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "nodes": ("gpus",),
     "train.steps": ("train.epochs",),
     "train.epochs": ("train.steps",),
+    "train.global_batch": ("train.grad_accum",),
     "data.profile": tuple(f"data.{name}" for name in _STATISTICS),
     "data.mean_tokens": ("data.histogram",),
     "data.min_tokens": ("data.histogram",),

@@ -106,6 +106,9 @@ class TrainSection(Section, frozen=True):
     epochs: Annotated[Positive | None, Meta(description="Passes over the data set; instead of steps")] = None
     global_batch: Annotated[Degree | None, Meta(description="Sequences per optimizer step, all GPUs")] = None
     micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass on each GPU")] = None
+    grad_accum: Annotated[
+        Degree | None, Meta(description="Micro-batches of each GPU per optimizer step (gradient accumulation)")
+    ] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     weights_dtype: Annotated[

@@ -145,18 +145,18 @@ def searched(resolved: ResolvedTraining, every_way: bool = True) -> tuple[Traini
 
 def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstimate]:
     """The layouts of a frontier as estimates, each computed alone: sums of many round otherwise in the last digit."""
-    job = resolved.job
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
+        under = resolved.under(row)
         choice = Choice(
-            job=job,
+            job=under.job,
             layouts=row,
-            ledger=memory_ledger(job, row),
+            ledger=memory_ledger(under.job, row),
             rank=FITS,
             considered=best.considered,
             feasible=best.feasible,
         )
-        yield TrainingEstimate(resolved, int(row.gpus[0]), choice, Fewest(resolved))
+        yield TrainingEstimate(under, int(row.gpus[0]), choice, Fewest(resolved))
 
 
 def _result(
@@ -185,7 +185,7 @@ def _result(
             *resolved.warnings,
             *_joining(resolved, sized),
             *_start(sized, answers),
-            *_undivided(resolved, sized, answers),
+            *(_following(found) or _undivided(resolved, sized, answers)),
         ),
         basis=None if answers.chosen is None else sized[answers.chosen].uncertainty.basis,
     )
@@ -212,6 +212,17 @@ def _undivided(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate], an
         what = f"{'the' if given else 'the assumed'} global batch of {batch:,}"
         told = f"not tried on {named} GPUs: {what} cannot be split over them"
         yield told if given else f"{told}; {setting} sets one"
+
+
+def _following(found: Sequence[Candidates]) -> tuple[str, ...]:
+    """That plans read different amounts of data where their global batch follows the replicas and the steps do not."""
+    resolved = found[0].resolved
+    if resolved.at_replicas is None:
+        return ()
+    setting = resolved.given.caller.setting("train.global_batch", "N")
+    told = f"the global batch of a plan is {resolved.job.global_batch:,} x dp"
+    more = ", and so is the data that its steps read" if resolved.fixed_steps else ""
+    return (f"{told}{more}; {setting} sets one for all",)
 
 
 def _start(sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:

@@ -41,7 +41,20 @@ MOST_FOR_HEADROOM = 2
 MOST_ON_THE_CARD = MOST_OTHER_HARDWARE = 2  # of the advice to a job that does not fit: there is room for each kind
 WORTH_SAYING = 0.05  # a faster layout is mentioned from this share of the time on
 LAYOUT_EFFORT = 3  # a layout of several new degrees, as many as a user may know how to set
-SAME_JOB_KEYS = ("gpus", "train.micro_batch")  # beside those of the layout
+SAME_JOB_KEYS = ("gpus", "train.micro_batch", "train.global_batch")  # beside those of the layout
+BATCH_KEYS = frozenset(
+    {
+        "gpus",
+        "gpu",
+        "server",
+        "stack",
+        "layout.tp",
+        "layout.pp",
+        "layout.cp",
+        "layout.dp",
+        "train.micro_batch",
+    }
+)  # that change the global batch which an accumulation makes
 FROM_HOURS_S = 90 * MINUTE_S  # reports write 72.3 min
 DATA_KEYS = frozenset({"train.padding", "train.global_batch", "train.seq_len"})  # that change what a step reads
 MUCH_MORE = 1.5  # times the data: what whole steps may add where there are few
@@ -64,7 +77,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         registry=registry,
         size=lambda given: size(resolve(given, registry)),
         mends=lambda after: _mends(estimate, after),
-        keeping=lambda change: with_the_same_data(estimate, change, registry),
+        keeping=lambda change: with_the_same_data(estimate, with_the_same_batch(estimate, change), registry),
         hopeless=lambda change: beyond_the_speed_of_light(estimate, change, registry),
         together=lambda changes: _together(estimate, changes, registry),
     )
@@ -101,6 +114,15 @@ def _together(
             if resolved is not None:
                 same_job[key_of(change)] = resolved
     return estimates | dict(zip(same_job, size_each(list(same_job.values())), strict=True))
+
+
+def with_the_same_batch(before: TrainingEstimate, change: Change) -> Change:
+    """The change with the global batch of before, where that is given by an accumulation which may not go with it."""
+    resolved = before.resolved
+    says = {"train.grad_accum", "train.global_batch"} & change.values.keys()
+    if "train.grad_accum" not in resolved.given.origin or says or BATCH_KEYS.isdisjoint(change.values):
+        return change
+    return replace(change, values={**change.values, "train.global_batch": resolved.job.global_batch})
 
 
 def with_the_same_data(before: TrainingEstimate, change: Change, registry: Registry) -> Change:
@@ -333,7 +355,7 @@ def _setting_words(key: str, value: object) -> str:
 
 
 def _key(name: str) -> str:
-    return "train.micro_batch" if name == "micro_batch" else f"layout.{name}"
+    return f"{'train' if name in ('micro_batch', 'grad_accum') else 'layout'}.{name}"
 
 
 def _value(name: str, code: int) -> object:

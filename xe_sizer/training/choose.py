@@ -87,13 +87,13 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
 
 
 def _tried(job: Job, layouts: Layouts, min_headroom_bytes: float) -> tuple[IntArray, Array, Array]:
-    """Rank, peak [bytes] and time of a step of each layout [s]; infinite where it does not fit."""
+    """Rank, peak [bytes] and pace of each layout [s], as by `Job.pace_s`; infinite where it does not fit."""
     ledger = memory_ledger(job, layouts)
     ranks = _ranks(job, ledger, len(layouts), min_headroom_bytes)
     seconds = np.full(len(layouts), np.inf)
     ok = np.flatnonzero(ranks < DOES_NOT_FIT)
     if ok.size:
-        seconds[ok] = timeline(job, layouts[ok]).step_s
+        seconds[ok] = job.pace_s(layouts[ok], timeline(job, layouts[ok]).step_s)
     return ranks, ledger.peak_bytes, seconds
 
 
@@ -121,7 +121,7 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
     for one, end, indices in zip(sets, ends.tolist(), best, strict=True):
         index, at = int(indices[np.argmin(ledger.peak_bytes[indices])]), None
         if times is not None and ranks[index] < DOES_NOT_FIT:
-            seconds = times.step_s[timed : timed + indices.size]
+            seconds = job.pace_s(every[indices], times.step_s[timed : timed + indices.size])
             peaks = ledger.peak_bytes[indices]
             place = preferred(every[indices], seconds, peaks, memory_doubtful(job, peaks))
             index, at = int(indices[place]), times.at(timed + place)

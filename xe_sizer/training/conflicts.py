@@ -13,6 +13,7 @@ from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages
 from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
+from xe_sizer.training.batches import replicas_of
 from xe_sizer.training.layout import can_offload, offloaded_parts
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def conflicts(
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
     yield from _batch(given, gpus, problem)
+    if stack is not None:
+        yield from _accumulation(given, gpus, stack, problem)
 
 
 def _counts(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
@@ -216,3 +219,19 @@ def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
             f"a global batch of {train.global_batch} cannot be split over {words}",
             f"give a multiple of {share}",
         )
+
+
+def _accumulation(given: Given, gpus: int | None, stack: Stack, problem: Any) -> Iterator[Problem]:
+    """A global batch that is not what micro-batch, accumulation and the replicas that the GPUs come to make."""
+    train, dp = given.values.train, replicas_of(given, gpus, stack)
+    if train.global_batch is None or train.grad_accum is None or dp is None or given.values.layout.dp:
+        return
+    made = (train.micro_batch or 1) * train.grad_accum * dp
+    whole = train.global_batch % made == 0
+    if train.global_batch == made or (whole and train.micro_batch is None):
+        return
+    product = f"grad_accum {train.grad_accum} x dp {dp} ({made})"
+    product = f"micro_batch {train.micro_batch} x {product}" if train.micro_batch else product
+    is_no = "is not" if train.micro_batch else "is not a multiple of"
+    hint = f"leave one of the two out; grad_accum is given at {given.locate(('train', 'grad_accum'))}"
+    yield problem("train.global_batch", f"a global batch of {train.global_batch} {is_no} {product}", hint)

@@ -235,13 +235,24 @@ class TrainingEstimate:
 
 def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> NDArray[np.bool_]:
     """Whether steps of such a time under such layouts keep the limits on hours and price, shape (layout,)."""
-    hours = run_time_s(resolved.job, layouts, step_s) / HOUR_S
+    hours = _run_hours(resolved, layouts, step_s)
     known: dict[str, Array] = {"hours": hours, "gpus": as_array(layouts.gpus)}
     cost = resolved.run_cost(hours, layouts.gpus)
     if cost is not None:
         known["cost"] = cost
     span = uncertainty(resolved.job, resolved.efficiency)
     return kept(resolved.given.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
+
+
+def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:
+    """Time of a run under each layout, shape (layout,) [h]; the steps depend on a batch that follows the layout."""
+    if resolved.at_replicas is None:
+        return run_time_s(resolved.job, layouts, step_s) / HOUR_S
+    hours = np.zeros(len(layouts))
+    for replicas in np.unique(layouts.dp).tolist():
+        here = np.flatnonzero(layouts.dp == replicas)
+        hours[here] = run_time_s(resolved.at_replicas(replicas).job, layouts[here], step_s[here]) / HOUR_S
+    return hours
 
 
 def spread_of(of: str, span: Uncertainty) -> Spread | None:

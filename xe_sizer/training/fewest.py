@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Combinations that a search over ascending numbers of GPUs looks at first, and how much further it goes each time:
 # most jobs fit on few, and what is looked at in vain takes time.
 FIRST_TO_FIT, GROWTH = 64, 4
-GROWS_WITH_GPUS = ("dp", "zero_group")
+SET_FOR_GPUS = ("dp", "zero_group", "grad_accum")
 
 
 @frozen
@@ -40,7 +40,7 @@ class Fewest:
     def that_fit(self) -> int | None:
         """Under any layout that the stack supports, with the headroom asked for: what `plan` calls the fewest.
 
-        A number of replicas that was chosen for the GPUs at hand says nothing about fewer, so it is left open.
+        Replicas and accumulation that were chosen for the GPUs at hand say nothing about fewer: they are left open.
         """
         return self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
 
@@ -55,7 +55,8 @@ class Fewest:
     @property
     def _every_way(self) -> Rules:
         rules = self.resolved.rules
-        fixed = {name: value for name, value in rules.fixed.items() if name not in GROWS_WITH_GPUS}
+        open_ = SET_FOR_GPUS if rules.global_batch is not None else SET_FOR_GPUS[:-1]
+        fixed = {name: value for name, value in rules.fixed.items() if name not in open_}
         return replace(rules, every_way=True, fixed=fixed)
 
     @cached_property

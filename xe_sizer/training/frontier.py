@@ -44,24 +44,24 @@ class Frontier:
 class _Kept:
     """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for.
 
-    doubtful : where memory is not likely to suffice
+    pace_s : as by `Job.pace_s`; doubtful : where memory is not likely to suffice
     """
 
     layouts: Layouts
-    step_s: Array
+    pace_s: Array
     peak_bytes: Array
     tight: NDArray[np.bool_]
     doubtful: NDArray[np.bool_]
 
     def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
         return _Kept(
-            self.layouts[index], self.step_s[index], self.peak_bytes[index], self.tight[index], self.doubtful[index]
+            self.layouts[index], self.pace_s[index], self.peak_bytes[index], self.tight[index], self.doubtful[index]
         )
 
     def __add__(self, other: _Kept) -> _Kept:
         return _Kept(
             Layouts.joined([self.layouts, other.layouts]),
-            np.concatenate([self.step_s, other.step_s]),
+            np.concatenate([self.pace_s, other.pace_s]),
             np.concatenate([self.peak_bytes, other.peak_bytes]),
             np.concatenate([self.tight, other.tight]),
             np.concatenate([self.doubtful, other.doubtful]),
@@ -101,9 +101,14 @@ def frontier(
         return Frontier(Layouts.none(), np.zeros(0), np.zeros(0), considered, feasible, complete)
     late = np.zeros(len(kept.layouts), dtype=bool)
     if keeps_limits:
-        late = ~keeps_limits(kept.layouts, kept.step_s)
+        late = ~keeps_limits(kept.layouts, _step_s(job, kept))
     chosen = kept[_chosen(kept, late)]
-    return Frontier(chosen.layouts, chosen.step_s, chosen.peak_bytes, considered, feasible, complete)
+    return Frontier(chosen.layouts, _step_s(job, chosen), chosen.peak_bytes, considered, feasible, complete)
+
+
+def _step_s(job: Job, kept: _Kept) -> Array:
+    """Time of a step under each layout [s]."""
+    return np.asarray(kept.pace_s * (kept.layouts.samples / job.global_batch))
 
 
 def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept | None, int]:
@@ -117,7 +122,9 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
     roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
     layouts = chunk[possible[ok]]
     peaks = ledger.peak_bytes[ok]
-    kept = _Kept(layouts, timeline(job, layouts).step_s, peaks, ~roomy, memory_doubtful(job, peaks))
+    kept = _Kept(
+        layouts, job.pace_s(layouts, timeline(job, layouts).step_s), peaks, ~roomy, memory_doubtful(job, peaks)
+    )
     return _best(kept), int(ok.size)
 
 
@@ -127,12 +134,12 @@ def _best(found: _Kept) -> _Kept:
     Of layouts with as few drawbacks, those within TIE of the fastest whose peak no faster one undercuts.
     """
     group = found.layouts.gpus * 2 + found.tight
-    found = found[found.step_s <= _lowest_of(group, found.step_s) * (1.0 + LAYOUT_ERROR)]
+    found = found[found.pace_s <= _lowest_of(group, found.pace_s) * (1.0 + LAYOUT_ERROR)]
     _, place = np.unique(drawbacks(found.layouts, found.doubtful), return_inverse=True)
     group = (found.layouts.gpus * 2 + found.tight) * (place.max() + 1) + place
-    near = found.step_s <= _lowest_of(group, found.step_s) * (1.0 + TIE)
+    near = found.pace_s <= _lowest_of(group, found.pace_s) * (1.0 + TIE)
     found, group = found[near], group[near]
-    order = np.lexsort((found.peak_bytes, found.step_s, group))
+    order = np.lexsort((found.peak_bytes, found.pace_s, group))
     keep = np.zeros(order.size, dtype=bool)
     lowest, current = np.inf, -1
     peaks = found.peak_bytes[order].tolist()
@@ -160,5 +167,5 @@ def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
         here = np.flatnonzero(kept.layouts.gpus == gpus)
         here = here[worse[here] == worse[here].min()]
         one = kept[here]
-        found.append(here[preferred(one.layouts, one.step_s, one.peak_bytes, one.doubtful)])
+        found.append(here[preferred(one.layouts, one.pace_s, one.peak_bytes, one.doubtful)])
     return np.array(found)

@@ -87,6 +87,15 @@ class Job:
         per_sequence = self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
         return self.steps * self.global_batch * per_sequence
 
+    def pace_s(self, layouts: Layouts, step_s: Array) -> Array:
+        """Time of steps under layouts as if each read the job's global batch, shape (layout,) [s].
+
+            time = step x B / B of the layout, which differ only where the batch follows the layout
+
+        Source: definition.
+        """
+        return np.asarray(step_s * (self.global_batch / layouts.samples))
+
     @property
     def read_tokens(self) -> float:
         """Tokens of those samples, before any is cut and without padding."""

@@ -90,6 +90,11 @@ class Layouts:
         return self.tp * self.pp * self.cp * self.dp
 
     @cached_property
+    def samples(self) -> IntArray:
+        """Sequences of an optimizer step over all replicas."""
+        return self.micro_batch * self.grad_accum * self.dp
+
+    @cached_property
     def data_ranks(self) -> IntArray:
         """Ranks that hold the same dense weights and work on different tokens."""
         return self.dp * self.cp

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +32,7 @@ from xe_sizer.scenario.read import serves
 from xe_sizer.software.narrow_products import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.training.batches import global_batch
 from xe_sizer.training.chosen_method import method_of
 from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.conflicts import conflicts
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Method
     from xe_sizer.training.workload import Workload
 
-DEFAULT_GLOBAL_BATCH = 128
 METHOD_SECTIONS = ("lora", "p_tuning")
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
 
@@ -146,7 +145,8 @@ def _trained(given: Given, registry: Registry) -> ResolvedTraining:
 def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> ResolvedTraining | None:
     """The same job on other GPUs of its kind, or under another layout, as a changed scenario has them.
 
-    None where the change makes another job of it: the usual batch depends on the GPUs; or where their number is open.
+    None where the change makes another job of it: a batch that nobody gave may depend on the GPUs; or where their
+    number is open.
 
     Raises
     ------
@@ -157,10 +157,9 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
     problems = list(conflicts(given, job.model, job.server, job.stack, job.precision, gpus, registry))
     if problems:
         raise InputError(in_reading_order(problems, given))
-    usual = "train.global_batch" in given.origin or _default_global_batch(given, gpus) == job.global_batch
-    if gpus is None or not usual:
+    if gpus is None or global_batch(given, gpus, job.stack) != job.global_batch:
         return None
-    return replace(resolved, given=given, fixed=_fixed(given.values.layout, given.values.train.micro_batch), gpus=gpus)
+    return replace(resolved, given=given, fixed=_fixed(given.values), gpus=gpus)
 
 
 def _inference(given: Given) -> Problem:
@@ -176,9 +175,12 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
     return with_further(problems, rest, _trained, registry)
 
 
-def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> ResolvedTraining | None:
+def _resolved(
+    given: Given, registry: Registry, problems: list[Problem], replicas: int | None = None
+) -> ResolvedTraining | None:
     """The resolved job, or None with every problem that can be found added to the list.
 
+    replicas : those that make the global batch, where it follows the layout
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
     provenance = Provenance(given, registry)
@@ -196,16 +198,41 @@ def _resolved(given: Given, registry: Registry, problems: list[Problem]) -> Reso
         collect(problems, tariff_of, given, server, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
-    global_batch = provenance.settle("train.global_batch", _default_global_batch(given, gpus))
+    batch, at_replicas = _batch(given, provenance, gpus, stack, registry, replicas)
     seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = stack.defaults.padding if method.kind.fine_tunes else PACKED
     padding = provenance.settle("train.padding", default_padding, "stack")
     per_sample = method.sequences_per_sample
-    work = collect(problems, workload, given, seq_len, global_batch, padding, registry, per_sample)
+    work = collect(problems, workload, given, seq_len, batch, padding, registry, per_sample)
     optimizer = collect(problems, _optimizer, given, registry, stack)
     if work is None or optimizer is None:
         return None
-    return _assembled(given, provenance, model, server, stack, method, optimizer, precision, gpus, work)
+    made = _assembled(given, provenance, model, server, stack, method, optimizer, precision, gpus, work)
+    return replace(made, at_replicas=at_replicas)
+
+
+def _batch(
+    given: Given, provenance: Provenance, gpus: int | None, stack: Stack, registry: Registry, replicas: int | None
+) -> tuple[int, Callable[[int], ResolvedTraining] | None]:
+    """The global batch; and where it follows the layout, what resolves the scenario for a number of replicas.
+
+    Then the batch is that of one replica, or of as many as are asked for.
+    """
+    batch, train = global_batch(given, gpus, stack), given.values.train
+    follows = None
+    if batch is None:
+        batch = (train.micro_batch or 1) * (train.grad_accum or 1) * (replicas or 1)
+        follows = cache(partial(_for_replicas, given, registry)) if replicas is None else None
+    made = train.grad_accum is not None and train.micro_batch is not None
+    origin = given.origin["train.grad_accum"] if made else "default"
+    return provenance.settle("train.global_batch", batch, origin), follows
+
+
+def _for_replicas(given: Given, registry: Registry, replicas: int) -> ResolvedTraining:
+    """A scenario that is known to resolve, with the global batch of so many replicas."""
+    found = _resolved(given, registry, [], replicas)
+    assert found is not None
+    return found
 
 
 def _assembled(
@@ -246,7 +273,7 @@ def _assembled(
     return ResolvedTraining(
         given=given,
         job=job,
-        fixed=_fixed(values.layout, values.train.micro_batch),
+        fixed=_fixed(values),
         gpus=gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, job),
         tariff=tariff_of(given, server, provenance.finder),
@@ -315,25 +342,15 @@ def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: S
     return msgspec.structs.replace(stack, defaults=defaults)
 
 
-def _default_global_batch(given: Given, gpus: int | None) -> int:
-    """The smallest batch at or above the usual one that the given micro-batch, replicas and GPUs divide.
-
-    GPUs: their odd factor must go into the batch or the model; powers of two find their place in any layout.
-    """
-    odd = gpus or 1
-    while odd % 2 == 0:
-        odd //= 2
-    share = int((given.values.train.micro_batch or 1) * (given.values.layout.dp or 1))
-    if share % odd == 0:
-        return math.ceil(DEFAULT_GLOBAL_BATCH / share) * share
-    step = math.lcm(share, odd)
-    return step << max(math.ceil(math.log2(DEFAULT_GLOBAL_BATCH / step)), 0)
-
-
-def _fixed(layout: Any, micro_batch: int | None) -> dict[str, int]:
+def _fixed(values: ScenarioFile) -> dict[str, int]:
+    """What was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
+    layout: Any = values.layout
+    train = values.train
     fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
-    if micro_batch is not None:
-        fixed["micro_batch"] = micro_batch
+    if train.micro_batch is not None:
+        fixed["micro_batch"] = train.micro_batch
+    if train.grad_accum is not None and (train.global_batch is not None or train.micro_batch is None):
+        fixed["grad_accum"] = train.grad_accum
     for name, words in WORDS.items():
         if getattr(layout, name) is not None:
             fixed[name] = words.index(getattr(layout, name))

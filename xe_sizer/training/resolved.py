@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
 
 
 @frozen
@@ -28,6 +29,8 @@ class ResolvedTraining:
     fixed : layout fields that the user chose, coded as in `Layouts`
     values, origin : scenario keys with their values, and where each came from
     known_samples : in the data set, None where nobody said
+    at_replicas : resolves the same scenario for a number of replicas, where the global batch follows the layout; the
+    job's batch is that of one replica then
     """
 
     given: Given
@@ -42,6 +45,7 @@ class ResolvedTraining:
     warnings: tuple[str, ...]
     data_source: str | None
     known_samples: float | None
+    at_replicas: Callable[[int], ResolvedTraining] | None = None
 
     @property
     def whole_servers(self) -> bool:
@@ -64,6 +68,12 @@ class ResolvedTraining:
         """The same job with the whole layout open."""
         return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
 
+    def under(self, layouts: Layouts) -> ResolvedTraining:
+        """The scenario with the global batch of the first of the layouts, as if somebody had given it."""
+        if self.at_replicas is None:
+            return self
+        return replace(self.at_replicas(int(layouts.dp[0])), fixed=self.fixed, gpus=self.gpus)
+
     @property
     def fixed_steps(self) -> bool:
         """Whether the steps stand whatever a step reads: they do not follow from passes over the data."""
@@ -80,13 +90,20 @@ class ResolvedTraining:
             model=self.job.model,
             stack=self.job.stack,
             node_ranks=self.job.server.accelerators,
-            global_batch=self.job.global_batch,
+            global_batch=None if self.at_replicas else self.job.global_batch,
             seq_len=self.job.seq_len,
             splits_sequences=self.job.padding in ("packed", "to-seq-len"),
-            fixed=self.fixed,
+            fixed=self._fixed_with_batch,
             uneven_stages=bool(self.given.values.layout.uneven_stages) or self.job.split != Split(),
             host_known=self.job.server.host_memory_bytes is not None,
         )
+
+    @property
+    def _fixed_with_batch(self) -> Mapping[str, int]:
+        """What was chosen of the layout, with the accumulation that makes a batch which follows the layout."""
+        if self.at_replicas is None:
+            return self.fixed
+        return {**self.fixed, "grad_accum": self.job.global_batch // self.fixed["micro_batch"]}
 
     def run_cost(self, hours: Array, gpus: IntArray) -> Array | None:
         """Expected price of runs of so many hours on so many GPUs; None where no price is known.
@@ -101,10 +118,11 @@ class ResolvedTraining:
     def no_layout(self, counts: Sequence[int]) -> Problem:
         """What to say where none of the numbers of GPUs has a legal layout."""
         job = self.job
-        words = {name: WORDS[name][value] if name in WORDS else value for name, value in self.fixed.items()}
+        words = {name: WORDS[name][value] if name in WORDS else value for name, value in self._fixed_with_batch.items()}
         fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in words.items())
         numbers = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-        message = f"no legal layout on {numbers} GPUs for a global batch of {job.global_batch:,}"
+        message = f"no legal layout on {numbers} GPUs"
+        message += "" if self.at_replicas else f" for a global batch of {job.global_batch:,}"
         message += f" with {fixed}" if fixed else ""
         hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
         asked = "nodes" if "nodes" in self.given.origin else "gpus"

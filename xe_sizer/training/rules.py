@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from xe_sizer.result.studies import Rule
@@ -13,6 +13,7 @@ from xe_sizer.training.space import (
     layout_chunks,
     pipeline_options,
     raw_sizes,
+    replica_options,
     tensor_options,
 )
 
@@ -35,7 +36,7 @@ def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
         ("context-parallel", "cp needs sequences of fixed, divisible length and the stack's support",
          context_options(rules)),
         ("pipeline", "pp divides the layers and needs the stack's support", pipeline_options(rules)),
-        ("batch", "dp divides the global batch", rules.options("dp", divisors(rules.global_batch))),
+        ("batch", "dp divides the global batch", replica_options(rules, chain.from_iterable(map(divisors, counts)))),
     )  # fmt: skip
     allowed = [frozenset(options) for _, _, options in tests]
     removed = [0] * len(tests)

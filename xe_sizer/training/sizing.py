@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,9 @@ def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
     layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
-    return TrainingEstimate(resolved, gpus, choose(resolved.job, layouts, resolved.min_headroom_bytes), fewest)
+    choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
+    under = resolved.under(choice.layouts)
+    return TrainingEstimate(under, gpus, replace(choice, job=under.job), fewest)
 
 
 def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:

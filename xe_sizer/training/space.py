@@ -30,6 +30,7 @@ FIELDS = tuple(field.name for field in fields(Layouts))
 class Rules:
     """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
 
+    global_batch : None where it follows the layout: micro-batch x accumulation, both fixed, x dp
     uneven_stages : chosen pipelines need not divide the layers; those that are tried still do
     every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
     parallelism
@@ -39,7 +40,7 @@ class Rules:
     model: ModelShape
     stack: Stack
     node_ranks: int
-    global_batch: int
+    global_batch: int | None
     seq_len: int
     splits_sequences: bool
     fixed: Mapping[str, int]
@@ -161,15 +162,33 @@ def schedule_options(rules: Rules, pp: int) -> tuple[int, ...]:
     return rules.options("schedule", (0, *deferring))
 
 
+def replica_options(rules: Rules, numbers: Iterable[int]) -> tuple[int, ...]:
+    """DP divides the global batch into whole shares; where the batch follows the layout, it is any of the numbers."""
+    if rules.global_batch is None:
+        return rules.options("dp", numbers)
+    accum = rules.fixed.get("grad_accum", 1)
+    return tuple(
+        dp for dp in rules.options("dp", divisors(rules.global_batch)) if rules.global_batch % (dp * accum) == 0
+    )
+
+
+def micro_batch_options(rules: Rules, dp: int) -> tuple[int, ...]:
+    """Micro-batches divide the share of a replica; a given accumulation leaves one."""
+    if rules.global_batch is None:
+        return rules.options("micro_batch", ())
+    share = rules.global_batch // dp
+    accum = rules.fixed.get("grad_accum")
+    return rules.options("micro_batch", divisors(share) if accum is None else (share // accum,))
+
+
 def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, int, int]]:
     """Legal (gpus, tp, cp, pp, dp), by the number of GPUs."""
     wanted = frozenset(counts)
-    replicas = rules.options("dp", divisors(rules.global_batch))
-    groups = [
-        (tp * cp * pp * dp, tp, cp, pp, dp)
-        for tp, cp, pp, dp in product(tensor_options(rules), context_options(rules), pipeline_options(rules), replicas)
-        if tp * cp * pp * dp in wanted and rules.global_batch % dp == 0
-    ]
+    groups = []
+    for tp, cp, pp in product(tensor_options(rules), context_options(rules), pipeline_options(rules)):
+        group = tp * cp * pp
+        replicas = replica_options(rules, (count // group for count in wanted if count % group == 0))
+        groups += [(group * dp, tp, cp, pp, dp) for dp in replicas if group * dp in wanted]
     return sorted(groups)
 
 
@@ -187,7 +206,7 @@ def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[
         "vpp": rules.options("vpp", chunk_options(rules, pp)),
         "ep": expert_options(rules, tp * cp * dp),
         "zero": zero_options(rules, dp * cp, pp),
-        "micro_batch": rules.options("micro_batch", divisors(rules.global_batch // dp)),
+        "micro_batch": micro_batch_options(rules, dp),
         "recompute": recompute_options(rules),
         "offload": offload_options(rules),
         "zero_group": group_options(rules, dp * cp),
@@ -240,8 +259,7 @@ class _Blocks:
     def legal(self) -> Iterator[Layouts]:
         """The legal ones of the combinations as one chunk; no chunk where none is legal."""
         merged = {name: self._merged(columns) for name, columns in self._columns.items()}
-        per_rank = self.rules.global_batch // np.maximum(merged["dp"], 1)
-        merged["grad_accum"] = np.maximum(per_rank // np.maximum(merged["micro_batch"], 1), 1)
+        merged["grad_accum"] = _accumulation(self.rules, merged["dp"] * merged["micro_batch"])
         layouts = Layouts(**merged)
         legal = _legal(layouts, self.rules)
         if np.any(legal):
@@ -253,6 +271,14 @@ class _Blocks:
             return np.repeat(np.concatenate(columns), self._sizes)
         whole = (np.repeat(c, size) if c.size == 1 else c for c, size in zip(columns, self._sizes, strict=True))
         return np.concatenate(tuple(whole))
+
+
+def _accumulation(rules: Rules, together: IntArray) -> IntArray:
+    """Micro-batches of a step: as given, else what is left of the global batch over those that run together."""
+    accum = rules.fixed.get("grad_accum")
+    if accum is not None or rules.global_batch is None:
+        return np.full(together.shape, accum or 1)
+    return np.asarray(np.maximum(rules.global_batch // np.maximum(together, 1), 1))
 
 
 def _repeated(options: tuple[int, ...], inner: int, size: int) -> IntArray:
@@ -287,7 +313,7 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     expert groups divide the ranks of a stage; ZeRO 2 and 3 go with pipelines of some stacks; a schedule but the usual
     one needs a pipeline, and stages of as many chunks as it has; copies of sharded states hold whole groups of experts.
     """
-    whole = layouts.micro_batch * layouts.grad_accum * layouts.dp == rules.global_batch
+    whole = np.asarray(rules.global_batch is None) | (layouts.samples == rules.global_batch)
     chunks = layouts.pp * layouts.vpp
     chunks_fit = (layouts.pp > 1) & (chunks <= rules.model.layers)
     if not rules.uneven_stages:

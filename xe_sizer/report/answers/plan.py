@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from xe_sizer.report.blocks import left_out, listed
 from xe_sizer.report.certainty import RANGE, doubts, probability_words
@@ -178,12 +178,12 @@ def _answers(result: PlanResult) -> Table:
     columns = _columns(result)
     named = named_answers(result.answers)
     rows = tuple((name, *_cells(result.candidates[place], columns)) for name, place in named.items())
-    return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result.scenario))
+    return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result))
 
 
-def _premises(scenario: Mapping[str, Any]) -> str:
+def _premises(result: PlanResult) -> str:
     """What all plans share, with what nobody gave marked."""
-    words = (text if given else f"{text} (assumed)" for text, given in premises(scenario).values())
+    words = (text if given else f"{text} (assumed)" for text, given in premises(result).values())
     return f"all plans: {', '.join(words)}; {EQUAL}"
 
 
