@@ -107,7 +107,7 @@ def test_epochs_take_fewer_steps_where_more_replicas_read() -> None:
         assert f"--global-batch {batch}" in one.command
         assert "--grad-accum" not in one.command
     assert {one.gpus for one in result.candidates} == {8, 16}
-    assert result.warnings[0].startswith("the global batch of a plan is 8 x dp; --global-batch N")
+    assert "the global batch of a plan is 8 x dp; --global-batch N sets one for all" in result.warnings
 
 
 def test_a_plan_of_fixed_steps_says_that_they_read_different_data() -> None:
@@ -134,7 +134,10 @@ def test_the_rule_of_the_batch_counts_the_accumulation() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"layout.dp": 8, "train.global_batch": 128}, "'global_batch' (128) is not 'micro_batch' x 'grad_accum' x 'dp' (64)"),
+        (
+            {"layout.dp": 8, "train.global_batch": 128},
+            "'global_batch' (128) is not 'micro_batch' x 'grad_accum' x 'dp' (64)",
+        ),
         ({"train.global_batch": 100}, "'global_batch' (100) is not a multiple of 'micro_batch' x 'grad_accum' (8)"),
         ({"train.global_batch": 128}, "a global batch of 128 is not micro_batch 2 x grad_accum 4 x dp 8 (64)"),
         (
@@ -164,8 +167,8 @@ def test_a_global_batch_of_the_command_line_takes_the_place_of_the_accumulation(
 
 
 def test_no_layout_names_the_accumulation() -> None:
-    with pytest.raises(InputError, match="no legal layout on 8 GPUs with .*micro batch 2, grad accum 4"):
-        size(ask({**OPEN, "gpus": 8, "train.grad_accum": 4, "layout.tp": 16}))
+    with pytest.raises(InputError, match="no legal layout on 8 GPUs with vpp 3, micro batch 2, grad accum 4"):
+        size(ask({**OPEN, "gpus": 8, "train.grad_accum": 4, "layout.vpp": 3}))
 
 
 def test_advice_keeps_the_batch_that_the_accumulation_makes() -> None:
