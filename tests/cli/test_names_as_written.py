@@ -65,10 +65,12 @@ def test_a_repository_in_a_file_is_no_path_of_its_folder_unless_it_lies_there(cl
     file = tmp_path / "job.yaml"
     file.write_text("model: meta-llama/Llama-2-7b-hf\ngpu: RTX 4090\n", encoding="utf-8")
     assert estimated(cli, file)["scenario"]["model"] == "llama-2-7b"
-    (tmp_path / "meta-llama" / "Llama-2-7b-hf").mkdir(parents=True)
+    folder = tmp_path / "meta-llama" / "Llama-2-7b-hf"
+    folder.mkdir(parents=True)
+    assert f"{folder} is read as llama-2-7b" in cli("estimate", file).err
+    (folder / "config.json").write_text("{}", encoding="utf-8")
     ran = cli("estimate", file)
     assert ran.code == 2
-    assert "no such file" in ran.err
     assert "config.json" in ran.err
 
 

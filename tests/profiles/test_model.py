@@ -124,7 +124,7 @@ def test_hugging_face_config(as_folder: bool, tmp_path: Path) -> None:
         ("toy-chta", "unknown model 'toy-chta'", "did you mean 'toy-chat'"),
         ("nothing-like-it", "unknown model 'nothing-like-it'", "xe-sizer profiles list"),
         ("aliases", "unknown model 'aliases'", None),
-        ("../model_profiles/toy", "unknown model '../model_profiles/toy'", None),
+        ("../model_profiles/toi", "unknown model '../model_profiles/toi'", None),
         ("nowhere.yaml", "no such file: nowhere.yaml", "working folder"),
         ("", "unknown model ''", None),
     ],

@@ -15,6 +15,7 @@ from xe_sizer.cli.options import (
     BriefOption,
     ColorOption,
     CommandKind,
+    DownloadOption,
     ExitZeroOption,
     ExplainOption,
     FileOption,
@@ -32,6 +33,7 @@ from xe_sizer.cli.streams import one_line, write_stderr
 from xe_sizer.cli.written import stamped
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.frozen import frozen
+from xe_sizer.profiles.hub import asked_hub
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.options import EXPLAINABLE
@@ -43,6 +45,7 @@ from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serve
 ALL = "all"
 PRICE = "price"
 SHARED = {
+    "download": (DownloadOption, False),
     "profiles": (ProfilesOption, None),
     "format_": (FormatOption, None),
     "output": (FileOption, None),
@@ -74,13 +77,15 @@ class Invocation:
         explain: Sequence[str] | None = None,
         exit_zero: bool = False,
         brief: bool = False,
+        download: bool = False,
     ) -> Invocation:
         out = output_from(format_, output, color)
         asked = [check_choice("--explain", topic, (*EXPLAINABLE, ALL)) for topic in explain or ()]
         topics = EXPLAINABLE if ALL in asked else tuple(asked)
         if brief:
             _check_brief(out, topics)
-        return cls(out, topics, Registry(profile_folders(profiles, os.environ)), exit_zero, brief)
+        hub = asked_hub(os.environ, download, lambda text: write_stderr(f"note: {text}"))
+        return cls(out, topics, Registry(profile_folders(profiles, os.environ), hub), exit_zero, brief)
 
     def given(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Given:
         """The scenario that a file (None: none) and flags describe; see `given_scenario`."""

@@ -89,6 +89,14 @@ PriceOption = Annotated[
         rich_help_panel="Limits and prices",
     ),
 ]
+DownloadOption = Annotated[
+    bool,
+    typer.Option(
+        "--download",
+        help="Fetch config.json of an unknown model from the Hugging Face Hub.",
+        rich_help_panel="Job",
+    ),
+]
 ProfilesOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -58,7 +58,7 @@ PartArgument = Annotated[str | None, typer.Argument(metavar="PART", help="Only n
 
 
 @app.command("list", cls=TextCommand, help="List profiles with their key figures.")
-@answering(without=("brief", "explain", "exit_zero"))
+@answering(without=("download", "brief", "explain", "exit_zero"))
 def list_command(*, kind: KindArgument = None, part: PartArgument = None, how: Invocation) -> int:
     if kind is not None and part is not None:
         check_choice("profiles list", kind, tuple(KINDS))

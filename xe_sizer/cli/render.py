@@ -18,7 +18,7 @@ AnswerArgument = Annotated[
 
 
 @app.command("render", cls=TextCommand, help="Turn the saved JSON of any command into another format.")
-@answering(without=("profiles",))
+@answering(without=("profiles", "download"))
 def render_command(*, result_file: AnswerArgument = None, how: Invocation) -> int:
     if result_file is None:
         raise InputError(Problem("a saved result is missing", hint="xe-sizer render RESULT.json --format markdown"))

@@ -33,7 +33,7 @@ WorstOption = Annotated[
 
 
 @app.command("validate", cls=TextCommand, help=_HELP)
-@answering(without=("profiles", "brief", "explain", "exit_zero"))
+@answering(without=("profiles", "download", "brief", "explain", "exit_zero"))
 def validate_command(
     *, files: FilesArgument = None, only: OnlyOption = None, worst: WorstOption = None, how: Invocation
 ) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from xe_sizer.graph.model import Experts, GlobalAttention, LatentAttention, Mode
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import is_path, is_repository
+from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
 from xe_sizer.profiles.vision import tower_of, vision_contradictions
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.source import Document
 
 COUNT_TOLERANCE = 0.005
+# Folders that hold the checkpoints of whatever model: of trainers, of converters, and of download caches.
+_ANY_MODELS = re.compile(
+    r"(checkpoint|ckpt|iter|global_?step|step|epoch)s?([-_]?\d+)*|final|last|best|latest|original|merged|models?|weights"
+    r"|hf|huggingface|hf_model|safetensors|snapshots|[0-9a-f]{40}|actor|critic|policy|output|mcore|torch_dist|dist_ckpt"
+    r"|release|main",
+    re.IGNORECASE,
+)
 _SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
 
 
@@ -89,15 +98,16 @@ def windowed_layers(pattern: str, layers: int) -> int:
     return layers - layers // period * (period - windowed)
 
 
-def resolve_model(name_or_path: str, finder: Finder, where: Where = None) -> ModelShape:
-    """The model that a user names: a profile, an alias, or the path of a profile or of a Hugging Face config.
+def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: Hub | None = None) -> ModelShape:
+    """The model that a user names: a profile, an alias, a repository on the Hub, or the path of one of their files.
 
     Parameters
     ----------
     name_or_path    a name as people write it (`Finder.find`), a repository on the Hub, a profile's YAML file, a
-                    `config.json`, or a folder with a `config.json`
+                    `config.json`, a folder with a `config.json`, or a path that is not there and ends in a model's name
     finder          knows the folders with profiles; the first that knows the name wins
     where           what a problem points at: the place of the name in the scenario, a flag
+    hub             where configurations of repositories are that no profile is for
 
     Raises
     ------
@@ -106,21 +116,75 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None) -> Mod
     path = Path(name_or_path).expanduser()
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         return _shape_from_file(path, where)
-    if is_path(name_or_path) and path.is_dir():
-        return _shape_from_file(path / "config.json", where)
-    found = model_file(name_or_path, finder, where)
+    if is_path(name_or_path) and _is_folder(path):
+        return _shape_from_folder(path, name_or_path, finder, where)
+    hub, repository = hub or Hub(), repository_of(name_or_path)
+    cached = hub.cached(repository) if repository else None
+    try:
+        found = model_file(name_or_path, finder, where)
+    except InputError:
+        if not cached:
+            raise
+        found = None
+    if not found and name_or_path.strip() and _is_folder(path):
+        return _shape_from_folder(path, name_or_path, finder, where)
+    found = found or (None if cached else _file_of_last_part(name_or_path, finder))
     if found:
         return load_model_profile(found)
-    if name_or_path.strip() and path.is_dir():
-        return _shape_from_file(path / "config.json", where)
-    raise InputError(
-        Problem(f"unknown model '{name_or_path}'", place_of(where), finder.suggestion("model", name_or_path))
-    )
+    config = cached or (hub.config(repository, where) if repository else None)
+    if config and repository:
+        return _shape_of_repository(config, repository)
+    raise InputError(_unknown(name_or_path, finder, where, hub if repository else None))
 
 
 def model_file(name: str, finder: Finder, where: Where = None) -> Path | None:
     """The profile of a name, or of the model that it is another name of; None when there is none. Raises InputError."""
     return None if is_path(name) and not is_repository(name) else finder.find("model", name, where)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or that no path can have
+        return False
+
+
+def _file_of_last_part(name: str, finder: Finder) -> Path | None:
+    """The profile that the last part of a path means, behind names of folders that any model has; None: none alone."""
+    parts = [part for part in re.split(r"[/\\]", name) if part]
+    while len(parts) > 1 and _ANY_MODELS.fullmatch(parts[-1]):
+        parts.pop()
+    last = parts[-1].rpartition("--")[2] if parts else ""
+    if not last or last == name:
+        return None
+    with suppress(InputError):
+        found = finder.find("model", last)
+        if found:
+            finder.readings.pop(("model", last), None)
+            finder.readings["model", name] = found.stem
+        return found
+    return None
+
+
+def _unknown(name: str, finder: Finder, where: Where, hub: Hub | None) -> Problem:
+    """What to say of a name that leads nowhere. hub : where the configuration of a repository of that name is not"""
+    near = finder.suggestion("model", name)
+    if hub is None:
+        return Problem(f"unknown model '{name}'", place_of(where), near)
+    message = f"unknown model '{name}': {CONFIG} of {repository_of(name)} is not on this machine"
+    return Problem(message, place_of(where), f"{hub.how}; {near}")
+
+
+def _shape_from_folder(path: Path, name: str, finder: Finder, where: Where) -> ModelShape:
+    """The model whose configuration lies in a folder; without one, that which the folder is called after."""
+    named = None if (path / CONFIG).is_file() else _file_of_last_part(name, finder)
+    return load_model_profile(named) if named else _shape_from_file(path / CONFIG, where)
+
+
+def _shape_of_repository(config: Path, repository: str) -> ModelShape:
+    shape = _shape_from_file(config, None)
+    assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
+    return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
 
 
 def _shape_from_file(path: Path, where: Where) -> ModelShape:

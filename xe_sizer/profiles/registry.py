@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.fabric import FabricProfile
     from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
+    from xe_sizer.profiles.hub import Hub
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.profiles.source import Document
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 class Registry(Finder):
     """Profiles by name or path, each read once, as what the laws are given."""
 
-    def __init__(self, extra: Sequence[Path] = ()) -> None:
+    def __init__(self, extra: Sequence[Path] = (), hub: Hub | None = None) -> None:
         super().__init__(extra)
+        self.hub = hub
         self._gpu_texts: dict[Path, str] = {}
 
     def accelerator(self, name: str, where: Where = None) -> Accelerator:
@@ -137,10 +139,10 @@ class Registry(Finder):
         return bare_server(gpu, self.fabric, accelerators)
 
     def model(self, name: str, where: Where = None) -> ModelShape:
-        """The model of a profile name, alias, profile path or Hugging Face config.json. Raises InputError."""
+        """The model of a profile name, alias, path, repository on the Hub or config.json. Raises InputError."""
         from xe_sizer.profiles.model import resolve_model
 
-        return self.once("model", Path(name), lambda _: resolve_model(name, self, where))
+        return self.once("model", Path(name), lambda _: resolve_model(name, self, where, self.hub))
 
 
 def _text_of(file: Path) -> str:
