@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from xe_sizer.cli.foreign import scenario_reader
 from xe_sizer.cli.options import (
     BriefOption,
     ColorOption,
@@ -176,7 +177,7 @@ def given_scenario(
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
     try:
-        given = read_scenario(path, values, environment)
+        given = read_scenario(path, values, environment, scenario_reader(values))
     except BadScenarioError as error:
         problems += error.problems
         given = error.rest

@@ -26,11 +26,13 @@ COMMANDS = (
     "compare",
     "sensitivity",
     "check",
+    "import",
     "profiles",
     "validate",
     "calibrate",
     "render",
 )
+_MODULES = {"import": "import_"}  # of commands that are words of Python
 _HELP = "Sizes GPU infrastructure for large language models: does it fit, how many GPUs, how long?"
 _EPILOG = "Exit codes: 0 fits and meets every limit, 1 does not, 2 bad input, 3 a defect of xe-sizer."
 
@@ -44,7 +46,7 @@ class LazyGroup(TextGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"xe_sizer.cli.{cmd_name}")
+        module = importlib.import_module(f"xe_sizer.cli.{_MODULES.get(cmd_name, cmd_name)}")
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command

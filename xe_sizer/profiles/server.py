@@ -47,7 +47,7 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`gpu_profiles/servers/<name>.yaml`."""
+    """`gpu_profiles/servers/<name>.yaml`. default : assumed where a file of another tool names no hardware."""
 
     name: str
     vendor: str
@@ -64,6 +64,7 @@ class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
     rack_units: Positive | None = None
     price: Price | None = None
     assumed: tuple[str, ...] = ()
+    default: bool = False
     notes: str | None = None
 
 

@@ -51,6 +51,11 @@ class Document:
         builder = _built(self.path, self.text)
         return builder.locations, builder.key_locations
 
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where values come from that the file does not state itself, by dotted key."""
+        return {}
+
     def locate(self, key_path: KeyPath, *, key: bool = False) -> Location:
         """Where the value (or key) of a path stands; for an unknown path, its nearest known ancestor."""
         values, keys = self.places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
@@ -126,7 +126,12 @@ class BadScenarioError(InputError):
         self.rest = rest
 
 
-def read_scenario(path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Given:
+def read_scenario(
+    path: Path | None,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    read: Callable[[Path], Document] = load_yaml,
+) -> Given:
     """Merge a scenario file with XE_SIZER_* variables and flags; flag over variable over file.
 
     Parameters
@@ -134,6 +139,7 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     path           the scenario file, or None when flags and variables say everything
     flags          typed value by dotted key; None means not given; a list may be comma-separated text
     environment    such as os.environ
+    read           what reads the file
 
     Raises
     ------
@@ -143,7 +149,7 @@ def read_scenario(path: Path | None, flags: Mapping[str, object], environment: M
     problems: list[Problem] = []
     document = None
     with collecting(problems):
-        document = load_yaml(path) if path else None
+        document = read(path) if path else None
     variables = _read_variables(environment, problems)
     if problems and path and not document:
         raise InputError(problems)
@@ -176,7 +182,7 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
     """Flag over variable over file. Raises BadScenarioError with the problems so far and those of the keys."""
     document, flags = layers.document, layers.flags
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
-    origin = dict.fromkeys(_given_keys(merged), "file")
+    origin = {key: document.origins.get(key, "file") for key in _given_keys(merged)} if document else {}
     _overlay(merged, origin, layers.variables, "env")
     typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
     _overlay(merged, origin, typed, "flag")

@@ -1,0 +1,113 @@
+"""Files of other tools where a scenario is expected: what was passed for them, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from xe_sizer.cli.streams import one_line, write_stderr
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.importers.asked import Asked
+from xe_sizer.profiles.fields import fields_of
+from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
+from xe_sizer.scenario.schema import ScenarioFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from xe_sizer.importers.imported import Imported
+    from xe_sizer.profiles.source import Document
+
+HARDWARE = ("gpus", "nodes", "gpu", "server")
+"""Keys of hardware, of which foreign files say little."""
+ASSUMED = "assumed"
+_FEW = 12  # lost keys that are named one by one on stderr
+
+
+def asked_of(tool: str | None, hardware: Mapping[str, object], variables: Sequence[str] | None) -> Asked:
+    """The flags of an import. Raises InputError: a variable without a value."""
+    name, _, version = (tool or "").partition("@")
+    return Asked(name or None, version or None, hardware, _variables(variables or ()))
+
+
+def _variables(texts: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(Problem(f"'{text}' sets no variable", Location("--set"), "as in --set NNODES=4"))
+        found[name.strip()] = value
+    return found
+
+
+def problems_of(imported: Imported) -> list[Problem]:
+    """What is missing, as problems."""
+    place = Location(str(imported.path))
+    return [Problem(f"'{each.key}' is missing: {each.why}", place, f"pass {each.hint}") for each in imported.missing]
+
+
+def say_what_is_lost(imported: Imported) -> None:
+    """Keys that change memory or time and that no scenario can say, to stderr; and how many are not known."""
+    for each in imported.lost[:_FEW]:
+        write_stderr(f"note: {one_line(str(each.where))}: {one_line(each.key)}: {one_line(each.why)}")
+    if len(imported.lost) > _FEW:
+        write_stderr(f"note: {len(imported.lost) - _FEW} more keys change memory or time and are not in the scenario")
+    if imported.unknown:
+        names = ", ".join(one_line(each.key) for each in imported.unknown[:_FEW])
+        write_stderr(f"note: not known and not read: {names}{', ...' if len(imported.unknown) > _FEW else ''}")
+
+
+def scenario_reader(flags: Mapping[str, object]) -> Callable[[Path], Document]:
+    """What reads a scenario file, or a file of another tool as a scenario.
+
+    flags : typed values by dotted key; hardware that is passed takes the place of what a foreign file says
+    """
+    hardware = {key: flags.get(key) for key in HARDWARE if flags.get(key) is not None}
+
+    def read(path: Path) -> Document:
+        own = _own(path)
+        return own if own is not None else _foreign(path, Asked(hardware=hardware)) or load_yaml(path)
+
+    return read
+
+
+def _own(path: Path) -> Document | None:
+    """A scenario of ours: YAML whose keys a scenario has; None of any other file."""
+    if path != STDIN and path.suffix.lower() not in YAML_ENDINGS:
+        return None
+    try:
+        document = load_yaml(path)
+    except InputError:
+        return None
+    known = fields_of(ScenarioFile).keys()
+    return document if cast(dict[str, object], document.value).keys() <= known else None
+
+
+def _foreign(path: Path, asked: Asked) -> Document | None:
+    """The scenario in a file of another tool; None where no tool knows it."""
+    from xe_sizer.importers.read import import_of
+    from xe_sizer.importers.registry import tool_of
+    from xe_sizer.importers.source import source_of
+
+    try:
+        source = source_of(path)
+        tool = tool_of(source)
+    except InputError:
+        return None
+    if tool is None:
+        return None
+    imported = import_of(tool, source, (), asked)
+    write_stderr(f"note: {one_line(source.name)} is read as a file of {tool.title}")
+    for each in imported.missing:
+        write_stderr(f"note: {one_line(source.name)}: {one_line(each.why)}; pass {one_line(each.hint)}")
+    _say_assumed(imported)
+    say_what_is_lost(imported)
+    return imported.document()
+
+
+def _say_assumed(imported: Imported) -> None:
+    """Values that neither the file nor the tool states, to stderr."""
+    for key, fact in imported.facts.items():
+        if fact.origin == ASSUMED:
+            write_stderr(f"note: assumed {key}: {one_line(str(fact.value))} ({one_line(fact.note)})")

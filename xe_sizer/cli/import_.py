@@ -1,0 +1,100 @@
+"""`xe-sizer import`: configurations and launch commands of other tools as a scenario."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xe_sizer.cli.foreign import asked_of, problems_of, say_what_is_lost
+from xe_sizer.cli.invocation import profile_folders, read_flags
+from xe_sizer.cli.options import ProfilesOption
+from xe_sizer.cli.output import check_choice, one_file, write_texts
+from xe_sizer.cli.streams import print_problems, write_stdout
+from xe_sizer.cli.text import TextCommand
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
+from xe_sizer.importers.asked import Asked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = typer.Typer(add_completion=False)
+_HELP = """Read the configuration or launch command of another tool as a scenario.
+
+Every value says where it comes from: a line of the file, a default of the tool, or an assumption. Keys that change
+memory or time and have no counterpart are listed. What the files do not say has to be passed, usually --gpus.
+Several files of one job are read together. estimate, plan, serve and check take such files directly too.
+
+\b
+Examples:
+  xe-sizer import axolotl.yml --gpus 8 -o job.yaml
+  xe-sizer import train.sh --set NNODES=4 --server dell-xe9680-h200
+  xe-sizer import serve.sh --from vllm --format json
+"""
+YAML, JSON = "yaml", "json"
+FilesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="FILE...", help="Configurations and launch scripts of one job.")
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TOOL[@VERSION]", help="The tool whose file it is, and its release."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="VAR=VALUE", help="Value of a variable in a script or template; may be repeated."),
+]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", "-f", metavar="yaml|json", help="A scenario file, or JSON with the origins.")
+]
+OutputOption = Annotated[
+    list[str] | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of stdout.")
+]
+
+
+def _hardware(name: str, metavar: str, text: str) -> object:
+    return typer.Option(f"--{name}", metavar=metavar, help=text)
+
+
+@app.command("import", cls=TextCommand, help=_HELP)
+def import_command(
+    files: FilesArgument = None,
+    from_: FromOption = None,
+    gpus: Annotated[str | None, _hardware("gpus", "N", "Number of GPUs.")] = None,
+    nodes: Annotated[str | None, _hardware("nodes", "N", "Number of servers.")] = None,
+    gpu: Annotated[str | None, _hardware("gpu", "NAME", "Accelerator.")] = None,
+    server: Annotated[str | None, _hardware("server", "NAME", "Server; instead of a GPU.")] = None,
+    set_: SetOption = None,
+    format_: FormatOption = None,
+    output: OutputOption = None,
+    profiles: ProfilesOption = None,
+) -> int:
+    if not files:
+        raise InputError(Problem("a file is missing", hint="xe-sizer import axolotl.yml --gpus 8"))
+    file = one_file(output)
+    kind = check_choice("--format", format_ or _ending(file), (YAML, JSON))
+    profile_folders(profiles, os.environ)
+    hardware = read_flags({"gpus": gpus, "nodes": nodes, "gpu": gpu, "server": server})
+    return _import(files, asked_of(from_, hardware, set_), kind, file)
+
+
+def _ending(file: Path | None) -> str:
+    return JSON if file is not None and file.suffix.lower() == ".json" else YAML
+
+
+def _import(files: Sequence[str], asked: Asked, kind: str, file: Path | None) -> int:
+    """Write the scenario; where something is missing only JSON on stdout, which says so too."""
+    from xe_sizer.importers.as_yaml import as_yaml
+    from xe_sizer.importers.read import read_foreign
+
+    imported = read_foreign([Path(name) for name in files], asked)
+    problems = problems_of(imported)
+    if problems:
+        if kind == JSON and file is None:
+            write_stdout(imported.as_json())
+        print_problems(problems)
+        return EXIT_BAD_INPUT
+    write_texts([(file, imported.as_json() if kind == JSON else as_yaml(imported))])
+    say_what_is_lost(imported)
+    return EXIT_OK

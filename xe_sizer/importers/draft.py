@@ -1,0 +1,179 @@
+"""What is gathered while a foreign file is read: facts with their origin, what is ignored and what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from xe_sizer.frozen import frozen
+from xe_sizer.importers.table import NOTHING
+from xe_sizer.importers.values import UnreadableError, is_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from xe_sizer.errors import Location
+    from xe_sizer.importers.table import Key, Table
+    from xe_sizer.importers.written import Keys, Written
+
+Origin = Literal["read", "tool-default", "assumed", "flag"]
+READ: Origin = "read"
+TOOL_DEFAULT: Origin = "tool-default"
+ASSUMED: Origin = "assumed"
+FLAG: Origin = "flag"
+_CERTAINTY: Mapping[Origin, int] = {FLAG: 3, READ: 2, TOOL_DEFAULT: 1, ASSUMED: 0}
+
+Effect = Literal["memory or time", "none", "unknown"]
+NO_EFFECT = "changes neither memory nor time"
+UNKNOWN_KEY = "unknown key: not read"
+NOT_SET = "says nothing: it is empty or off"
+
+
+@frozen
+class Fact:
+    """A scenario value: where it comes from, and in a few words why where that is not the key's own line."""
+
+    value: object
+    origin: Origin
+    where: Location | None = None
+    note: str = ""
+
+
+@frozen
+class Ignored:
+    """A foreign key that sets nothing; `effect` is what it would change."""
+
+    key: str
+    where: Location | None
+    why: str
+    effect: Effect = "memory or time"
+
+
+@frozen
+class Missing:
+    """A scenario key that nothing says, and the flag to pass."""
+
+    key: str
+    why: str
+    hint: str
+
+
+class Draft:
+    """Facts, ignored keys and missing ones of one import. What is stated first stays.
+
+    keys : what the files say, by the tool's own dotted names; `take` marks them as read
+    version : the release of the tool, None where none is named
+    """
+
+    def __init__(self, tool: str, keys: Keys, version: str | None = None) -> None:
+        self.tool = tool
+        self.keys: dict[str, Written] = dict(keys)
+        self.version = version
+        self.facts: dict[str, Fact] = {}
+        self.ignored: list[Ignored] = []
+        self.missing: list[Missing] = []
+        self._taken: set[str] = set()
+
+    def peek(self, *names: str) -> Written | None:
+        """The first of the keys that is there and is not empty; it stays to be read."""
+        return next((self.keys[name] for name in names if name in self.keys and not _empty(self.keys[name])), None)
+
+    def take(self, *names: str) -> Written | None:
+        """The first of the keys that is there and is not empty; all of them count as read."""
+        self._taken.update(name for name in names if name in self.keys)
+        return self.peek(*names)
+
+    def on(self, *names: str) -> Written | None:
+        """`take`, where the value turns something on; None otherwise."""
+        found = self.take(*names)
+        return found if found is not None and is_on(found.value) else None
+
+    def fact(self, key: str) -> object:
+        """The value of a scenario key so far; None without one."""
+        return self.facts[key].value if key in self.facts else None
+
+    def state(self, key: str, value: object, written: Written | None, note: str = "") -> None:
+        """A scenario value that a file states; without its place it is assumed."""
+        origin = READ if written is not None else ASSUMED
+        self._add(key, Fact(value, origin, written.where if written else None, note))
+
+    def default(self, key: str, value: object, note: str = "") -> None:
+        """A scenario value that the tool fills in."""
+        self._add(key, Fact(value, TOOL_DEFAULT, None, note))
+
+    def assume(self, key: str, value: object, why: str, where: Location | None = None) -> None:
+        """A scenario value that neither a file nor the tool states."""
+        self._add(key, Fact(value, ASSUMED, where, why))
+
+    def derive(self, key: str, value: object, of: Iterable[str], note: str) -> None:
+        """A scenario value that follows from those of others; as certain as the least certain of these."""
+        facts = [self.facts[name] for name in of if name in self.facts]
+        weakest = min(facts, key=lambda fact: _CERTAINTY[fact.origin])
+        self._add(key, Fact(value, weakest.origin, weakest.where, note))
+
+    def replace(self, key: str, fact: Fact) -> None:
+        """A scenario value in place of what was stated."""
+        self.facts[key] = fact
+
+    def drop(self, key: str) -> None:
+        """Take a scenario value back."""
+        self.facts.pop(key, None)
+
+    def _add(self, key: str, fact: Fact) -> None:
+        if fact.value is not None:
+            self.facts.setdefault(key, fact)
+
+    def lose(self, name: str, why: str, effect: Effect = "memory or time") -> None:
+        """A key of the file that sets nothing, and why; it counts as read."""
+        self._taken.add(name)
+        if name in self.keys:
+            self.ignored.append(Ignored(name, self.keys[name].where, why, effect))
+
+    def miss(self, key: str, why: str, hint: str) -> None:
+        """A scenario key that has to be passed."""
+        if key not in self.facts:
+            self.missing.append(Missing(key, why, hint))
+
+    def apply(self, table: Table) -> None:
+        """Read the keys that set a scenario key as they stand, and fill in the tool's defaults.
+
+        Names of all releases are read; defaults are those of the draft's release.
+        """
+        for key in table.keys:
+            self._read(key)
+        for key in table.at(self.version):
+            if key.to and key.default is not NOTHING and key.default is not None:
+                self.default(key.to, key.default)
+
+    def _read(self, key: Key) -> None:
+        if not key.to or key.to in self.facts:
+            return
+        found = self.take(*key.names)
+        if found is None:
+            return
+        try:
+            self.state(key.to, key.read(found.value), found)
+        except UnreadableError as error:
+            name = next(name for name in key.names if self.keys.get(name) is found)
+            self.lose(name, f"not read: {error}")
+
+    def finish(self, table: Table) -> None:
+        """Say of every key that was not read why it is ignored."""
+        told = {each.key for each in self.ignored}
+        for name, written in self.keys.items():
+            if name not in self._taken and name not in told:
+                self.ignored.append(_ignored(name, written, table))
+
+
+def _ignored(name: str, written: Written, table: Table) -> Ignored:
+    loss = table.loss(name)
+    if loss is not None and is_on(written.value) and written.value not in loss.harmless:
+        return Ignored(name, written.where, loss.why)
+    if loss is not None or _empty(written):
+        return Ignored(name, written.where, NOT_SET, "none")
+    if table.is_silent(name):
+        return Ignored(name, written.where, NO_EFFECT, "none")
+    return Ignored(name, written.where, UNKNOWN_KEY, "unknown")
+
+
+def _empty(written: Written) -> bool:
+    return written.value is None or written.value == ""

@@ -1,0 +1,62 @@
+"""What is the same for every tool after its file was read: hardware that was passed, batches that follow, gaps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.draft import FLAG, Fact
+from xe_sizer.profiles.finder import default_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xe_sizer.importers.draft import Draft
+
+_HARDWARE = ("server", "gpu")
+_SPLIT = ("layout.tp", "layout.pp", "layout.cp")  # GPUs that work on the same sequences
+INFERENCE = "inference"
+
+
+def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
+    """Put in what was passed, derive what follows from what is known, and say what is missing."""
+    _put_hardware(draft, hardware)
+    if "gpus" in draft.facts:
+        draft.drop("nodes")
+    if draft.fact("job") != INFERENCE:
+        _number_of_gpus(draft)
+        _global_batch(draft)
+    if not any(key in draft.facts for key in _HARDWARE):
+        draft.assume("server", default_name("server"), "no file names a GPU; pass --gpu or --server")
+
+
+def _put_hardware(draft: Draft, hardware: Mapping[str, object]) -> None:
+    """A server passed takes the place of a GPU that was read, and the other way round; so do GPUs and nodes."""
+    for pair in (_HARDWARE, ("gpus", "nodes")):
+        passed = {key: hardware[key] for key in pair if hardware.get(key) is not None}
+        if passed:
+            for key in pair:
+                draft.drop(key)
+        for key, value in passed.items():
+            draft.replace(key, Fact(value, FLAG))
+
+
+def _number_of_gpus(draft: Draft) -> None:
+    if "gpus" in draft.facts or "nodes" in draft.facts:
+        return
+    why = f"{draft.tool} takes it from the launch command, which is not among the files"
+    draft.miss("gpus", why, "--gpus N, or name the launch script too")
+
+
+def _global_batch(draft: Draft) -> None:
+    """Sequences of an optimizer step = micro-batch x gradient accumulation x data-parallel ranks."""
+    parts = [draft.fact(key) for key in ("train.micro_batch", "train.grad_accum", "gpus")]
+    if not all(isinstance(part, int) for part in parts):
+        return
+    micro, accum, gpus = (int(str(part)) for part in parts)
+    split = 1
+    for key in _SPLIT:
+        split *= int(str(draft.fact(key) or 1))
+    if gpus % split == 0:
+        used = ["train.micro_batch", "train.grad_accum", "gpus", *(key for key in _SPLIT if draft.fact(key) != 1)]
+        note = f"micro-batch {micro} x accumulation {accum} x {gpus // split} data-parallel ranks"
+        draft.derive("train.global_batch", micro * accum * gpus // split, used, note)

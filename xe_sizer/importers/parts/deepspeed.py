@@ -1,0 +1,105 @@
+"""DeepSpeed configurations: ZeRO stage, offload, precision and batches; `auto` leaves a value to the trainer.
+
+Keys: DeepSpeed's configuration reference, deepspeed.ai/docs/config-json.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
+from xe_sizer.importers.values import plain, positive, switch, whole
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.written import Written
+
+_STAGE = re.compile(r"(?:zero|stage|ds|_z)[\s_-]*([0-3])")
+_AUTO = "auto"
+_LOST: Mapping[str, str] = {
+    "zero_optimization.zero_hpz_partition_size": "keeps a second copy of the weights in every node",
+    "zero_optimization.zero_quantized_weights": "gathers weights in 8 bit",
+    "zero_optimization.zero_quantized_gradients": "reduces gradients in 4 bit",
+    "zero_optimization.mics_shard_size": "shards within groups of ranks",
+    "zero_optimization.round_robin_gradients": "spreads gradients that go to host memory",
+    "zero_optimization.sub_group_size": "steps the optimizer in groups of parameters",
+    "zero_optimization.reduce_bucket_size": "sizes the buffer of the gradient exchange",
+    "zero_optimization.allgather_bucket_size": "sizes the buffer of the weight gathers",
+    "zero_optimization.stage3_prefetch_bucket_size": "sizes the buffer of weights gathered ahead",
+    "zero_optimization.stage3_max_live_parameters": "bounds the gathered weights",
+    "zero_optimization.stage3_max_reuse_distance": "keeps gathered weights that are used again soon",
+    "zero_optimization.stage3_param_persistence_threshold": "keeps small weights unsharded",
+    "zero_optimization.overlap_comm": "hides the gradient exchange behind the backward pass, with a second buffer",
+    "communication_data_type": "sets the number format of the gradient exchange",
+    "data_types.grad_accum_dtype": "sets the number format in which gradients are accumulated",
+    "activation_checkpointing.partition_activations": "splits checkpoints over tensor-parallel ranks",
+    "activation_checkpointing.cpu_checkpointing": "keeps checkpoints in host memory",
+    "compile.deepcompile": "compiles the model",
+    "tensor_parallel.autotp_size": "splits the model by tensor parallelism",
+}
+
+
+def read_deepspeed(draft: Draft, named: Written, source: Source) -> None:
+    """State what the DeepSpeed configuration says that a key names; where it is not found, what its name says."""
+    if isinstance(named.value, Mapping):
+        return  # it stands in the file itself; `state_deepspeed` reads its keys
+    found = source.companion(named.value)
+    if found is not None:
+        state_deepspeed(draft, found.keys)
+        return
+    stage = _STAGE.search(str(named.value).lower())
+    if stage is None:
+        draft.miss("layout.zero", f"{named.value} was not found", "--zero N, or name the DeepSpeed file too")
+        return
+    draft.assume("layout.zero", int(stage[1]), f"from the name of {named.value}, which was not found", named.where)
+    offload = "offload" in str(named.value).lower()
+    if offload:
+        what = OPTIMIZER if "optim" in str(named.value).lower() or int(stage[1]) < 3 else PARAMS
+        draft.assume("layout.offload", what, f"from the name of {named.value}, which was not found", named.where)
+
+
+def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "") -> None:
+    """State what a DeepSpeed configuration says; batches only where the trainer did not.
+
+    keys : its dotted keys, below `prefix` where it stands in another file
+    """
+    own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
+    stage = own.get("zero_optimization.stage")
+    _state(draft, "layout.zero", stage, whole)
+    if stage is None:
+        draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
+    _offload(draft, own)
+    _state(draft, "train.micro_batch", own.get("train_micro_batch_size_per_gpu"), positive)
+    _state(draft, "train.grad_accum", own.get("gradient_accumulation_steps"), positive)
+    _state(draft, "train.global_batch", own.get("train_batch_size"), positive)
+    for name in ("bf16", "fp16"):
+        written = own.get(f"{name}.enabled")
+        if written is not None and _said(written) and switch(written.value):
+            draft.state("precision", name, written)
+    for key, why in _LOST.items():
+        written = own.get(key)
+        if written is not None and _said(written) and written.value not in (False, 0, None):
+            draft.keys.setdefault(f"{prefix}{key}", written)
+            draft.lose(f"{prefix}{key}", why)
+
+
+def _state(draft: Draft, key: str, written: Written | None, read: object) -> None:
+    if written is not None and _said(written) and callable(read):
+        draft.state(key, read(written.value), written)
+
+
+def _said(written: Written) -> bool:
+    """Whether a value is there and is not left to the trainer."""
+    return written.value is not None and plain(written.value) != _AUTO
+
+
+def _offload(draft: Draft, own: Mapping[str, Written]) -> None:
+    params = own.get("zero_optimization.offload_param.device")
+    states = own.get("zero_optimization.offload_optimizer.device") or own.get("zero_optimization.cpu_offload")
+    for written, what in ((params, PARAMS), (states, OPTIMIZER)):
+        if written is not None and plain(written.value) not in ("none", "false"):
+            draft.state("layout.offload", what, written)
+            return

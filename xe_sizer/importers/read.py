@@ -1,0 +1,81 @@
+"""From files of other tools to a scenario: which tool they are of, what they say, and what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError, Location, Problem, collecting
+from xe_sizer.importers.draft import Draft
+from xe_sizer.importers.finishing import finish
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.registry import all_tools, tool_named, tool_of
+from xe_sizer.importers.source import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from xe_sizer.importers.asked import Asked
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.tool import Tool
+
+
+def read_foreign(paths: Sequence[Path], asked: Asked) -> Imported:
+    """Read the files of one job: its configuration, and where they are named too its launch script and the like.
+
+    Raises
+    ------
+    InputError : a file cannot be read, or no tool knows any of them
+    """
+    problems: list[Problem] = []
+    sources: list[Source] = []
+    for path in paths:
+        with collecting(problems):
+            sources.append(source_of(path, asked.given))
+    if problems:
+        raise InputError(problems)
+    tool, source = _main(sources, asked)
+    return import_of(tool, source, [each for each in sources if each is not source], asked)
+
+
+def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked) -> Imported:
+    """One file as a tool reads it, with the files that were named beside it. Raises InputError: broken text."""
+    try:
+        draft = Draft(tool.name, tool.keys(source), asked.version)
+        tool.read(draft, source)
+        for other in beside:
+            _read_beside(draft, other)
+        draft.apply(tool.table)
+        finish(draft, asked.hardware)
+        draft.finish(tool.table)
+    except RecursionError:
+        raise InputError(Problem("nested too deeply to be read", Location(source.name))) from None
+    return Imported(tool, source.path, draft.facts, draft.ignored, draft.missing)
+
+
+def _main(sources: Sequence[Source], asked: Asked) -> tuple[Tool, Source]:
+    """The file that says most, and its tool."""
+    if asked.tool is not None:
+        tool = tool_named(asked.tool)
+        return tool, max(sources, key=tool.recognises)
+    found = [(tool_of(source), source) for source in sources]
+    known = [(tool.recognises(source), tool, source) for tool, source in found if tool is not None]
+    if not known:
+        titles = ", ".join(tool.title for tool in all_tools().values())
+        hint = f"files of {titles} are read; --from TOOL says which one it is"
+        raise InputError(Problem("no tool that is known here reads such a file", sources[0].start, hint))
+    _, tool, source = max(known, key=lambda each: each[0])
+    return tool, source
+
+
+def _read_beside(draft: Draft, other: Source) -> None:
+    """What a further file says of the same job: a launch command, a DeepSpeed or accelerate configuration."""
+    tool = tool_of(other)
+    if tool is None:
+        raise InputError(Problem("no tool that is known here reads such a file", other.start))
+    part = Draft(tool.name, tool.keys(other), draft.version)
+    tool.read(part, other)
+    for key, fact in part.facts.items():
+        if key not in ("model", "job", "stack"):
+            draft.facts.setdefault(key, fact)
+    draft.ignored += part.ignored

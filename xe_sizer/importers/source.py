@@ -1,0 +1,139 @@
+"""A foreign file: what kind of text it is, what it says, and the files that it names."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from xe_sizer.errors import InputError, Location
+from xe_sizer.frozen import frozen
+from xe_sizer.importers.readers.flat import flat
+from xe_sizer.importers.written import Written
+from xe_sizer.profiles.text_file import STDIN, name_of, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from xe_sizer.importers.written import Keys
+    from xe_sizer.profiles.source import Document
+
+Kind = Literal["yaml", "json", "toml", "python", "shell"]
+KINDS: Mapping[str, Kind] = {
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python", ".ipynb": "python",
+    ".sh": "shell", ".bash": "shell", ".slurm": "shell", ".sbatch": "shell", ".sub": "shell", ".zsh": "shell",
+}  # fmt: skip
+"""Endings of files that are read, each with what the text is."""
+COMPANIONS = frozenset({".yaml", ".yml", ".json", ".toml"})
+"""Endings of files that a file may name and that are read with it."""
+_LEVELS_UP = 4  # folders above a file in which the files that it names are looked for
+
+
+@frozen
+class Source:
+    """A file as text; its documents are read when they are asked for.
+
+    path : the file; `-` is stdin
+    given : values of variables that were passed, by name
+    """
+
+    path: Path
+    kind: Kind
+    text: str
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.path)
+
+    @property
+    def start(self) -> Location:
+        """The file as a place, for what stands nowhere in particular."""
+        return Location(self.name)
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """Documents of a YAML, JSON or TOML file; none of other kinds. Raises InputError: broken text."""
+        if self.kind == "yaml":
+            from xe_sizer.profiles.foreign_yaml import documents_of
+
+            return documents_of(self.path, self.text)
+        if self.kind == "json":
+            from xe_sizer.importers.readers.json import read_json
+
+            return (read_json(self.path, self.text),)
+        if self.kind == "toml":
+            from xe_sizer.importers.readers.toml import read_toml
+
+            return (read_toml(self.path, self.text),)
+        return ()
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Dotted keys of the first document; none where it is no group of keys."""
+        return keys_of(self.documents[0]) if self.documents else {}
+
+    def companion(self, name: object) -> Source | None:
+        """A configuration file that this one names; None where it is not found or of no kind that is read.
+
+        It is looked for from the folder of this file, from those above it, from the folders beside it and from the
+        working folder, as tools are started from several of these.
+        """
+        named = Path(str(name)).expanduser()
+        if named.suffix.lower() not in COMPANIONS:
+            return None
+        for folder in self._folders():
+            file = folder / named
+            try:
+                if file.is_file():
+                    return source_of(file, self.given)
+            except (OSError, ValueError):
+                continue
+        return None
+
+    def _folders(self) -> Iterator[Path]:
+        here = Path.cwd() if self.path == STDIN else self.path.parent
+        yield here
+        yield from here.resolve().parents[:_LEVELS_UP]
+        yield from _below(here)
+        yield Path.cwd()
+
+
+def keys_of(document: Document) -> Keys:
+    """The dotted keys of a document; none where it is no group of keys."""
+    return {key: Written(value, where) for key, (value, where) in flat(document).items()}
+
+
+def _below(folder: Path) -> list[Path]:
+    try:
+        return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError:
+        return []
+
+
+def source_of(path: Path, given: Mapping[str, str] | None = None) -> Source:
+    """A file as a source. Raises InputError: unreadable, too large, binary."""
+    text = read_text(path)
+    return Source(path, kind_of(path, text), text, given or {})
+
+
+def kind_of(path: Path, text: str) -> Kind:
+    """What a file is, by its ending, else by how it begins."""
+    known = KINDS.get(path.suffix.lower())
+    if known:
+        return known
+    first = text.lstrip()[:200]
+    if first.startswith("#!"):
+        return "python" if "python" in first.split("\n", 1)[0] else "shell"
+    if first.startswith("{"):
+        return "json"
+    return "yaml" if _is_yaml(path, text) else "shell"
+
+
+def _is_yaml(path: Path, text: str) -> bool:
+    """Whether a text without an ending holds keys and values."""
+    try:
+        return bool(Source(path, "yaml", text).keys)
+    except InputError:
+        return False

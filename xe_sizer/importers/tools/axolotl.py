@@ -1,0 +1,289 @@
+"""Axolotl: YAML configurations. Keys and defaults: axolotl src/axolotl/utils/schemas (read at 0.18)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.parts import fsdp
+from xe_sizer.importers.parts.deepspeed import read_deepspeed, state_deepspeed
+from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.table import Key, Loss, Table, names
+from xe_sizer.importers.tool import Tool
+from xe_sizer.importers.values import (
+    above_zero,
+    is_on,
+    listed,
+    number,
+    plain,
+    positive,
+    switch,
+    word_of,
+)
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.tool import Certainty
+
+_OWN = frozenset(
+    {"base_model", "micro_batch_size", "sequence_len", "datasets", "num_epochs", "sample_packing", "adapter"}
+)
+_BATCHED = 3  # keys of axolotl's own from which on a file is surely its
+_PREFERENCES = {"ipo": "dpo", "gdpo": "grpo"}  # priced alike: the same models, passes and data
+_ATTENTION = {
+    "flashattention2": "flash", "flashattention3": "flash", "flash": "flash", "kernels-community/flash-attn2": "flash",
+    "kernels-community/flash-attn3": "flash", "sdpa": "sdpa", "eager": "eager",
+}  # fmt: skip
+_LIGER = {
+    "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "glu_activation": "activation", "swiglu": "activation",
+}  # fmt: skip
+_SWITCHES = (("flash_attention", "flash"), ("sdp_attention", "sdpa"), ("eager_attention", "eager"))
+
+TABLE = Table(
+    keys=(
+        Key(("base_model",), "model"),
+        Key(("sequence_len",), "train.seq_len", positive, default=512),
+        Key(("micro_batch_size",), "train.micro_batch", positive, default=1),
+        Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
+        Key(("max_steps",), "train.steps", positive),
+        Key(("num_epochs",), "train.epochs", above_zero, default=1),
+        Key(("tensor_parallel_size",), "layout.tp", positive, default=1),
+        Key(("context_parallel_size", "sequence_parallel_degree"), "layout.cp", positive, default=1),
+        Key(("dp_shard_size",), "layout.zero_group", positive),
+        Key(("lora_r",), "lora.rank", positive),
+        Key(("peft_use_dora",), "lora.dora", switch),
+        Key(("save_steps",), "train.checkpoint_every", positive),
+        Key(("eval_steps",), "train.evaluate_every", positive),
+        Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
+    ),
+    losses=(
+        Loss(("val_set_size",), "holds samples back and evaluates on them", harmless=(0.0, 0)),
+        Loss(("unfrozen_parameters",), "trains only the parameters that match"),
+        Loss(("test_datasets",), "evaluates on a data set of its own"),
+        Loss(
+            ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"),
+            "fuses the products of adapters",
+        ),
+        Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
+        Loss(
+            ("torch_compile", "torch_compile_backend", "torch_compile_mode"), "compiles the model", harmless=("auto",)
+        ),
+        Loss(("activation_offloading", "layer_offloading"), "moves activations or layers to host memory"),
+        Loss(("tiled_mlp", "tiled_mlp_num_shards"), "runs the MLP in tiles of the sequence"),
+        Loss(("selective_checkpointing*",), "saves some operators and recomputes the others"),
+        Loss(
+            ("llama4_linearized_experts", "quantize_moe_experts", "experts_implementation"),
+            "changes how experts are stored and run",
+        ),
+        Loss(("relora*", "jagged_restart*"), "merges and restarts adapters"),
+        Loss(("qat", "qat.*"), "trains with simulated quantisation"),
+        Loss(("fp32_norms", "fp32_norm_classes*"), "keeps norms in float32"),
+        Loss(("lisa_*",), "trains a few layers at a time"),
+        Loss(
+            ("peft_layers_to_transform", "peft_layer_replication", "lora_rank_pattern*"),
+            "gives adapters to some layers only, or of other ranks",
+        ),
+        Loss(("pad_to_multiple_of",), "pads sequences to a multiple"),
+        Loss(("overrides_of_model_config*", "model_config.num_*"), "changes the shape of the model"),
+        Loss(("trl.*", "vllm.*", "ebft.*"), "sets the generation of answers"),
+        Loss(("deepcompile",), "compiles the model"),
+        Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
+        Loss(("expert_parallel_size",), "spreads experts over ranks"),
+        Loss(("heads_k_stride", "ring_attn_func"), "chooses the kind of context parallelism"),
+        Loss(("flash_attn_fuse_mlp", "flash_attn_cross_entropy", "flash_optimum"), "fuses kernels"),
+        Loss(("loftq_config*", "peft.*"), "initialises adapters from the quantisation error"),
+        Loss(("freeze_mm_modules", "image_size"), "sets the part of a vision tower"),
+        Loss(("precompute_ref_log_probs",), "computes the reference model's log-probabilities beforehand"),
+        Loss(("use_pose", "pose_*"), "skips positions in samples"),
+        Loss(("streaming*", "pretrain_multipack*"), "packs samples as they come"),
+    ),
+    silent=(
+        *names("""
+        wandb_* mlflow_* comet_* swanlab_* trackio_* use_wandb use_mlflow use_tensorboard use_otel* otel_* hub_*
+        output_dir logging_steps lr_* learning_rate weight_decay adam_* max_grad_norm warmup_* cosine_* seed
+        special_tokens* tokens* added_tokens_overrides* tokenizer_* chat_template* eot_tokens* train_on_*
+        roles_to_train* default_system_message dataset_* datasets* shuffle_* model_type type_of_model
+        trust_remote_code strict is_*_derived_model is_falcon* processor_* resume_from_checkpoint auto_resume*
+        lora_model_dir lora_alpha lora_alpha_pattern* lora_fan_in_fan_out loraplus_* peft_use_rslora
+        peft_init_lora_weights peft_autocast* save_* saves_per_epoch load_best* early_stopping*
+        metric_for_best_model greater_is_better loss_watchdog* tf32 group_by_length gc_steps dataloader_* ddp*
+        local_rank world_size device* debug neftune* noisy_embedding_alpha rl_beta dpo_beta orpo_alpha cpo_alpha
+        simpo_* kto_* rpo_alpha revision* base_model_config hf_use_auth* evaluation_strategy eval_strategy
+        save_strategy eval_table_size eval_max_new_tokens eval_batch_size eval_sample_packing evals_per_epoch
+        low_cpu_mem_usage include_tokens* include_tkps profiler_steps* push_dataset* remove_unused_columns
+        sample_packing_* excess_length_strategy min_sample_len bnb_config* gradient_checkpointing_kwargs*
+        liger_* cut_cross_entropy* plugins* output_router_logits model_config* flex_attn_compile* torch_empty*
+        gpu_memory_limit max_memory* use_eaft eaft_* center_rewards* num_labels skip_prepare*
+        resize_token_embeddings* mean_resizing* embeddings_skip* total_num_tokens fsdp_version adapter rl
+        optim_args* scaling_softmax* do_causal_lm_eval do_bench_eval bench_* test_value generate_samples
+        generation_* num_generation* embedding_lr* accelerator_config* max_prompt_len sample_packing_eff_est
+        fix_untrained_tokens lora_on_cpu merge_* curriculum_sampling multipack_real* val_* flash_attn_rms_norm
+        """),
+        *(f"fsdp_config.{name}" for name in fsdp.SILENT),
+    ),
+)
+
+
+def _recognises(source: Source) -> Certainty:
+    own = _OWN & source.keys.keys() | {name.partition(".")[0] for name in source.keys} & _OWN
+    return 90 if "base_model" in own and len(own) >= _BATCHED else 40 if "base_model" in own else 0
+
+
+def _read(draft: Draft, source: Source) -> None:
+    draft.state("stack", TOOL.name, draft.peek("base_model"))
+    _job(draft)
+    _precision(draft)
+    _padding(draft)
+    _recompute(draft)
+    _sharding(draft, source)
+    state_optimizer(draft, "optimizer", draft.peek("optimizer"))
+    draft.default("optimizer", "adamw")
+    _attention(draft)
+    _adapters(draft)
+    _kernels(draft)
+    if draft.peek("max_steps") is not None and positive(draft.keys["max_steps"].value):
+        draft.lose("num_epochs", "max_steps decides how long the run is", "none")
+        draft.apply(Table(keys=tuple(key for key in TABLE.keys if key.to == "train.steps")))
+
+
+def _job(draft: Draft) -> None:
+    rl, adapter, pretraining = draft.take("rl"), draft.take("adapter"), draft.take("pretraining_dataset")
+    reward = draft.on("reward_model") or draft.on("process_reward_model")
+    quantised = draft.on("load_in_4bit")
+    if rl is not None:
+        word = plain(rl.value)
+        draft.state("job", _PREFERENCES.get(word, word), rl)
+    elif reward is not None:
+        draft.state("job", "reward", reward)
+    elif adapter is not None and plain(adapter.value) in ("lora", "qlora"):
+        draft.state("job", "qlora" if quantised or plain(adapter.value) == "qlora" else "lora", adapter)
+    elif adapter is not None:
+        draft.lose("adapter", f"{adapter.value} is priced as LoRA")
+        draft.assume("job", "lora", f"in place of {adapter.value}", adapter.where)
+    elif pretraining is not None or any(name.startswith("pretraining_dataset.") for name in draft.keys):
+        draft.state("job", "pretrain", pretraining or draft.peek("pretraining_dataset.0.path"))
+    else:
+        draft.default("job", "sft", "no adapter: all weights are trained")
+    eight = draft.on("load_in_8bit")
+    if eight is not None:
+        draft.state("train.bits", 8, eight)
+
+
+def _precision(draft: Draft) -> None:
+    for switches, word in ((("bf16", "bfloat16"), "bf16"), (("fp16", "float16"), "fp16"), (("fp8",), "fp8")):
+        found = draft.on(*switches)
+        if found is not None:
+            draft.state("precision", word, found)
+            draft.default("train.weights_dtype", "fp16" if word == "fp16" else "bf16", "loaded in the type of the run")
+            return
+    full = draft.on("float32")
+    draft.state("precision", "fp32", full) if full else draft.default("precision", "bf16", "bf16: auto")
+
+
+def _padding(draft: Draft) -> None:
+    packed, to_length, grouped = (
+        draft.on("sample_packing"),
+        draft.take("pad_to_sequence_len"),
+        draft.on("group_by_length"),
+    )
+    if packed is not None:
+        draft.state("train.padding", "packed", packed)
+    elif to_length is not None and switch(to_length.value):
+        draft.state("train.padding", "to-seq-len", to_length)
+    elif grouped is not None:
+        draft.state("train.padding", "grouped-by-length", grouped)
+    elif draft.on("batch_flattening") is not None:
+        draft.state("train.padding", "none", draft.keys["batch_flattening"])
+    else:
+        draft.default("train.padding", "longest-in-micro-batch")
+
+
+def _recompute(draft: Draft) -> None:
+    found = draft.take("gradient_checkpointing")
+    if found is None or not is_on(found.value):
+        fsdp_on = draft.peek("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
+        if found is not None and not (fsdp_on and is_on(fsdp_on.value)):
+            draft.state("layout.recompute", "none", found)
+        return
+    draft.state("layout.recompute", "full", found)
+    if "offload" in plain(found.value):
+        draft.state("layout.offload", "activations", found)
+
+
+def _sharding(draft: Draft, source: Source) -> None:
+    named = draft.on("deepspeed")
+    inside = any(name.startswith("deepspeed.") for name in draft.keys)
+    options = draft.take("fsdp")
+    configured = any(name.startswith("fsdp_config.") for name in draft.keys)
+    if named is not None:
+        read_deepspeed(draft, named, source)
+    elif inside:
+        state_deepspeed(draft, draft.keys, "deepspeed.")
+    elif (options is not None and is_on(options.value)) or configured:
+        fsdp.state_fsdp(draft, options, "fsdp_config.")
+    draft.default("layout.zero", 0, "neither DeepSpeed nor FSDP")
+    draft.default("layout.recompute", "none")
+
+
+def _attention(draft: Draft) -> None:
+    for name, kernel in _SWITCHES:
+        found = draft.on(name)
+        if found is not None:
+            draft.state("attention", kernel, found)
+    for name in ("xformers_attention", "flex_attention", "sage_attention", "s2_attention"):
+        if draft.on(name) is not None:
+            draft.lose(name, "runs an attention kernel that is not modelled")
+    if draft.peek("attn_implementation") is None:
+        draft.default("attention", "sdpa", "the choice of transformers")
+
+
+def _adapters(draft: Draft) -> None:
+    if draft.fact("job") not in ("lora", "qlora") and draft.peek("adapter") is None:
+        return
+    targets, linear = draft.take("lora_target_modules"), draft.on("lora_target_linear")
+    if linear is not None:
+        draft.state("lora.targets", ("all-linear",), linear)
+    elif targets is not None:
+        words = tuple(word.rpartition(".")[2] for word in listed(targets.value) or ())
+        draft.state("lora.targets", tuple(dict.fromkeys(words)) or None, targets)
+    saved = draft.take("lora_modules_to_save")
+    if saved is not None:
+        draft.state("lora.modules_to_save", listed(saved.value), saved)
+    dropout = draft.take("lora_dropout")
+    if dropout is not None:
+        draft.state("lora.dropout", number(dropout.value), dropout)
+    draft.default("lora.dropout", 0)
+
+
+def _kernels(draft: Draft) -> None:
+    """Fused kernels of the plugins."""
+    listed_plugins = draft.take("plugins")
+    plugins = " ".join(listed(listed_plugins.value) or ()).lower() if listed_plugins else ""
+    liger = [name for name in draft.keys if name.startswith("liger_") and is_on(draft.keys[name].value)]
+    if "liger" in plugins and liger:
+        parts = {
+            "rope": "rotary",
+            "rms_norm": "norm",
+            "layer_norm": "norm",
+            "glu_activation": "activation",
+            "swiglu": "activation",
+        }
+        found = dict.fromkeys(parts[part] for name in liger if (part := name.removeprefix("liger_")) in parts)
+        draft.state("train.fused_kernels", tuple(found) or None, listed_plugins)
+        loss = draft.on("liger_fused_linear_cross_entropy")
+        draft.state("loss", "fused", loss) if loss else None
+    if "cut_cross_entropy" in plugins or draft.on("cut_cross_entropy") is not None:
+        draft.state("loss", "fused", listed_plugins or draft.peek("cut_cross_entropy"))
+    chunked = draft.on("chunked_cross_entropy")
+    if chunked is not None:
+        draft.state("loss", "chunked", chunked)
+
+
+TOOL = Tool(
+    name="axolotl",
+    title="axolotl",
+    reads="YAML configurations, with the DeepSpeed files that they name",
+    recognises=_recognises,
+    read=_read,
+    table=TABLE,
+)
