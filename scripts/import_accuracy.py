@@ -160,13 +160,14 @@ def main() -> None:
     for label in labels_below(options.labels):
         if options.tool not in (None, label.tool):
             continue
-        wrong = measure(label, options.configs, count := Counter())
+        count: Counter[str] = Counter()
+        wrong = measure(label, options.configs, count)
         total += count
         by_tool[label.tool] = by_tool.get(label.tool, Counter()) + count
         if options.wrong and wrong:
             print(label.file, *(f"  {line}" for line in wrong), sep="\n")
-    for tool, count in [*by_tool.items(), ("all", total)]:
-        shares = (f"{part} {count[part]}/{count[f'all {part}']}" for part in ("facts", "defaults", "losses"))
+    for tool, counted in [*by_tool.items(), ("all", total)]:
+        shares = (f"{part} {counted[part]}/{counted[f'all {part}']}" for part in ("facts", "defaults", "losses"))
         print(f"{tool:22} {'  '.join(shares)}")
 
 
