@@ -88,12 +88,19 @@ _CONTEXT = re.compile(r"\d+k")
 _GENERATION = re.compile(r"([a-z]{3,})(\d.*)")
 _SAME_SHAPE = re.compile(
     r"meta|nvidia|hf|instruct|it|chat|base|pt|thinking|bf16|fp16|fp8|fp4|nvfp4|mxfp4|nf4|int4|int8|w\d+a\d+|[48]bit|bnb"
-    r"|awq|gptq|gguf|ggml|mlx|exl\d|onnx|quantized|quant|dynamic|unsloth|autoround|imatrix|latest|free|turbo"
+    r"|awq|gptq|gguf|ggml|mlx|exl\d|onnx|quantized|quant|dynamic|unsloth|autoround|imatrix|latest|free|turbo|deduped"
+    r"|mcore|nemo|sft|dpo|kto|orpo|simpo|grpo|rl|rlhf|lora|qlora|merged|finetuned?|checkpoints?"
 )
 _OTHER_SHAPE = re.compile(
     r"vl|vision|omni|audio|video|multimodal|ocr|tts|embedding|embeddings|embed|reranker|rerank|guard|reward|rm|prm"
-    r"|classifier|moe|mamba|hybrid|linear|diffusion|eagle|medusa|draft|speculator|mtp|pruned|sparse|minitron|depth"
+    r"|classifier|moe|mamba|hybrid|linear|diffusion|eagle|medusa|draft|drafter|speculator|mtp|nextn|dflash|dspark"
+    r"|assistant|asr|pruned|sparse|minitron|depth"
     r"|width|mini|micro|lite|tiny|small|medium|large|air|max|plus|pro|next|flash|long|yarn"
+)
+
+
+_ONE_SHAPE = {("gpt", "oss"), ("zephyr", "gemma")}.union(
+    (name,) for name in ("bloom", "mimo", "mistral", "opt", "pythia", "tinyllama", "zephyr")
 )
 
 
@@ -139,11 +146,11 @@ def _is_fine_tune(words: Words, base: Words) -> bool:
     """Whether words name a fine-tune of a base model.
 
     They have all of its words, with the same sizes, and no word of another architecture. A family whose name does not
-    say the generation is never a base: Llama may be any.
+    say the generation is never a base, as Llama may be any, but for those whose models of one size share their shape.
     """
     family = _without_size(base)
     sizes = sorted(word for word in base if _SIZE.fullmatch(word))
-    numbered = any(character.isdigit() for word in family for character in word)
+    numbered = any(character.isdigit() for word in family for character in word) or family in _ONE_SHAPE
     if not sizes or not (numbered or any("x" in size for size in sizes)):
         return False
     if sizes != sorted(word for word in words if _SIZE.fullmatch(word)):
@@ -162,7 +169,7 @@ def _has_run(words: Words, part: Words) -> bool:
 # Accelerators: a number with what belongs to it, a form factor, a memory.
 
 _GPU_NOISE = re.compile(
-    r"nvidia|amd|intel|google|cloud|habana|tesla|geforce|instinct|gpu|gpus|card|graphics|accelerator|tensor|core|vram"
+    r"nvidia|amd|intel|google|cloud|habana|tesla|geforce|instinct|vf|gpu|gpus|card|graphics|accelerator|tensor|core|vram"
     r"|memory|generation|edition"
 )
 _FORM = re.compile(r"(sxm|pcie|nvl|oam)\d?")
@@ -199,8 +206,8 @@ def _gpu(text: str, known: Sequence[Known]) -> Iterable[str]:
 
 
 def _gpu_words(text: str) -> Words:
-    joined = re.sub(r"(?<=\d)\s+(?=(gb|gib|mib)\b)", "", text.lower())
-    joined = re.sub(rf"\b{_BRAND}(?=[a-z]?\d)", f"{_BRAND} ", joined)
+    joined = re.sub(r"(?<=\d)\s+(?=(gb|gib|mib)\b)", "", text.lower().replace("_", " "))
+    joined = re.sub(rf"\b{_BRAND}(?=(pro|[a-z])?\d)", f"{_BRAND} ", joined).replace("pro6000", "pro 6000")
     return tuple(word for word in words_of(joined) if not _GPU_NOISE.fullmatch(word))
 
 
