@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.errors import Location
     from xe_sizer.importers.table import Key, Table
+    from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Keys, Written
 
 Origin = Literal["read", "tool-default", "assumed", "flag"]
@@ -87,6 +89,24 @@ class Draft:
         found = self.take(*names)
         return found if found is not None and is_on(found.value) else None
 
+    def count(self, *patterns: str) -> None:
+        """Keys that a part has read count as read; `*` stands for any text."""
+        for name in self.keys:
+            if any(fnmatchcase(name, pattern) for pattern in patterns):
+                self._taken.add(name)
+
+    def value(self, written: Written | None, read: Converter) -> object:
+        """A foreign value as a scenario has it; None without one, and where it is unreadable, which is told."""
+        if written is None:
+            return None
+        try:
+            return read(written.value)
+        except UnreadableError as error:
+            name = next((name for name, found in self.keys.items() if found is written), None)
+            if name is not None:
+                self.lose(name, f"not read: {error}")
+            return None
+
     def fact(self, key: str) -> object:
         """The value of a scenario key so far; None without one."""
         return self.facts[key].value if key in self.facts else None
@@ -109,6 +129,14 @@ class Draft:
         facts = [self.facts[name] for name in of if name in self.facts]
         weakest = min(facts, key=lambda fact: _CERTAINTY[fact.origin])
         self._add(key, Fact(value, weakest.origin, weakest.where, note))
+
+    def merge(self, other: Draft, without: Iterable[str] = ()) -> None:
+        """Put in what another file says of the same job, where it is more certain than what is known."""
+        for key, fact in other.facts.items():
+            known = self.facts.get(key)
+            if key not in without and (known is None or _CERTAINTY[fact.origin] > _CERTAINTY[known.origin]):
+                self.facts[key] = fact
+        self.ignored += other.ignored
 
     def replace(self, key: str, fact: Fact) -> None:
         """A scenario value in place of what was stated."""
@@ -150,11 +178,7 @@ class Draft:
         found = self.take(*key.names)
         if found is None:
             return
-        try:
-            self.state(key.to, key.read(found.value), found)
-        except UnreadableError as error:
-            name = next(name for name in key.names if self.keys.get(name) is found)
-            self.lose(name, f"not read: {error}")
+        self.state(key.to, self.value(found, key.read), found)
 
     def finish(self, table: Table) -> None:
         """Say of every key that was not read why it is ignored."""

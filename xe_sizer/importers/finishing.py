@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.draft import FLAG, Fact
+from xe_sizer.importers.draft import FLAG, READ, Fact
 from xe_sizer.profiles.finder import default_name
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
     _put_hardware(draft, hardware)
     if "gpus" in draft.facts:
         draft.drop("nodes")
+    _length(draft)
     if draft.fact("job") != INFERENCE:
         _number_of_gpus(draft)
         _global_batch(draft)
@@ -38,6 +39,13 @@ def _put_hardware(draft: Draft, hardware: Mapping[str, object]) -> None:
                 draft.drop(key)
         for key, value in passed.items():
             draft.replace(key, Fact(value, FLAG))
+
+
+def _length(draft: Draft) -> None:
+    """Steps decide how long a run is where both steps and passes over the data are known."""
+    if "train.steps" in draft.facts and "train.epochs" in draft.facts:
+        stated = {key for key in ("train.steps", "train.epochs") if draft.facts[key].origin == READ}
+        draft.drop("train.steps" if stated == {"train.epochs"} else "train.epochs")
 
 
 def _number_of_gpus(draft: Draft) -> None:

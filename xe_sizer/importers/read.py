@@ -10,6 +10,7 @@ from xe_sizer.importers.finishing import finish
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.registry import all_tools, tool_named, tool_of
 from xe_sizer.importers.source import source_of
+from xe_sizer.importers.values import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,6 +51,8 @@ def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked
         draft.finish(tool.table)
     except RecursionError:
         raise InputError(Problem("nested too deeply to be read", Location(source.name))) from None
+    except UnreadableError as error:
+        raise InputError(Problem(str(error), Location(source.name))) from None
     return Imported(tool, source.path, draft.facts, draft.ignored, draft.missing)
 
 
@@ -75,7 +78,5 @@ def _read_beside(draft: Draft, other: Source) -> None:
         raise InputError(Problem("no tool that is known here reads such a file", other.start))
     part = Draft(tool.name, tool.keys(other), draft.version)
     tool.read(part, other)
-    for key, fact in part.facts.items():
-        if key not in ("model", "job", "stack"):
-            draft.facts.setdefault(key, fact)
-    draft.ignored += part.ignored
+    part.finish(tool.table)
+    draft.merge(part, without=("model", "job", "stack"))

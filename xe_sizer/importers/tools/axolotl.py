@@ -141,9 +141,6 @@ def _read(draft: Draft, source: Source) -> None:
     _attention(draft)
     _adapters(draft)
     _kernels(draft)
-    if draft.peek("max_steps") is not None and positive(draft.keys["max_steps"].value):
-        draft.lose("num_epochs", "max_steps decides how long the run is", "none")
-        draft.apply(Table(keys=tuple(key for key in TABLE.keys if key.to == "train.steps")))
 
 
 def _job(draft: Draft) -> None:
