@@ -1,0 +1,326 @@
+"""Python files are read as data: what they say is known with its place, the rest is Unread, nothing is run."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.importers.readers.python import Call, Module, Name, Unread, keys_of, read_python
+from xe_sizer.importers.written import Written
+
+
+def read(text: str, **given: str) -> Module:
+    return read_python(text, "job.py", given)
+
+
+def value(text: str, name: str = "x") -> object:
+    return read(text).names[name].value
+
+
+def keys(written: Written) -> dict[str, object]:
+    return {key: each.value for key, each in keys_of(written).items()}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("8 * 2048", 16384), ("2 ** 10 - 24", 1000), ("7 // 2", 3), ("-1", -1), ("1_000_000", 1_000_000),
+        ("1e-5", 1e-5), ("'a' + 'b'", "ab"), ("f'{4}-{\"b\"}-{0.5:.2f}'", "4-b-0.50"), ("not 0", True),
+        ("3 if 1 < 2 else 4", 3), ("None or 5", 5), ("1 and 0", 0), ("2 in [1, 2]", True), ("[1, 2][-1]", 2),
+        ("{'a': 3}['a']", 3), ("'A-B'.lower().split('-')[1]", "b"), ("len([1, 2])", 2), ("max(3, 4)", 4),
+        ("int('8')", 8), ("sum([i * 2 for i in range(3) if i])", 6), ("'x' is None", False),
+        ("{'a': 1}.get('b', 9)", 9), ("(lambda n: n + 1)(2)", 3), ("'%d' % 3", "3"), ("'{}b'.format(7)", "7b"),
+        ("','.join(['a', 'b'])", "a,b"), ("'abc'[:2]", "ab"),
+    ],
+)  # fmt: skip
+def test_constant_expressions_are_computed(expression: str, expected: object) -> None:
+    assert value(f"x = {expression}") == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "f() + 1", "a.b * 2", "open('x').read() + 'y'", "10 ** 10 ** 10", "1 << 100_000", "'a' * 10 ** 9",
+        "[0] * 10 ** 9", "f'{1:1000000000}'", "'%1000000000d' % 1", "'{:1000000000}'.format(1)", "range(10 ** 9)",
+        "1 / 0", "[1][5]", "int('x')", "1 if unknown else 2", "b'x'", "1j", "'a' < 1", "len(unknown)", "undefined[0:1]",
+    ],
+)  # fmt: skip
+def test_what_is_not_known_or_too_large_is_unread(expression: str) -> None:
+    assert isinstance(value(f"x = {expression}"), Unread)
+
+
+def test_names_of_other_files_keep_their_full_names() -> None:
+    imports = "import torch\nimport nemo.lightning as nl\nfrom a.b import c as d\nfrom . import e\n"
+    text = f"{imports}x = [torch.bfloat16, nl.T, d.q, e]"
+    names = value(text)
+    assert isinstance(names, tuple)
+    assert [each.value for each in names] == [
+        Name("torch.bfloat16"), Name("nemo.lightning.T"), Name("a.b.c.q"), Name(".e")
+    ]  # fmt: skip
+
+
+RECIPE = '''
+from dataclasses import replace
+import torch
+from titan.config import TrainingConfig
+from titan.trainer import Trainer
+
+SEQ = 4096
+
+def optimizer(lr, *, weight_decay=0.1):
+    return Adam.Config(lr=lr, weight_decay=weight_decay)
+
+def base(steps: int = 10) -> Trainer.Config:
+    """Words."""
+    training = TrainingConfig(tokens=4 * SEQ, steps=steps, dtype=torch.float32)
+    return Trainer.Config(training=training, optimizer=optimizer(8e-4), datasets=[Data("c4"), Data("pile", weight=2)])
+
+def large() -> Trainer.Config:
+    config = base(steps=1000)
+    config.parallelism.tensor_parallel_degree = 8
+    config.training = replace(config.training, steps=5)
+    if config.training.steps > 3:
+        config.compile = True
+    else:
+        config.compile = False
+    tuned(config)
+    return config
+
+def helper():
+    return 3
+
+def _private():
+    return Trainer.Config()
+'''
+
+
+def test_recipes_are_functions_that_return_a_configuration() -> None:
+    module = read(RECIPE)
+    assert list(module.entries) == ["optimizer", "base", "large"]
+    assert keys(module.entries["base"]) == {
+        "_target_": "titan.trainer.Trainer.Config",
+        "training._target_": "titan.config.TrainingConfig",
+        "training.tokens": 16384,
+        "training.steps": 10,
+        "training.dtype": Name("torch.float32"),
+        "optimizer._target_": "Adam.Config",
+        "optimizer.lr": 8e-4,
+        "optimizer.weight_decay": 0.1,
+        "datasets.0._target_": "Data",
+        "datasets.0._args_.0": "c4",
+        "datasets.1._target_": "Data",
+        "datasets.1._args_.0": "pile",
+        "datasets.1.weight": 2,
+    }
+    call = module.entries["base"].value
+    assert isinstance(call, Call)
+    assert call.is_a("Trainer.Config")
+    assert call.is_a("Config")
+    assert not call.is_a("ner.Config")
+
+
+def test_values_keep_the_place_where_they_are_written() -> None:
+    entry = keys_of(read(RECIPE).entries["large"])
+    assert str(entry["training.steps"].where) == "job.py:20:54"
+    assert str(entry["training.tokens"].where) == "job.py:14:38"
+    assert str(entry["parallelism.tensor_parallel_degree"].where) == "job.py:19:49"
+    assert str(keys_of(read(RECIPE).entries["base"])["training.steps"].where) == "job.py:12:23"
+
+
+def test_attributes_conditions_copies_and_functions_of_others() -> None:
+    large = read(RECIPE).entries["large"]
+    assert keys(large)["training.steps"] == 5
+    assert keys(large)["compile"] is True
+    assert isinstance(large.value, Call)
+    assert [each.value for each in large.value.passed_to] == [Name("tuned")]
+
+
+def test_parameters_of_a_recipe_may_be_given() -> None:
+    module = read(RECIPE)
+    assert module.parameters("base") == ("steps",)
+    assert keys(module.entry("base", {"steps": "77"}))["training.steps"] == 77
+    with pytest.raises(InputError, match="no function 'bass'"):
+        module.entry("bass")
+    assert isinstance(keys(module.entry("optimizer"))["lr"], Unread)
+
+
+def test_given_variables_win_over_assignments_and_the_environment() -> None:
+    text = "import os\nBATCH = 2\nN = int(os.environ.get('NODES', '1'))\nM = os.getenv('HOME_OF')\nx = BATCH * 4"
+    assert read(text).names["x"].value == 8
+    assert read(text, BATCH="3").names["x"].value == 12
+    assert str(read(text, BATCH="3").names["BATCH"].where) == "--set BATCH"
+    assert read(text).names["N"].value == 1
+    assert read(text, NODES="16").names["N"].value == 16
+    assert isinstance(read(text).names["M"].value, Unread)
+
+
+def test_what_depends_on_an_unknown_condition_is_unread() -> None:
+    text = "def f():\n  c = Config(a=1, b=2)\n  if flag():\n    c.a = 5\n    n = 1\n  c.n = n\n  return c\n"
+    found = keys(read(text).entries["f"])
+    assert found["b"] == 2
+    assert isinstance(found["a"], Unread)
+    assert isinstance(found["n"], Unread)
+    assert "flag()" in found["a"].why
+
+
+def test_an_early_return_on_an_unknown_condition_leaves_the_result_unread() -> None:
+    module = read("def f():\n    if flag():\n        return A(x=1)\n    return A(x=2)\n")
+    assert isinstance(module.entry("f").value, Unread)
+    assert not module.entries
+
+
+def test_calls_of_a_script_are_kept_in_order_with_known_names() -> None:
+    module = read(
+        "from unsloth import FastLanguageModel\nfrom trl import SFTConfig, SFTTrainer\nlength = 2048\n"
+        'model, tokenizer = FastLanguageModel.from_pretrained("m/x", max_seq_length=length)\n'
+        "if __name__ == '__main__':\n    trainer = SFTTrainer(model=model, args=SFTConfig(max_steps=60))\n"
+        "    trainer.train()\n"
+    )
+    assert [call.name for call in module.calls][:3] == [
+        "unsloth.FastLanguageModel.from_pretrained", "trl.SFTConfig", "trl.SFTTrainer"
+    ]  # fmt: skip
+    assert module.calls[0].args[0].value == "m/x"
+    assert module.calls[0].kwargs["max_seq_length"].value == 2048
+    assert str(module.calls[0].kwargs["max_seq_length"].where) == "job.py:3:10"
+    assert keys(module.names["trainer"])["args.max_steps"] == 60
+
+
+def test_wrappers_that_write_a_call_down_are_that_call() -> None:
+    imports = "import nemo_run as run\nfrom functools import partial\n"
+    text = f"{imports}x = run.Partial(pretrain, model=run.Config(Llama, layers=2))\ny = partial(f, 1)"
+    assert keys(read(text).names["x"]) == {"_target_": "pretrain", "model._target_": "Llama", "model.layers": 2}
+    assert keys(read(text).names["y"]) == {"_target_": "f", "_args_.0": 1}
+
+
+def test_classes_of_the_file_have_their_defaults_and_bases() -> None:
+    text = (
+        "from dataclasses import dataclass, field\nfrom base import Job\n@dataclass\nclass A(Job):\n    n: int = 4\n"
+        "    q: list = field(default_factory=lambda: [1, 2])\n    r: int = field(default=7)\n    s: str\n"
+        "class B(A):\n    n: int = 5\n    class Inner:\n        z = 1\nx = B(6, s='t')\ny = B.Inner.z\n"
+    )
+    assert keys(read(text).names["x"]) == {"_target_": "B", "n": 6, "q": [1, 2], "r": 7, "s": "t"}
+    call = read(text).names["x"].value
+    assert isinstance(call, Call)
+    assert call.is_a("Job")
+    assert read(text).names["y"].value == 1
+
+
+def test_options_of_a_command_line_have_their_defaults() -> None:
+    text = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('-n', '--num-nodes', type=int, default='4')\n"
+        "p.add_argument('--fast', action='store_true')\nargs = p.parse_args()\nx = args.num_nodes * 8\ny = args.fast\n"
+    )
+    assert read(text).names["x"].value == 32
+    assert read(text).names["y"].value is False
+
+
+def test_loops_lists_and_groups() -> None:
+    text = (
+        "x = []\nfor a, b in zip([1, 2], ['p', 'q']):\n    if a == 1:\n        continue\n    x.append(b)\n"
+        "y = {'a': {'b': 1}}\ny['a']['c'] = 2\ny.update(d=3)\nz = {**y, 'd': 4}\nfor k, v in z.items():\n    last = k\n"
+        "w = [*x, 'r']\ntotal = 0\nfor i in range(4):\n    total += i\n    if i == 2:\n        break\n"
+    )
+    names = read(text).names
+    assert [each.value for each in names["w"].value] == ["q", "r"]  # type: ignore[attr-defined]
+    assert keys(names["z"]) == {"a.b": 1, "a.c": 2, "d": 4}
+    assert (names["last"].value, names["total"].value) == ("d", 3)
+
+
+def test_modules_at_hand_are_read_too() -> None:
+    modules = {
+        "recipes.common": ("from recipes.base import base\nN = 4\ndef tune(c):\n    c.tp = N\n", "common.py"),
+        "recipes.base": ("from recipes.common import tune\ndef base():\n    return Config(dp=2)\n", "base.py"),
+    }
+    imports = "from recipes.base import base\nfrom recipes import common\n"
+    text = f"{imports}def job():\n    c = base()\n    common.tune(c)\n    return c\n"
+    entry = read_python(text, "job.py", find=modules.get).entries["job"]
+    assert keys(entry) == {"_target_": "Config", "dp": 2, "tp": 4}
+    assert str(keys_of(entry)["tp"].where) == "common.py:2:5"
+
+
+def notebook(*cells: str) -> str:
+    code = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# title"]}, *code]})
+
+
+def test_notebooks_are_their_code_cells_and_places_name_the_cell() -> None:
+    text = notebook(
+        "%%capture\n!pip install \\\n  x\nn = 2\n", "%%bash\nrm -rf /", "broken (", "x = Config(\n  n = n * 2)"
+    )
+    module = read_python(text, "job.ipynb")
+    written = keys_of(module.names["x"])["n"]
+    assert (written.value, str(written.where)) == (4, "job.ipynb cell 5:2:7")
+    assert [str(note) for note in module.notes] == [
+        "job.ipynb cell 4:1:1: this cell is not valid Python and is left out"
+    ]
+
+
+def test_cells_of_a_marimo_notebook_share_their_names() -> None:
+    text = (
+        "import marimo\napp = marimo.App()\n@app.cell\ndef _():\n    n = 3\n    return (n,)\n"
+        "@app.cell(hide_code=True)\ndef _(n):\n    x = Config(n=n)\n    return\n"
+    )
+    assert keys(read(text).names["x"])["n"] == 3
+
+
+CANARIES = """
+import os, subprocess, pathlib
+os.system("touch {0}")
+subprocess.run(["touch", "{0}"])
+open("{0}", "w").write("x")
+eval("open('{0}', 'w')")
+exec("open('{0}', 'w')")
+__import__("os").system("touch {0}")
+pathlib.Path("{0}").write_text("x")
+class A(metaclass=type(open("{0}", "w"))):
+    x = open("{0}", "w")
+x = (lambda: os.system("touch {0}"))()
+"".__class__.__mro__[1].__subclasses__()[0]("{0}")
+"{{0.__class__}}".format(open)
+assert os.system("touch {0}")
+"""
+
+
+def test_nothing_is_executed(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    read(CANARIES.format(canary))
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 100_000, "[" * 100_000 + "]" * 100_000, "x = " + "-" * 100_000 + "1", "x = a" + ".a" * 100_000,
+        "x = " + "1+" * 100_000 + "1", "x = " + "lambda:" * 100_000 + "1", "\x00", "x = \xff(", "x" * 5_000_000,
+        "def f():\n  return f()\nx = f()", "x = []\nx.append(x)\ny = x",
+        "class A:\n  pass\nA.a = A()\nA.a.a = A.a\nx = A.a",
+        "def f(n):\n  return [f(n), f(n)]\nx = f(1)", "x = [0]\nfor i in range(1000):\n  x = [x, x]",
+        "while True:\n  x = 1",
+        "for i in range(1000):\n  for j in range(1000):\n    for k in range(1000):\n      x = i",
+        "x = 'a'\nfor i in range(1000):\n  x = x + x", "x = 2\nfor i in range(1000):\n  x = x * x",
+        "x = [[[i for i in range(9999)] for j in range(9999)] for k in range(9999)]", "from job import *",
+        "x = [1] * 10000\ny = [x] * 10000\nz = [y] * 10000", "def f():\n  raise E\nx = f()", "global x", "return 5",
+        "x = {}\nx['x'] = x\ny = {**x, 'y': x}", "del x\nx += 1", "a = b = c = [a]\na[0] = b", "break",
+    ],
+)  # fmt: skip
+def test_hostile_files_end_soon(text: str) -> None:
+    start = time.perf_counter()
+    try:
+        module = read(text)
+    except InputError:
+        pass
+    else:
+        for each in (*module.names.values(), *module.entries.values()):
+            keys_of(each)
+        assert len(module.calls) < 1_000_000
+    assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize("text", ["[", "{}", '{"cells": 3}', "[" * 100_000, "\ufeff"])
+def test_what_is_no_notebook_is_said(text: str) -> None:
+    with pytest.raises(InputError, match="notebook"):
+        read_python(text, "x.ipynb")

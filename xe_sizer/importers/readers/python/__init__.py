@@ -1,0 +1,6 @@
+"""Python files and notebooks of others: read as syntax trees, evaluated as data, never executed or imported."""
+
+from xe_sizer.importers.readers.python.module import Module, read_python
+from xe_sizer.importers.readers.python.values import Call, Name, Unread, keys_of
+
+__all__ = ["Call", "Module", "Name", "Unread", "keys_of", "read_python"]

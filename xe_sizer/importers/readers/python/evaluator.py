@@ -1,0 +1,255 @@
+"""Expressions of a Python file, computed from literals and known names; everything else is Unread.
+
+Nothing is executed: operators and a few functions of the language are computed on plain values within bounds.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.readers.python import plain
+from xe_sizer.importers.readers.python.calls import called, made_by
+from xe_sizer.importers.readers.python.objects import Function, Imported, LocalClass, Scope, Thing
+from xe_sizer.importers.readers.python.plain import ERRORS, MAX_ITEMS, Unknown, label_of, truth
+from xe_sizer.importers.readers.python.values import Name, Unread
+from xe_sizer.importers.written import Written
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.readers.python.reading import Reading
+    from xe_sizer.importers.readers.python.text import PythonText
+
+
+class Evaluator:
+    """Evaluates expressions of one file; its names are in `scope`."""
+
+    def __init__(self, text: PythonText, reading: Reading) -> None:
+        self.text, self.reading = text, reading
+        self.scope = Scope()
+
+    def of(self, node: ast.expr, scope: Scope) -> Written:
+        """The value of an expression, with the place where it was first written. Raises Exhausted."""
+        self.reading.spend()
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            return self.unread(node, "such an expression is not computed")
+        try:
+            return handler(self, node, scope)
+        except Unknown as why:
+            return self.unread(node, str(why))
+        except ERRORS as error:
+            return self.unread(node, f"it cannot be computed: {error}")
+
+    def unread(self, node: ast.AST, why: str) -> Written:
+        return Written(Unread(self.text.segment(node), why), self.text.where(node))
+
+    def here(self, value: object, node: ast.AST) -> Written:
+        return Written(value, self.text.where(node))
+
+    def attribute(self, base: Written, node: ast.Attribute) -> Written:
+        """An attribute of a value. Raises Unknown."""
+        value = base.value
+        if isinstance(value, Thing):
+            return value.part(node.attr)
+        if isinstance(value, Name):
+            return self.here(Name(f"{value.text}.{node.attr}"), node)
+        if isinstance(value, Imported):
+            return value.home.scope.names.get(node.attr) or self.here(Name(f"{value.name}.{node.attr}"), node)
+        if isinstance(value, LocalClass):
+            return value.parts.get(node.attr) or self.here(Name(f"{value.name}.{node.attr}"), node)
+        if isinstance(value, dict) and node.attr in value:
+            written: Written = value[node.attr]
+            return written
+        raise Unknown(value.why if isinstance(value, Unread) else f"{label_of(value)}.{node.attr} is not known")
+
+    def items(self, written: Written) -> list[Written]:
+        """The items that a loop goes over. Raises Unknown."""
+        value = written.value
+        if isinstance(value, (list, tuple)):
+            return list(value)
+        if isinstance(value, dict):
+            return [Written(key, each.where) for key, each in value.items()]
+        if isinstance(value, str) and len(value) <= MAX_ITEMS:
+            return [Written(sign, written.where) for sign in value]
+        raise Unknown(f"{label_of(value)} is not known")
+
+    def defaults(self, args: ast.arguments, scope: Scope) -> dict[str, Written]:
+        """Default values of parameters by name."""
+        places = [each.arg for each in (*args.posonlyargs, *args.args)]
+        found = dict(zip(places[len(places) - len(args.defaults) :], args.defaults, strict=True))
+        found |= {each.arg: value for each, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value}
+        return {name: self.of(each, scope) for name, each in found.items()}
+
+    def made_by(self, factory: Written) -> Written:
+        """What a function or class gives that is called without arguments."""
+        return made_by(self, factory)
+
+
+def _constant(ev: Evaluator, node: ast.Constant, scope: Scope) -> Written:
+    if isinstance(node.value, (bytes, complex)) or node.value is ...:
+        return ev.unread(node, "it is no plain value")
+    return ev.here(node.value, node)
+
+
+def _name(ev: Evaluator, node: ast.Name, scope: Scope) -> Written:
+    return scope.find(node.id) or ev.here(Name(node.id), node)
+
+
+def _attribute(ev: Evaluator, node: ast.Attribute, scope: Scope) -> Written:
+    return ev.attribute(ev.of(node.value, scope), node)
+
+
+def _subscript(ev: Evaluator, node: ast.Subscript, scope: Scope) -> Written:
+    value = ev.of(node.value, scope).value
+    if isinstance(node.slice, ast.Slice):
+        bounds = [plain.plain(ev.of(each, scope).value) if each else None for each in _bounds(node.slice)]
+        if isinstance(value, (str, list, tuple)):
+            return ev.here(value[slice(*bounds)], node)
+        raise Unknown(f"{label_of(value)} is not known")
+    key = plain.plain(ev.of(node.slice, scope).value)
+    if isinstance(value, (list, tuple, dict)):
+        written: Written = value[key]
+        return written
+    if isinstance(value, str):
+        return ev.here(value[key], node)
+    if isinstance(value, Thing):
+        return value.part(str(key) if isinstance(key, str) else f"[{key}]")
+    if isinstance(value, Name):
+        return ev.here(Name(f"{value.text}[{key}]"), node)
+    raise Unknown(f"{label_of(value)} is not known")
+
+
+def _bounds(node: ast.Slice) -> tuple[ast.expr | None, ast.expr | None, ast.expr | None]:
+    return node.lower, node.upper, node.step
+
+
+def _sequence(ev: Evaluator, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Written:
+    items: list[Written] = []
+    for each in node.elts:
+        if isinstance(each, ast.Starred):
+            items += ev.items(ev.of(each.value, scope))
+        else:
+            items.append(ev.of(each, scope))
+    return ev.here(tuple(items) if isinstance(node, ast.Tuple) else items, node)
+
+
+def _dict(ev: Evaluator, node: ast.Dict, scope: Scope) -> Written:
+    group: dict[object, Written] = {}
+    for key, each in zip(node.keys, node.values, strict=True):
+        value = ev.of(each, scope)
+        if key is not None:
+            group[key_of(ev.of(key, scope))] = value
+        elif isinstance(value.value, dict):
+            group |= value.value
+        else:
+            group[f"**{label_of(value.value)}"] = ev.unread(each, f"{label_of(value.value)} is not known")
+    return ev.here(group, node)
+
+
+def key_of(key: Written) -> object:
+    """The key of a group: plain, or else the text of what it is. Raises Unknown."""
+    return key.value.text if isinstance(key.value, (Name, Unread)) else plain.plain(key.value)
+
+
+def _binary(ev: Evaluator, node: ast.BinOp, scope: Scope) -> Written:
+    left, right = ev.of(node.left, scope).value, ev.of(node.right, scope).value
+    return ev.here(plain.arithmetic(node.op, left, right), node)
+
+
+def _unary(ev: Evaluator, node: ast.UnaryOp, scope: Scope) -> Written:
+    return ev.here(plain.unary(node.op, ev.of(node.operand, scope).value), node)
+
+
+def _either(ev: Evaluator, node: ast.BoolOp, scope: Scope) -> Written:
+    wanted = isinstance(node.op, ast.Or)
+    for each in node.values[:-1]:
+        written = ev.of(each, scope)
+        if truth(written.value) is wanted:
+            return written
+    return ev.of(node.values[-1], scope)
+
+
+def _comparison(ev: Evaluator, node: ast.Compare, scope: Scope) -> Written:
+    left = ev.of(node.left, scope).value
+    for kind, each in zip(node.ops, node.comparators, strict=True):
+        right = ev.of(each, scope).value
+        if not plain.compared(kind, left, right):
+            return ev.here(False, node)
+        left = right
+    return ev.here(True, node)
+
+
+def _conditional(ev: Evaluator, node: ast.IfExp, scope: Scope) -> Written:
+    return ev.of(node.body if truth(ev.of(node.test, scope).value) else node.orelse, scope)
+
+
+def _joined(ev: Evaluator, node: ast.JoinedStr, scope: Scope) -> Written:
+    parts = []
+    for each in node.values:
+        if isinstance(each, ast.FormattedValue):
+            spec = ev.of(each.format_spec, scope).value if each.format_spec else ""
+            parts.append(plain.formatted(ev.of(each.value, scope).value, str(plain.plain(spec)), each.conversion))
+        else:
+            parts.append(str(plain.plain(ev.of(each, scope).value)))
+    if sum(map(len, parts)) > MAX_ITEMS:
+        raise Unknown("it is too large")
+    return ev.here("".join(parts), node)
+
+
+def _named(ev: Evaluator, node: ast.NamedExpr, scope: Scope) -> Written:
+    scope.names[node.target.id] = ev.of(node.value, scope)
+    return scope.names[node.target.id]
+
+
+def _lambda(ev: Evaluator, node: ast.Lambda, scope: Scope) -> Written:
+    return ev.here(Function(node, scope, ev.defaults(node.args, scope), ev), node)
+
+
+def _list_of(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Written:
+    return ev.here([ev.of(node.elt, inner) for inner in _rounds(ev, node.generators, scope)], node)
+
+
+def _dict_of(ev: Evaluator, node: ast.DictComp, scope: Scope) -> Written:
+    rounds = _rounds(ev, node.generators, scope)
+    return ev.here({key_of(ev.of(node.key, inner)): ev.of(node.value, inner) for inner in rounds}, node)
+
+
+def _rounds(ev: Evaluator, loops: list[ast.comprehension], scope: Scope) -> Iterator[Scope]:
+    """The names of each round of a comprehension. Raises Unknown."""
+    if not loops:
+        yield scope
+        return
+    for item in ev.items(ev.of(loops[0].iter, scope)):
+        inner = Scope(scope)
+        unpack(loops[0].target, item, inner)
+        if all(truth(ev.of(test, inner).value) for test in loops[0].ifs):
+            yield from _rounds(ev, loops[1:], inner)
+
+
+def unpack(target: ast.expr, item: Written, scope: Scope) -> None:
+    """Give names to a value or to its parts. Raises Unknown: it has no such parts."""
+    if isinstance(target, ast.Name):
+        scope.names[target.id] = item
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for each, part in zip(target.elts, parts_of(item, len(target.elts)), strict=True):
+            unpack(each, part, scope)
+
+
+def parts_of(item: Written, count: int) -> list[Written]:
+    """The parts of a value that is unpacked; of something foreign each is a thing of its own. Raises Unknown."""
+    value = item.value
+    if isinstance(value, (list, tuple)) and len(value) == count:
+        return list(value)
+    if isinstance(value, Thing):
+        return [value.part(f"[{place}]") for place in range(count)]
+    raise Unknown(f"{label_of(value)} is not {count} values")
+
+
+_HANDLERS: Mapping[type[ast.expr], Callable[..., Written]] = {
+    ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript,
+    ast.List: _sequence, ast.Tuple: _sequence, ast.Set: _sequence, ast.Dict: _dict, ast.BinOp: _binary,
+    ast.UnaryOp: _unary, ast.BoolOp: _either, ast.Compare: _comparison, ast.IfExp: _conditional,
+    ast.JoinedStr: _joined, ast.NamedExpr: _named, ast.Lambda: _lambda, ast.ListComp: _list_of,
+    ast.SetComp: _list_of, ast.GeneratorExp: _list_of, ast.DictComp: _dict_of, ast.Call: called,
+}  # fmt: skip

@@ -1,0 +1,53 @@
+"""What all files of one reading share: bounds, given values, calls that were met, and modules that were opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.readers.python.evaluator import Evaluator
+    from xe_sizer.importers.written import Written
+
+MAX_STEPS = 100_000  # expressions and statements that are evaluated for one value
+MAX_STEPS_OF_ALL = 1_000_000  # the same, for everything that a file is asked for
+MAX_DEPTH = 20  # calls inside calls
+MAX_MODULES = 50
+
+
+class Exhausted(Exception):  # noqa: N818
+    """More steps than a configuration takes."""
+
+
+class Reading:
+    """Bounds and findings of one reading.
+
+    given : values of variables that were passed by name; they win over assignments
+    opened : opens the module of a dotted name where its file is at hand, else None
+    """
+
+    def __init__(self, given: Mapping[str, str], opened: Callable[[str, Reading], Evaluator | None]) -> None:
+        self.given, self._opened = given, opened
+        self.steps = MAX_STEPS
+        self.of_all = MAX_STEPS_OF_ALL
+        self.depth = 0
+        self.calls: list[Written] = []
+        self._modules: dict[str, Evaluator | None] = {}
+
+    def spend(self) -> None:
+        """Count a step. Raises Exhausted: there are no more."""
+        self.steps -= 1
+        self.of_all -= 1
+        if self.steps < 0 or self.of_all < 0:
+            raise Exhausted
+
+    def start(self) -> None:
+        """Begin with another value."""
+        self.steps, self.depth = MAX_STEPS, 0
+
+    def module(self, name: str) -> Evaluator | None:
+        """A module by its dotted name, opened once; None where its file is not at hand, or is being opened."""
+        if name not in self._modules and len(self._modules) < MAX_MODULES:
+            self._modules[name] = None
+            self._modules[name] = self._opened(name, self)
+        return self._modules.get(name)

@@ -1,0 +1,120 @@
+"""Python files and notebooks as syntax trees: parsed, never compiled, imported or executed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from bisect import bisect_right
+
+from xe_sizer.errors import InputError, Location, Problem
+
+MAX_CHARACTERS = 4 * 1024 * 1024
+_SHOWN = 80  # characters of an expression that is told
+_SKIPPED_CELLS = ("%%bash", "%%sh", "%%writefile", "%%html", "%%javascript", "%%script", "%%markdown")
+
+
+class PythonText:
+    """The statements of a Python file or notebook, and where they stand.
+
+    A notebook is its code cells, one after the other; a place in it names the cell and counts lines from its start.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        """Raises InputError: larger than MAX_CHARACTERS, no valid Python, no valid notebook."""
+        if len(text) > MAX_CHARACTERS:
+            raise InputError(Problem(f"the file is larger than {MAX_CHARACTERS:,} characters", Location(name)))
+        self.name = name
+        self.notes: list[Problem] = []
+        self.cells: list[tuple[int, int]] = []  # of a notebook: the line before each code cell, and its number
+        if name.endswith(".ipynb"):
+            self.body = self._cells(text)
+        else:
+            self.body = self._parsed(text)
+            self.lines = text.split("\n")
+
+    def where(self, node: ast.AST) -> Location:
+        """The place of a node, with the column in characters."""
+        number = getattr(node, "lineno", 1)
+        line = self.lines[number - 1] if number <= len(self.lines) else ""
+        column = len(line.encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore")) + 1
+        return self._place(number, column)
+
+    def segment(self, node: ast.AST) -> str:
+        """The text of a node, at most its first line, shortened."""
+        number, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+        line = self.lines[number - 1].encode() if number <= len(self.lines) else b""
+        end = getattr(node, "end_col_offset", None) if last == number else None
+        text = line[getattr(node, "col_offset", 0) : end].decode(errors="ignore").strip()
+        return text if last == number and len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+    def _place(self, line: int, column: int | None) -> Location:
+        cell = bisect_right([start for start, _ in self.cells], line - 1) - 1
+        if cell < 0:
+            return Location(self.name, line, column)
+        start, number = self.cells[cell]
+        return Location(f"{self.name} cell {number}", line - start, column)
+
+    def _parsed(self, text: str) -> list[ast.stmt]:
+        try:
+            return _parse(text).body
+        except SyntaxError as error:
+            place = Location(self.name, error.lineno, error.offset)
+            raise InputError(Problem(f"not valid Python: {error.msg}", place)) from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            reason = str(error) if isinstance(error, ValueError) else "nested too deep"
+            raise InputError(Problem(f"not valid Python: {reason}", Location(self.name))) from None
+
+    def _cells(self, text: str) -> list[ast.stmt]:
+        body: list[ast.stmt] = []
+        self.lines = []
+        for number, source in _code_cells(text, self.name):
+            start = len(self.lines)
+            self.cells.append((start, number))
+            self.lines += source.split("\n")
+            try:
+                tree = _parse(_without_magics(source))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self.notes.append(Problem("this cell is not valid Python and is left out", self._place(start + 1, 1)))
+                continue
+            body += ast.increment_lineno(tree, start).body
+        return body
+
+
+def _parse(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # odd escapes in the texts of others
+        return ast.parse(text)
+
+
+def _code_cells(text: str, name: str) -> list[tuple[int, str]]:
+    """Number and text of each code cell. Raises InputError: no notebook."""
+    try:
+        notebook = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError(Problem("not a valid notebook", Location(name))) from None
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if not isinstance(cells, list):
+        raise InputError(Problem("not a valid notebook: it has no cells", Location(name)))
+    found = []
+    for number, cell in enumerate(cells, 1):
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source", "")
+            found.append((number, "".join(map(str, source)) if isinstance(source, list) else str(source)))
+    return found
+
+
+def _without_magics(source: str) -> str:
+    """A cell with the lines that are commands of the notebook or of the shell left out."""
+    if source.lstrip().startswith(_SKIPPED_CELLS):
+        return ""
+    lines = []
+    goes_on = False
+    for line in source.split("\n"):
+        body = line.lstrip()
+        if goes_on or body.startswith(("%", "!", "?")):
+            lines.append("" if goes_on else f"{line[: len(line) - len(body)]}pass")
+            goes_on = line.endswith("\\")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
