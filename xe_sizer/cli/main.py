@@ -27,6 +27,7 @@ COMMANDS = (
     "sensitivity",
     "check",
     "import",
+    "export",
     "profiles",
     "validate",
     "calibrate",

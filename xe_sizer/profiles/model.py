@@ -187,6 +187,13 @@ def _shape_of_repository(config: Path, repository: str) -> ModelShape:
     return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
 
 
+def published_as(name: str, finder: Finder) -> str | None:
+    """The repository on the Hugging Face Hub that a profile names; None where it names none. Raises InputError."""
+    found = model_file(name, finder)
+    profile = load_yaml(found).value if found else None
+    return profile.get("hugging_face") if isinstance(profile, dict) else None
+
+
 def _shape_from_file(path: Path, where: Where) -> ModelShape:
     if not path.is_file():
         raise InputError(Problem(f"no such file: {path}", place_of(where), PATH_HINT))

@@ -67,6 +67,7 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     keys : its dotted keys, below `prefix` where it stands in another file
     """
     own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
+    draft.take(*(f"{prefix}{key}" for key in own))
     stage = own.get("zero_optimization.stage")
     _state(draft, "layout.zero", stage, whole)
     if stage is None:

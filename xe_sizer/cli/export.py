@@ -1,0 +1,132 @@
+"""`xe-sizer export`: the chosen plan as what another tool runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xe_sizer.cli.invocation import given_scenario, profile_folders
+from xe_sizer.cli.options import ProfilesOption
+from xe_sizer.cli.output import one_file, write_texts
+from xe_sizer.cli.streams import one_line, write_stderr
+from xe_sizer.cli.text import TextCommand
+from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.read import Given, serves
+
+if TYPE_CHECKING:
+    from xe_sizer.exporters.exporter import Exported, Exporter
+    from xe_sizer.exporters.plan import Plan
+
+app = typer.Typer(add_completion=False)
+_HELP = """Write the chosen plan of a scenario as what another tool runs: a configuration or a launch command.
+
+What the tool has no setting for is told; where the tool would run another plan, nothing is written.
+'xe-sizer import' reads the files back.
+
+\b
+Examples:
+  xe-sizer export job.yaml --to axolotl -o axolotl.yml
+  xe-sizer export job.yaml --to slurm --gpus 16
+  xe-sizer export service.yaml --to vllm
+"""
+ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
+ToOption = Annotated[str | None, typer.Option("--to", metavar="TOOL", help="The tool that is to run the plan.")]
+OutputOption = Annotated[
+    list[str] | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, and what it names beside it."),
+]
+
+
+@app.command("export", cls=TextCommand, help=_HELP)
+def export_command(
+    scenario: ScenarioArgument = None,
+    to: ToOption = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help="Number of GPUs.")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="Accelerator.")] = None,
+    server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="Server; instead of a GPU.")] = None,
+    output: OutputOption = None,
+    profiles: ProfilesOption = None,
+) -> int:
+    from xe_sizer.exporters.registry import exporter_named, exporters
+
+    if to is None:
+        raise InputError(Problem("a tool is missing", Location("--to"), f"one of {', '.join(exporters())}"))
+    if scenario is None:
+        raise InputError(Problem("a scenario file is missing", hint=f"xe-sizer export job.yaml --to {to}"))
+    exporter, file = exporter_named(to), one_file(output)
+    registry = Registry(profile_folders(profiles, os.environ))
+    flags = {"gpus": gpus, "gpu": gpu, "server": server}
+    given = given_scenario(Path(scenario), flags, os.environ, registry, None)
+    _check_wing(exporter, given)
+    return _export(exporter, _answer(given, registry), registry, file)
+
+
+def _check_wing(exporter: Exporter, given: Given) -> None:
+    """Raises InputError where the tool does not do what the scenario asks for."""
+    serving = serves(given)
+    if not (exporter.serving if serving else exporter.training):
+        what = "serve models" if serving else "train models"
+        raise InputError(Problem(f"{exporter.title} does not {what}", Location("--to")))
+
+
+def _answer(given: Given, registry: Registry) -> Any:
+    """The answer to the scenario. Raises InputError."""
+    if serves(given):
+        from xe_sizer.studies.serve import serve
+
+        return serve(given, registry)
+    from xe_sizer.studies.estimate import estimate
+
+    return estimate(given, registry, details=False)
+
+
+def _export(exporter: Exporter, answer: Any, registry: Registry, file: Path | None) -> int:
+    from msgspec import to_builtins
+
+    from xe_sizer.exporters.exporter import export
+    from xe_sizer.exporters.plan import plan_of
+
+    if not answer.verdict.fits:
+        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
+        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
+        return EXIT_DOES_NOT_FIT
+    plan = plan_of(to_builtins(answer), _repository(to_builtins(answer.scenario), registry))
+    exported = export(plan, exporter)
+    _write(exported, file)
+    _say(exported, exporter, plan, file)
+    return EXIT_OK
+
+
+def _repository(scenario: Mapping[str, Any], registry: Registry) -> str | None:
+    """Where the model lies on the Hub: as the user named it, else as its profile says."""
+    from xe_sizer.profiles.finder import is_repository
+    from xe_sizer.profiles.model import published_as
+
+    written = (scenario.get("written_as") or {}).get("model")
+    if written and "/" in written and is_repository(written):
+        return str(written)
+    return published_as(str(scenario["model"]), registry)
+
+
+def _write(exported: Exported, file: Path | None) -> None:
+    """The text, and beside a file what it names; on stdout one after the other."""
+    written = exported.written
+    if file is not None:
+        beside = [(file.with_name(name), text) for name, text in written.beside.items()]
+        write_texts([(file, written.text), *beside])
+        return
+    write_texts([(None, written.text)])
+    if written.beside:
+        write_stderr(f"note: {', '.join(written.beside)} belongs beside it; -o FILE writes all of them")
+
+
+def _say(exported: Exported, exporter: Exporter, plan: Plan, file: Path | None) -> None:
+    for key, value in exported.unsaid:
+        write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(str(value))}; its own applies")
+    if exported.written.run:
+        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
