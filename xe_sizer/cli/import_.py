@@ -15,7 +15,7 @@ from xe_sizer.cli.output import check_choice, one_file, write_texts
 from xe_sizer.cli.streams import print_problems, write_stdout
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
-from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.asked import JSON, YAML, Asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,6 @@ Examples:
   xe-sizer import train.sh --set NNODES=4 --server dell-xe9680-h200
   xe-sizer import serve.sh --from vllm --format json
 """
-YAML, JSON = "yaml", "json"
 FilesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="FILE...", help="Configurations and launch scripts of one job.")
 ]

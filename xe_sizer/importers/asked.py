@@ -10,6 +10,9 @@ from xe_sizer.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+YAML, JSON = "yaml", "json"
+"""How an import is written: as a scenario file, or with the origins of its values."""
+
 
 @frozen
 class Asked:
