@@ -103,8 +103,8 @@ TABLE = Table(
         output_dir logging_steps lr_* learning_rate weight_decay adam_* max_grad_norm warmup_* cosine_* seed
         special_tokens* tokens* added_tokens_overrides* tokenizer_* chat_template* eot_tokens* train_on_*
         roles_to_train* default_system_message dataset_* datasets* pretraining_dataset* shuffle_* model_type
-        type_of_model trust_remote_code strict is_*_derived_model is_falcon* processor_* resume_from_checkpoint auto_resume*
-        lora_model_dir lora_alpha lora_alpha_pattern* lora_fan_in_fan_out loraplus_* peft_use_rslora
+        type_of_model trust_remote_code strict is_*_derived_model is_falcon* processor_* resume_from_checkpoint
+        auto_resume* lora_model_dir lora_alpha lora_alpha_pattern* lora_fan_in_fan_out loraplus_* peft_use_rslora
         peft_init_lora_weights peft_autocast* save_* saves_per_epoch load_best* early_stopping*
         metric_for_best_model greater_is_better loss_watchdog* tf32 group_by_length gc_steps dataloader_* ddp*
         local_rank world_size device* debug neftune* noisy_embedding_alpha rl_beta dpo_beta orpo_alpha cpo_alpha
