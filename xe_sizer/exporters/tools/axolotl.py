@@ -89,7 +89,7 @@ def _padding(plan: Plan) -> dict[str, Any]:
 
 def _recompute(plan: Plan) -> bool | str:
     """All of the activations or none; with full recomputation the kept inputs may go to host memory."""
-    full = plan.peek("layout.recompute") == "full"
+    full = bool(plan.peek("layout.recompute") == "full")
     if plan.peek("layout.recompute") in ("full", "none"):
         plan.said("layout.recompute")
     if full and plan.peek("layout.offload") == "activations":
