@@ -1,0 +1,173 @@
+"""Megatron's arguments in snake case: what they say alone and together."""
+
+import pytest
+
+from xe_sizer.errors import Location
+from xe_sizer.importers.draft import READ, TOOL_DEFAULT, Draft
+from xe_sizer.importers.parts.megatron import Arguments, state_megatron, with_groups
+from xe_sizer.importers.parts.megatron_arguments import TABLE
+from xe_sizer.importers.parts.megatron_stages import stages_of
+from xe_sizer.importers.written import Written
+
+
+def draft_of(**said: object) -> Draft:
+    keys = {name: Written(value, Location("job.sh", line)) for line, (name, value) in enumerate(said.items(), 1)}
+    draft = Draft("megatron", keys)
+    state_megatron(Arguments(draft))
+    draft.finish(TABLE)
+    return draft
+
+
+def test_defaults_are_those_of_megatron() -> None:
+    draft = draft_of(micro_batch_size="2", bf16=True)
+    expected = {
+        "layout.tp": 1, "layout.pp": 1, "layout.cp": 1, "layout.ep": 1, "layout.vpp": 1, "layout.zero": 0,
+        "layout.recompute": "none", "layout.sequence_parallel": False, "optimizer": "adamw", "attention": "flash",
+        "train.dropout": 0.1, "train.grad_accum": 1,
+    }  # fmt: skip
+    assert {key: draft.fact(key) for key in expected} == expected
+    assert {draft.facts[key].origin for key in expected} == {TOOL_DEFAULT}
+    assert (draft.fact("precision"), draft.facts["precision"].origin) == ("bf16", READ)
+    assert draft.fact("train.weights_dtype") == "bf16"
+
+
+def test_precision_without_a_switch_is_float32() -> None:
+    assert draft_of().fact("precision") == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("said", "recompute", "layers"),
+    [
+        ({"recompute_activations": True}, "selective", None),
+        ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}, "full", None),
+        ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "3"}, "full", 3),
+        ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 0}, "none", None),
+        ({"activations_checkpoint_method": "uniform"}, "full", None),
+        ({"recompute_granularity": "selective", "recompute_num_layers": 4}, "selective", None),
+    ],
+)
+def test_recomputation(said: dict[str, object], recompute: str, layers: int | None) -> None:
+    draft = draft_of(**said)
+    assert (draft.fact("layout.recompute"), draft.fact("layout.recompute_layers")) == (recompute, layers)
+
+
+def test_block_counts_layers_of_every_chunk() -> None:
+    draft = draft_of(
+        num_layers=24, pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=4,
+        recompute_granularity="full", recompute_method="block", recompute_num_layers=2,
+    )  # fmt: skip
+    assert (draft.fact("layout.vpp"), draft.fact("layout.recompute_layers")) == (3, 6)
+
+
+def test_modules_beside_core_attention_are_told() -> None:
+    told = draft_of(recompute_granularity="selective", recompute_modules=["moe_act", "core_attn"]).ignored
+    assert [(each.key, "moe_act" in each.why) for each in told if each.effect == "memory or time"] == [
+        ("recompute_modules", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "stage"),
+    [
+        ({"use_distributed_optimizer": True}, 1),
+        ({"use_megatron_fsdp": True, "use_distributed_optimizer": True}, 3),
+        ({"use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads"}, 2),
+        ({"use_torch_fsdp2": True}, 3),
+        ({"use_torch_fsdp2": True, "torch_fsdp2_no_reshard_after_forward": True}, 2),
+        ({"use_distributed_optimizer": False}, 0),
+    ],
+)
+def test_sharding(said: dict[str, object], stage: int) -> None:
+    assert draft_of(**said).fact("layout.zero") == stage
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [
+        ("Et*3|(tt|)*2m|L", [3, 2, 2, 0, 0]),
+        ("Ettt|tttt|tttL", [3, 4, 3]),
+        ([["embedding", "decoder"], ["decoder", "loss"]], [1, 1]),
+        ("t" * 20_000, None),
+        ("(t*999999)*999999", None),
+        ("$(x)", None),
+    ],
+)
+def test_written_layouts(text: object, layers: list[int] | None) -> None:
+    assert stages_of(text) == layers
+
+
+def test_layout_says_chunks_and_outer_stages() -> None:
+    draft = draft_of(pipeline_model_parallel_size=2, pipeline_model_parallel_layout="Ett|tt|ttt|tL")
+    found = {key: draft.fact(f"layout.{key}") for key in ("vpp", "first_stage_layers", "last_stage_layers")}
+    assert found == {"vpp": 2, "first_stage_layers": 5, "last_stage_layers": 3}
+
+
+def test_embedding_and_loss_count_as_layers() -> None:
+    draft = draft_of(
+        num_layers=30, pipeline_model_parallel_size=4, account_for_embedding_in_pipeline_split=True,
+        account_for_loss_in_pipeline_split=True,
+    )  # fmt: skip
+    assert (draft.fact("layout.first_stage_layers"), draft.fact("layout.last_stage_layers")) == (7, 7)
+
+
+def test_samples_become_steps() -> None:
+    draft = draft_of(train_samples="1000", global_batch_size="64")
+    assert draft.fact("train.steps") == 15
+
+
+def test_samples_without_a_batch_are_told() -> None:
+    assert [each.key for each in draft_of(train_samples=10).ignored] == ["train_samples"]
+
+
+def test_a_schedule_of_batches_ends_at_the_last() -> None:
+    draft = draft_of(step_batch_size_schedule="0:16 2.4B:320")
+    assert draft.fact("train.global_batch") == 320
+    assert [each.key for each in draft.ignored] == ["step_batch_size_schedule"]
+
+
+def test_fp8() -> None:
+    draft = draft_of(bf16=True, fp8_format="hybrid")
+    assert (draft.fact("precision"), draft.fact("train.fp8_recipe")) == ("fp8", "delayed")
+    assert draft_of(bf16=True, fp8_recipe="mxfp8").fact("train.fp8_recipe") is None
+
+
+def test_evaluations_take_global_batches() -> None:
+    draft = draft_of(eval_interval=100, eval_iters=10, global_batch_size=32)
+    assert (draft.fact("train.evaluate_every"), draft.fact("train.evaluate_samples")) == (100, 320)
+    assert draft_of(eval_interval=100, eval_iters=0).fact("train.evaluate_every") is None
+
+
+def test_dropouts_that_differ() -> None:
+    assert draft_of(hidden_dropout="0.0", attention_dropout="0.0").fact("train.dropout") == 0
+    draft = draft_of(hidden_dropout=0.0)
+    assert (draft.fact("train.dropout"), draft.facts["train.dropout"].note) == (
+        0.1, "0 of hidden states, 0.1 of attention",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["tensor_model_parallel_size", "recompute_num_layers", "train_samples"])
+def test_values_that_are_no_numbers_are_told(name: str) -> None:
+    draft = draft_of(**{name: "${N}", "recompute_granularity": "full", "recompute_method": "block"})
+    assert any(each.key == name and "not read" in each.why for each in draft.ignored)
+
+
+def test_arguments_in_groups() -> None:
+    keys = {
+        "model.tensor_model_parallel_size": Written(4, Location("a.yaml", 1)),
+        "model.bf16": Written(True, Location("a.yaml", 2)),
+    }
+    draft = Draft("x", keys)
+    state_megatron(Arguments(draft, ("model.", "")))
+    assert (draft.fact("layout.tp"), draft.fact("precision")) == (4, "bf16")
+    assert with_groups(TABLE, ("model.",)).is_silent("model.lr")
+
+
+def test_optimizer_names() -> None:
+    assert draft_of(optimizer="dist_muon").fact("optimizer") == "muon"
+    assert draft_of(optimizer="adam").fact("optimizer") == "adamw"
+    assert draft_of(optimizer="lion").ignored[0].key == "optimizer"
+
+
+def test_offload() -> None:
+    said = {"optimizer_cpu_offload": True, "cpu_offloading_num_layers": 4}
+    assert draft_of(**said).fact("layout.offload") == "optimizer+activations"
