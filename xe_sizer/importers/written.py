@@ -19,5 +19,16 @@ class Written:
     where: Location
 
 
+@frozen(eq=True)
+class Unread:
+    """A value that is not known from the file: its text, and why."""
+
+    text: str
+    why: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 Keys = Mapping[str, Written]
 """Dotted keys of a foreign file with their values. Lists stay lists, as long as they hold no groups of keys."""

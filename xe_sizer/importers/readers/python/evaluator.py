@@ -13,8 +13,8 @@ from xe_sizer.importers.readers.python import plain
 from xe_sizer.importers.readers.python.calls import called, made_by
 from xe_sizer.importers.readers.python.objects import Function, Imported, LocalClass, Scope, Thing
 from xe_sizer.importers.readers.python.plain import ERRORS, MAX_ITEMS, Unknown, label_of, truth
-from xe_sizer.importers.readers.python.values import Name, Unread
-from xe_sizer.importers.written import Written
+from xe_sizer.importers.readers.python.values import Name
+from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
     from xe_sizer.importers.readers.python.reading import Reading

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.readers.python.objects import Scope, Thing
 from xe_sizer.importers.readers.python.reading import MAX_DEPTH
 from xe_sizer.importers.readers.python.statements import Jump, Raised, Returned, run
-from xe_sizer.importers.readers.python.values import Unread
-from xe_sizer.importers.written import Written
+from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location

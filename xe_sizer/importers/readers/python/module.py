@@ -13,8 +13,8 @@ from xe_sizer.importers.readers.python.objects import Freezer, Function, Plain, 
 from xe_sizer.importers.readers.python.reading import Exhausted, Reading
 from xe_sizer.importers.readers.python.statements import Jump, run
 from xe_sizer.importers.readers.python.text import PythonText
-from xe_sizer.importers.readers.python.values import Call, Unread
-from xe_sizer.importers.written import Written
+from xe_sizer.importers.readers.python.values import Call
+from xe_sizer.importers.written import Unread, Written
 from xe_sizer.profiles.scalars import foreign_scalar
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.readers.python.values import Call, Name, Unread
-from xe_sizer.importers.written import Written
+from xe_sizer.importers.readers.python.values import Call, Name
+from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location

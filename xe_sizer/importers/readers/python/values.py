@@ -29,17 +29,6 @@ class Name:
         return self.text
 
 
-@frozen(eq=True)
-class Unread:
-    """An expression whose value is not known from the file, and why."""
-
-    text: str
-    why: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
 @frozen
 class Call:
     """A call of something that the file does not define as a function, and what is assigned to its result later.
