@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.table import NOTHING
 from xe_sizer.importers.values import UnreadableError, is_on
+from xe_sizer.importers.written import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,12 +64,16 @@ class Draft:
     """Facts, ignored keys and missing ones of one import. What is stated first stays.
 
     keys : what the files say, by the tool's own dotted names; `take` marks them as read
+    unread : keys whose values the files leave to what was not passed; no default takes their place
     version : the release of the tool, None where none is named
     """
 
     def __init__(self, tool: str, keys: Keys, version: str | None = None) -> None:
         self.tool = tool
-        self.keys: dict[str, Written] = dict(keys)
+        self.keys: dict[str, Written] = {
+            name: written for name, written in keys.items() if not isinstance(written.value, Unread)
+        }
+        self.unread: dict[str, Written] = {name: each for name, each in keys.items() if name not in self.keys}
         self.version = version
         self.facts: dict[str, Fact] = {}
         self.ignored: list[Ignored] = []
@@ -169,7 +174,7 @@ class Draft:
         for key in table.keys:
             self._read(key)
         for key in table.at(self.version):
-            if key.to and key.default is not NOTHING and key.default is not None:
+            if key.to and key.default not in (NOTHING, None) and self.unread.keys().isdisjoint(key.names):
                 self.default(key.to, key.default)
 
     def _read(self, key: Key) -> None:
@@ -186,6 +191,10 @@ class Draft:
         for name, written in self.keys.items():
             if name not in self._taken and name not in told:
                 self.ignored.append(_ignored(name, written, table))
+        for name, written in self.unread.items():
+            effect: Effect = "none" if table.is_silent(name) else "memory or time"
+            why = getattr(written.value, "why", "")
+            self.ignored.append(Ignored(name, written.where, f"not known from the file: {why}", effect))
 
 
 def _ignored(name: str, written: Written, table: Table) -> Ignored:

@@ -1,0 +1,31 @@
+"""A value that a file leaves to a variable is neither read nor replaced by the tool's default: it is told."""
+
+from __future__ import annotations
+
+from xe_sizer.errors import Location
+from xe_sizer.importers.draft import Draft
+from xe_sizer.importers.table import Key, Table
+from xe_sizer.importers.values import positive
+from xe_sizer.importers.written import Unread, Written
+
+TABLE = Table(
+    keys=(
+        Key(("batch", "old_batch"), "train.micro_batch", positive, default=8),
+        Key(("steps",), "train.steps", positive, default=100),
+    ),
+    silent=("name",),
+)
+
+
+def test_unread_values_are_told_and_no_default_takes_their_place() -> None:
+    where = Location("job.yml", 3, 5)
+    unread = Written(Unread("${B}", "$B is not known; pass --set B=VALUE"), where)
+    draft = Draft("tool", {"batch": unread, "name": unread, "steps": Written(5, where)})
+    draft.apply(TABLE)
+    draft.finish(TABLE)
+    assert draft.facts.keys() == {"train.steps"}
+    assert {each.key: (each.effect, str(each.where)) for each in draft.ignored} == {
+        "batch": ("memory or time", "job.yml:3:5"),
+        "name": ("none", "job.yml:3:5"),
+    }
+    assert draft.ignored[0].why == "not known from the file: $B is not known; pass --set B=VALUE"
