@@ -79,6 +79,7 @@ class Draft:
         self.ignored: list[Ignored] = []
         self.missing: list[Missing] = []
         self._taken: set[str] = set()
+        self._lost: set[str] = set()
 
     def peek(self, *names: str) -> Written | None:
         """The first of the keys that is there and is not empty; it stays to be read."""
@@ -158,6 +159,7 @@ class Draft:
     def lose(self, name: str, why: str, effect: Effect = "memory or time") -> None:
         """A key of the file that sets nothing, and why; it counts as read."""
         self._taken.add(name)
+        self._lost.add(name)
         if name in self.keys:
             self.ignored.append(Ignored(name, self.keys[name].where, why, effect))
 
@@ -180,7 +182,7 @@ class Draft:
     def _read(self, key: Key) -> None:
         if not key.to or key.to in self.facts:
             return
-        found = self.take(*key.names)
+        found = self.take(*(name for name in key.names if name not in self._lost))
         if found is None:
             return
         self.state(key.to, self.value(found, key.read), found)

@@ -1,0 +1,125 @@
+"""Configurations of TRL's trainers as scenarios."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+
+MODEL = "model_name_or_path: Qwen/Qwen2.5-0.5B\n"
+
+
+def read(folder: Path, text: str, name: str = "job.yaml", **files: str) -> Imported:
+    """A configuration, with files beside it: `ds_json` is written as ds.json and read as if it were named too."""
+    main = folder / name
+    main.parent.mkdir(parents=True, exist_ok=True)
+    main.write_text(text)
+    beside = []
+    for file, said in files.items():
+        path = folder / file.replace("_", ".")
+        path.write_text(said)
+        beside.append(path)
+    return read_foreign([main, *beside], Asked(hardware={}))
+
+
+def facts(found: Imported) -> dict[str, object]:
+    return {key: fact.value for key, fact in found.facts.items()}
+
+
+def test_what_trl_fills_in_is_said_to_be_its_default(tmp_path: Path) -> None:
+    found = read(tmp_path, MODEL + "dataset_name: trl-lib/Capybara\npacking: false\n")
+    said = facts(found)
+    assert said["job"] == "sft"
+    assert said["train.micro_batch"] == 8
+    assert said["train.seq_len"] == 1024
+    assert said["train.epochs"] == 3
+    assert said["layout.recompute"] == "full"
+    assert said["precision"] == "bf16"
+    assert said["train.weights_dtype"] == "fp32"
+    assert {found.facts[key].origin for key in ("precision", "train.micro_batch", "layout.recompute")} == {
+        "tool-default"
+    }
+    assert [each.key for each in found.missing] == ["gpus"]
+
+
+def test_a_quantised_base_with_adapters_is_qlora(tmp_path: Path) -> None:
+    text = "dtype: bfloat16\nuse_peft: true\nload_in_4bit: true\nlora_r: 32\nlora_target_modules: [q_proj, k_proj]\n"
+    said = facts(read(tmp_path, MODEL + text + "packing: true\n"))
+    assert said["job"] == "qlora"
+    assert said["train.bits"] == 4
+    assert said["lora.rank"] == 32
+    assert said["lora.targets"] == ("q_proj", "k_proj")
+    assert said["train.padding"] == "packed"
+
+
+def test_without_use_peft_the_adapter_keys_say_nothing(tmp_path: Path) -> None:
+    found = read(tmp_path, MODEL + "lora_r: 32\npacking: true\n")
+    assert "lora.rank" not in found.facts
+    assert [each.effect for each in found.ignored if each.key == "lora_r"] == ["none"]
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        ("num_generations: 8\nbeta: 0.0\n", "grpo"),
+        ("desirable_weight: 1.0\n", "kto"),
+        ("loss_type: kto\nbeta: 0.1\n", "kto"),
+        ("center_rewards_coefficient: 0.01\n", "reward"),
+        ("beta: 0.1\nprecompute_ref_log_probs: true\n", "dpo"),
+        ("loss_type: simpo\ncpo_alpha: 0.0\n", "simpo"),
+        ("teacher_model_name_or_path: Qwen/Qwen2.5-7B\n", "distill"),
+        ("num_ppo_epochs: 4\nresponse_length: 53\n", "ppo"),
+        ("max_seq_length: 2048\n", "sft"),
+    ],
+)
+def test_keys_tell_the_trainer(tmp_path: Path, text: str, job: str) -> None:
+    found = read(tmp_path, MODEL + text)
+    assert found.facts["job"].value == job
+    assert found.facts["job"].origin == "read"
+
+
+def test_a_folder_tells_the_trainer_where_keys_do_not(tmp_path: Path) -> None:
+    found = read(tmp_path, MODEL + "beta: 0.05\nmax_prompt_length: 512\n", "recipes/orpo/config_full.yaml")
+    assert found.facts["job"].value == "orpo"
+    assert found.facts["job"].origin == "assumed"
+
+
+def test_generated_answers_lengthen_the_sequence_and_are_told_as_lost(tmp_path: Path) -> None:
+    text = "num_generations: 8\nmax_prompt_length: 512\nmax_completion_length: 1024\nuse_vllm: true\n"
+    found = read(tmp_path, MODEL + text)
+    assert found.facts["train.seq_len"].value == 1536
+    assert {"num_generations", "max_completion_length", "use_vllm"} == {each.key for each in found.lost}
+
+
+def test_no_limit_on_length_is_no_default(tmp_path: Path) -> None:
+    assert "train.seq_len" not in read(tmp_path, MODEL + "max_length: null\npacking: true\n").facts
+
+
+def test_saving_and_evaluating_every_so_many_steps(tmp_path: Path) -> None:
+    text = "packing: true\nmax_steps: 1000\nsave_steps: 0.1\neval_strategy: steps\neval_steps: 50\n"
+    said = facts(read(tmp_path, MODEL + text))
+    assert said["train.checkpoint_every"] == 100
+    assert said["train.evaluate_every"] == 50
+    assert said["train.steps"] == 1000
+    assert "train.epochs" not in said
+    assert "train.checkpoint_every" not in facts(read(tmp_path, MODEL + "packing: true\nsave_strategy: epoch\n"))
+
+
+def test_evaluations_after_every_epoch_are_told(tmp_path: Path) -> None:
+    found = read(tmp_path, MODEL + "packing: true\neval_strategy: epoch\n")
+    assert [each.key for each in found.lost] == ["eval_strategy"]
+
+
+def test_unknown_and_commented_keys(tmp_path: Path) -> None:
+    found = read(tmp_path, MODEL + "packing: true\n# max_length: 99\nno_such_key: 3\nlearning_rate: 1.0e-4\n")
+    assert found.facts["train.seq_len"].value == 1024
+    assert [each.key for each in found.unknown] == ["no_such_key"]
+
+
+@pytest.mark.parametrize("value", ["[1, 2]", "{a: b}", "many", "-3", "1.5", "true", "9999999999999999999999", ".nan"])
+@pytest.mark.parametrize("key", ["per_device_train_batch_size", "max_steps", "save_steps", "lora_r", "bf16", "optim"])
+def test_odd_values_give_an_import_that_says_so(tmp_path: Path, key: str, value: str) -> None:
+    found = read(tmp_path, MODEL + f"packing: true\nuse_peft: true\n{key}: {value}\n")
+    assert found.facts["model"].value == "Qwen/Qwen2.5-0.5B"

@@ -1,0 +1,65 @@
+"""Adapters of peft and quantised weights beneath them, as TRL, LLaMA-Factory and scripts of one's own set them.
+
+Targets of a family: peft src/peft/utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING (0.18).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.values import listed, plain
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.written import Written
+
+ALL_LINEAR = "all-linear"
+BITSANDBYTES = "bitsandbytes"
+LORA, QLORA, SFT = "lora", "qlora", "sft"
+_ALL = ("all", "alllinear")
+_PROJECTION = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|qkv|wqkv", re.IGNORECASE)
+_PATTERN = frozenset("^$()|\\*?")
+_QUERY_VALUE = ("q_proj", "v_proj")
+_FUSED, _OLD_GPT = ("query_key_value",), ("c_attn",)
+_FAMILIES = {
+    "gptneox": _FUSED, "pythia": _FUSED, "falcon": _FUSED, "bloom": _FUSED, "chatglm": _FUSED, "gpt2": _OLD_GPT,
+    "gptbigcode": _OLD_GPT, "starcoderbase": _OLD_GPT, "mpt": ("Wqkv",), "codegen": ("qkv_proj",),
+    "phi2": ("q_proj", "v_proj", "fc1", "fc2"), "phi1": ("q_proj", "v_proj", "fc1", "fc2"),
+}  # fmt: skip
+_QUERY_VALUE_FAMILIES = (
+    "llama", "mistral", "mixtral", "zephyr", "qwen", "gemma", "stablelm", "opt", "vicuna", "smollm", "yi", "tinyllama",
+    "deepseekr1distill",
+)  # fmt: skip
+
+
+def usual_targets(model: object) -> tuple[str, ...] | None:
+    """The modules to which peft gives adapters unasked, by the family that a model's name tells; None: not known."""
+    name = plain(str(model).rpartition("/")[2])
+    for family, targets in _FAMILIES.items():
+        if family in name:
+            return targets
+    return _QUERY_VALUE if any(family in name for family in _QUERY_VALUE_FAMILIES) else None
+
+
+def targets_of(value: object) -> tuple[str, ...] | None:
+    """Modules of a list, of text between commas, or of a pattern of names; `all-linear` for all of them."""
+    if isinstance(value, str) and _PATTERN & set(value):
+        return tuple(dict.fromkeys(_PROJECTION.findall(value))) or None
+    words = listed(value) or ()
+    if any(plain(word) in _ALL for word in words):
+        return (ALL_LINEAR,)
+    return tuple(dict.fromkeys(word.rpartition(".")[2] for word in words)) or None
+
+
+def state_targets(draft: Draft, found: Written | None, default: tuple[str, ...] | None, note: str = "") -> None:
+    """State the modules with adapters; the default is the tool's own."""
+    if found is not None:
+        draft.state("lora.targets", draft.value(found, targets_of), found)
+    draft.default("lora.targets", default, note)
+
+
+def state_bits(draft: Draft, bits: int, written: Written, quantiser: str = BITSANDBYTES) -> None:
+    """State in how many bits frozen weights are held, and which library does it unasked."""
+    draft.state("train.bits", bits, written)
+    draft.default("train.quantiser", quantiser)
