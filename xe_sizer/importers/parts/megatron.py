@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.megatron_stages import state_stages
 from xe_sizer.importers.parts.offload import ACTIVATIONS, NONE, OPTIMIZER
 from xe_sizer.importers.parts.optimizers import MUON, state_optimizer
 from xe_sizer.importers.table import Key, Loss, Table
-from xe_sizer.importers.values import UnreadableError, is_on, listed, number, plain, positive, whole
+from xe_sizer.importers.values import is_on, listed, number, plain, positive, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,16 +62,17 @@ class Arguments:
     def read(self, convert: Callable[[object], object], *names: str) -> tuple[object, Written] | None:
         """The first of the arguments as a value; one that cannot be read is lost."""
         found = self.take(*names)
-        if found is None:
-            return None
-        try:
-            value = convert(found.value)
-        except UnreadableError as error:
-            for key in self.named(*names):
-                if self.draft.keys.get(key) is found:
-                    self.draft.lose(key, f"not read: {error}")
-            return None
-        return None if value is None else (value, found)
+        value = self.draft.value(found, convert)
+        return None if found is None or value is None else (value, found)
+
+    def open(self, *names: str) -> bool:
+        """Whether the files leave the value of one of the arguments to what was not passed."""
+        return not self.draft.unread.keys().isdisjoint(self.named(*names))
+
+    def default(self, key: str, value: object, note: str, *names: str) -> None:
+        """What Megatron does without the arguments of these names."""
+        if not self.open(*names):
+            self.draft.default(key, value, note)
 
     def size(self, *names: str) -> int | None:
         """A whole number above zero."""
@@ -115,7 +116,7 @@ def _precision(arguments: Arguments) -> None:
         if found is not None:
             draft.state("precision", word, found)
     if draft.fact("precision") == "fp8":
-        draft.default("train.fp8_recipe", "delayed")
+        arguments.default("train.fp8_recipe", "delayed", "", "fp8_recipe")
     else:
         draft.drop("train.fp8_recipe")
     for name in ("bf16", "fp16"):
@@ -142,7 +143,7 @@ def _sharding(arguments: Arguments) -> None:
         draft.state("layout.zero", 2 if kept is not None else 3, kept or torch)
     elif optimizer is not None:
         draft.state("layout.zero", 1, optimizer)
-    draft.default("layout.zero", 0, "no distributed optimizer")
+    arguments.default("layout.zero", 0, "no distributed optimizer", "data_parallel_sharding_strategy")
     _instances(arguments)
 
 
@@ -187,7 +188,7 @@ def _recompute(arguments: Arguments) -> None:
     elif granularity is not None:
         word = plain(granularity.value)
         draft.state("layout.recompute", word if word in ("full", "selective") else "none", granularity)
-    draft.default("layout.recompute", "none")
+    arguments.default("layout.recompute", "none", "", "recompute_granularity", "recompute_method")
     if draft.fact("layout.recompute") == "full":
         _recomputed_layers(arguments, method)
     else:
@@ -223,7 +224,7 @@ def _optimizer(arguments: Arguments) -> None:
     for key in arguments.named("optimizer"):
         if draft.keys.get(key) is found:
             state_optimizer(draft, key, found)
-    draft.default("optimizer", "adamw", "adam with decoupled weight decay")
+    arguments.default("optimizer", "adamw", "adam with decoupled weight decay", "optimizer")
 
 
 def _attention(arguments: Arguments) -> None:
@@ -234,7 +235,7 @@ def _attention(arguments: Arguments) -> None:
         draft.state("attention", "flash", flash)
     elif local is not None and plain(local.value) == "local":
         draft.state("attention", "eager", local, "local layers without flash attention")
-    draft.default("attention", "flash", "Transformer Engine's choice")
+    arguments.default("attention", "flash", "Transformer Engine's choice", "attention_backend", "transformer_impl")
 
 
 def _dropout(arguments: Arguments) -> None:
@@ -242,7 +243,7 @@ def _dropout(arguments: Arguments) -> None:
     found = [arguments.read(number, name) for name in ("hidden_dropout", "attention_dropout")]
     said = [each for each in found if each is not None]
     if not said:
-        arguments.draft.default("train.dropout", DROPOUT)
+        arguments.default("train.dropout", DROPOUT, "", "hidden_dropout", "attention_dropout")
         return
     hidden, attention = (float(str(each[0])) if each else DROPOUT for each in found)
     note = "" if hidden == attention else f"{hidden:g} of hidden states, {attention:g} of attention"
@@ -257,7 +258,8 @@ def _batches(arguments: Arguments) -> None:
         size = last[0].rpartition(":")[2]
         draft.state("train.global_batch", int(size) if size.isdecimal() else None, schedule, "in the end")
     if "train.global_batch" not in draft.facts:
-        draft.default("train.grad_accum", 1, "the global batch is one micro-batch of each replica")
+        note = "the global batch is one micro-batch of each replica"
+        arguments.default("train.grad_accum", 1, note, "global_batch_size", "step_batch_size_schedule")
     samples = arguments.read(positive, "train_samples")
     batch = draft.fact("train.global_batch")
     if samples is None or "train.steps" in draft.facts:

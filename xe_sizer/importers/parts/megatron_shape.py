@@ -66,9 +66,15 @@ def state_model(arguments: Arguments) -> None:
         state_shape(arguments.draft, Shape(values, padding, (str(tokenizer.value),) if tokenizer else ()))
 
 
-def _put(values: dict[str, Stated], key: str, read: tuple[object, Written] | None) -> None:
+def _put(values: dict[str, Stated], key: str, read: Stated | None) -> None:
     if read is not None:
         values[key] = read
+
+
+def _read(arguments: Arguments, name: str, default: int | None) -> Stated | None:
+    """A size, else what Megatron takes without it; None where neither is known."""
+    found = arguments.read(positive, name)
+    return found or (None if default is None or arguments.open(name) else (default, None))
 
 
 def _size(values: Mapping[str, Stated], key: str) -> int | None:
@@ -86,7 +92,7 @@ def _pattern(arguments: Arguments, values: dict[str, Stated]) -> None:
         arguments.lose("hybrid_override_pattern", "has kinds of layers that are not known here")
         return
     values["layer_pattern"] = (letters, found)
-    values.setdefault("layers", (len(letters), found))
+    values["layers"] = (len(letters), found)
     values["norms_per_layer"] = (1, None)
     if "M" in letters:
         _state_space(arguments, values, found)
@@ -95,9 +101,7 @@ def _pattern(arguments: Arguments, values: dict[str, Stated]) -> None:
 def _state_space(arguments: Arguments, values: dict[str, Stated], found: Written) -> None:
     values["state_space.kind"] = ("mamba-2", found)
     for key, name, default in _STATE_SPACE:
-        read = arguments.read(positive, name)
-        if read is not None or default is not None:
-            values[f"state_space.{key}"] = read or (default, None)
+        _put(values, f"state_space.{key}", _read(arguments, name, default))
     hidden, head_dim = _size(values, "hidden"), _size(values, "state_space.head_dim")
     if hidden and head_dim:
         values.setdefault("state_space.heads", (2 * hidden // head_dim, None))
@@ -112,15 +116,13 @@ def _attention(arguments: Arguments, values: dict[str, Stated]) -> None:
     groups = arguments.read(positive, "num_query_groups", "num_key_value_heads")
     if latent is not None:
         for key, name, default in _LATENT:
-            read = arguments.read(positive, name)
-            if read is not None or default is not None:
-                values[f"latent_attention.{key}"] = read or (default, None)
+            _put(values, f"latent_attention.{key}", _read(arguments, name, default))
         values.pop("head_dim", None)
     elif grouped is not None:
-        values["kv_heads"] = groups or (1, None)
+        _put(values, "kv_heads", groups or _read(arguments, "num_query_groups", 1))
     elif groups is not None and arguments.peek("group_query_attention") is None and int(str(groups[0])) > 1:
         values["kv_heads"] = groups
-    elif "heads" in values:
+    elif "heads" in values and not arguments.open("num_query_groups"):
         values["kv_heads"] = (values["heads"][0], None)
 
 
@@ -133,7 +135,7 @@ def _mlp(arguments: Arguments, values: dict[str, Stated]) -> None:
     values.setdefault("activation", ("gelu", None))
     _put(values, "ffn", arguments.read(positive, "ffn_hidden_size"))
     hidden = _size(values, "hidden")
-    if hidden is not None:
+    if hidden is not None and not arguments.open("ffn_hidden_size"):
         gated = values["activation"][0] in ("swiglu", "geglu")
         width = hidden * 8 // 3 // _FLEXIBLE * _FLEXIBLE if gated else 4 * hidden
         values.setdefault("ffn", (width, None))
@@ -144,8 +146,9 @@ def _experts(arguments: Arguments, values: dict[str, Stated]) -> None:
     if count is None:
         return
     values["experts.count"] = count
-    values["experts.per_token"] = arguments.read(positive, "moe_router_topk") or (2, None)
-    values["experts.ffn"] = arguments.read(positive, "moe_ffn_hidden_size") or (values["ffn"][0], values["ffn"][1])
+    _put(values, "experts.per_token", _read(arguments, "moe_router_topk", 2))
+    own = arguments.read(positive, "moe_ffn_hidden_size")
+    _put(values, "experts.ffn", own or (None if arguments.open("moe_ffn_hidden_size") else values.get("ffn")))
     _put(values, "experts.shared_ffn", arguments.read(positive, "moe_shared_expert_intermediate_size"))
     gate = arguments.on("moe_shared_expert_gate")
     if gate is not None:

@@ -49,7 +49,9 @@ def _chunks(arguments: Arguments, pp: int) -> None:
     written = arguments.take("num_layers_per_virtual_pipeline_stage")
     of_chunk = arguments.size("num_layers_per_virtual_pipeline_stage")
     if of_chunk is None:
-        draft.default("layout.vpp", 1)
+        arguments.default(
+            "layout.vpp", 1, "", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"
+        )
         return
     layers = arguments.size("num_layers", "encoder_num_layers")
     if layers is None or (layers + _extra(arguments)) % (pp * of_chunk):
