@@ -1,8 +1,9 @@
 """Writes model_profiles/*.yaml from Hugging Face configurations: python scripts/models_from_configs.py FOLDER
 
-FOLDER holds PROFILE/config.json for every profile of the table below, as published, or with the shape that the source
+FOLDER holds PROFILE/config.json for profiles of the table below, as published, or with the shape that the source
 states. Each shape is counted twice, here and by the reference implementation on PyTorch's meta device (extra
-`[trace]`), and must agree to the parameter.
+`[trace]`), and must agree to the parameter; where transformers has no class for the text model alone, with what its
+makers state. Profiles without a file in FOLDER stay as they are.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import profile_text
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
-from xe_sizer.profiles.model import load_model_profile
+from xe_sizer.profiles.model import load_model_profile, windowed_layers
 
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
-READ_ON = "2026-11-22"
+READ_ON = "2026-11-23"
+AUTOMODEL = "NVIDIA-NeMo/Automodel nemo_automodel/components/models (configuration class)"
 AICONFIGURATOR = "ai-dynamo/aiconfigurator@095f58a model_configs (packaged HF config.json)"
 LITGPT = "Lightning-AI/litgpt@2685705 litgpt/config.py"
 OLMO_3 = "Olmo 3 (arXiv:2512.13961), table of models; marin-community/marin experiments/qwen3.py (32B)"
@@ -31,17 +33,28 @@ TRANSFORMERS = "transformers 5.23 configuration class, whose defaults are this m
 MINISTRAL = "NVIDIA-NeMo/Megatron-Bridge docs/models/vlm/ministral3.md (layers, hidden size, heads, 256k context)"
 TEXT_ONLY = "Text model only; the vision tower is not counted."
 INFERRED = "Widths that the source leaves out are inferred; they reproduce the published {}."
+CARD = "model card (size), which these widths reproduce"
+LING = "inclusionAI/Ling-V2 README.md; NVIDIA-NeMo/Automodel docs/model-coverage/llm/inclusionai/ling-2.mdx"
+XIELU = "Its xIELU is priced as relu2; the two values of each are not counted."
 BIASES = (("qkv", "qkv_bias"), ("output", "output_bias"), ("mlp", "mlp_bias"), ("head", "head_bias"))
 
 
 class Origin(NamedTuple):
-    """What a configuration does not say about its model."""
+    """What a configuration does not say about its model.
+
+    checkpoint : number format of the published weights where that is not 16 bit
+    besides : parameters of the reference implementation that the shape leaves out, as `notes` say
+    published : the count that its makers state, where there is no reference implementation of the text model
+    """
 
     family: str
     released: str
     repository: str
     title: str
     notes: str | None = None
+    besides: int = 0
+    checkpoint: str | None = None
+    published: str | None = None
 
 
 MODELS = {
@@ -88,16 +101,89 @@ MODELS = {
     "smollm2-135m": Origin("smollm2", "2024-11", "HuggingFaceTB/SmolLM2-135M", LITGPT),
     "smollm2-360m": Origin("smollm2", "2024-11", "HuggingFaceTB/SmolLM2-360M", LITGPT),
     "smollm2-1.7b": Origin("smollm2", "2024-11", "HuggingFaceTB/SmolLM2-1.7B", LITGPT),
+    "afm-4.5b": Origin("arcee", "2025-07", "arcee-ai/AFM-4.5B", CARD),
+    "apertus-8b": Origin("apertus", "2025-09", "swiss-ai/Apertus-8B-2509", CARD, XIELU, besides=64),
+    "apertus-70b": Origin("apertus", "2025-09", "swiss-ai/Apertus-70B-2509", CARD, XIELU, besides=160),
+    "command-a-111b": Origin("command-r", "2025-03", "CohereLabs/c4ai-command-a-03-2025", CARD),
+    "command-r7b": Origin("command-r", "2024-12", "CohereLabs/c4ai-command-r7b-12-2024", CARD),
+    "deepseek-moe-16b": Origin(
+        "deepseek", "2024-01", "deepseek-ai/deepseek-moe-16b-base", "arXiv:2401.06066",
+        published="the published 16.4B",
+    ),
+    "devstral-2-123b": Origin("mistral", "2025-12", "mistralai/Devstral-2-123B-Instruct-2512", CARD, checkpoint="fp8"),
+    "ernie-4.5-300b-a47b": Origin(
+        "ernie-4.5", "2025-06", "baidu/ERNIE-4.5-300B-A47B-PT", CARD,
+        "One module for multi-token prediction is not counted.",
+    ),
+    "eurollm-1.7b": Origin("eurollm", "2024-08", "utter-project/EuroLLM-1.7B", "arXiv:2409.16235"),
+    "eurollm-9b": Origin("eurollm", "2024-12", "utter-project/EuroLLM-9B", "arXiv:2506.04079"),
+    "exaone-4.0-1.2b": Origin("exaone-4", "2025-07", "LGAI-EXAONE/EXAONE-4.0-1.2B", CARD),
+    "exaone-4.0-32b": Origin("exaone-4", "2025-07", "LGAI-EXAONE/EXAONE-4.0-32B", CARD),
+    "gemma-3-270m": Origin("gemma-3", "2025-08", "google/gemma-3-270m", CARD),
+    "hunyuan-a13b": Origin("hunyuan", "2025-06", "tencent/Hunyuan-A13B-Instruct", CARD),
+    "hy3-295b-a21b": Origin(
+        "hunyuan", "2026-04", "tencent/Hy3", f"{TRANSFORMERS}; {AUTOMODEL}",
+        "The layer for multi-token prediction, 3.8B, is not counted.",
+    ),
+    "laguna-xs.2": Origin(
+        "laguna", "2026-04", "poolside/Laguna-XS.2", f"{TRANSFORMERS}; vllm-project/recipes (windows)",
+        "Gates of heads are not counted. Layers with a window may have more heads.", besides=3942144,
+    ),
+    "ling-mini-2.0": Origin(
+        "ling-2", "2025-09", "inclusionAI/Ling-mini-2.0", AUTOMODEL, published="the published 16.26B"
+    ),
+    "ling-flash-2.0": Origin("ling-2", "2025-09", "inclusionAI/Ling-flash-2.0", LING, published="the published 103B"),
+    "ling-1t": Origin("ling-2", "2025-10", "inclusionAI/Ling-1T", LING, published="the published 1T"),
+    "mimo-v2-flash": Origin(
+        "mimo-v2", "2025-12", "XiaomiMiMo/MiMo-V2-Flash", AICONFIGURATOR,
+        "Keys of 192 and values of 128 elements are described as two of 160. All layers have sinks, in the reference "
+        "those with a window.", besides=-576, checkpoint="fp8-block",
+    ),
+    "minimax-m3": Origin(
+        "minimax-m3", "2026-06", "MiniMaxAI/MiniMax-M3", AICONFIGURATOR,
+        f"{TEXT_ONLY} The indexer of sparse attention is left out: all layers attend to all tokens.",
+    ),
+    "mistral-large-3-675b": Origin(
+        "mistral-large-3", "2025-12", "mistralai/Mistral-Large-3-675B-Instruct-2512", CARD,
+        f"{TEXT_ONLY} Its layers are those of DeepSeek-V3.", checkpoint="fp8",
+    ),
+    "mistral-small-4-119b": Origin(
+        "mistral-small-4", "2026-03", "mistralai/Mistral-Small-4-119B-2603", TRANSFORMERS, TEXT_ONLY, checkpoint="fp8",
+        published="the published 119B, 6.5B active",
+    ),
+    "muse-glimmer-30b": Origin(
+        "muse", "2026-07", "meta-models/Muse-Glimmer-30B", TRANSFORMERS, TEXT_ONLY,
+        published="the published 29.6B, of which 1.8B are the vision encoder",
+    ),
+    "nemotron-mini-4b": Origin("nemotron", "2024-09", "nvidia/Nemotron-Mini-4B-Instruct", CARD),
+    "olmo-2-1b": Origin("olmo-2", "2025-04", "allenai/OLMo-2-0425-1B", CARD),
+    "phi-3-mini-128k": Origin("phi-3", "2024-04", "microsoft/Phi-3-mini-128k-instruct", CARD),
+    "phi-3-medium-128k": Origin("phi-3", "2024-05", "microsoft/Phi-3-medium-128k-instruct", CARD),
+    "qwen2-57b-a14b": Origin("qwen2", "2024-06", "Qwen/Qwen2-57B-A14B", "arXiv:2407.10671"),
+    "seed-coder-8b": Origin("seed-coder", "2025-05", "ByteDance-Seed/Seed-Coder-8B-Base", CARD),
+    "stablelm-2-1.6b": Origin("stablelm-2", "2024-01", "stabilityai/stablelm-2-1_6b", "arXiv:2402.17834"),
+    "stablelm-3b-4e1t": Origin("stablelm", "2023-09", "stabilityai/stablelm-3b-4e1t", CARD),
+    "step-3.5-flash": Origin(
+        "step-3.5", "2026-02", "stepfun-ai/Step-3.5-Flash", f"{AICONFIGURATOR}; {AUTOMODEL}",
+        "Layers with a window have 96 heads, here as many as the others; three layers for multi-token "
+        "prediction are not counted.", published="the published 196B, 11B active",
+    ),
+    "trinity-mini": Origin("trinity", "2025-12", "arcee-ai/Trinity-Mini", CARD),
+    "trinity-large": Origin("trinity", "2026-01", "arcee-ai/Trinity-Large-Preview", CARD),
+    "xgen-7b-8k": Origin("xgen", "2023-06", "Salesforce/xgen-7b-8k-base", "arXiv:2309.03450"),
     "smollm3-3b": Origin("smollm3", "2025-07", "HuggingFaceTB/SmolLM3-3B", TRANSFORMERS),
 }  # fmt: skip
 
 # Models whose text part has the shape of another: by their configurations, or as their makers say.
 SAME_SHAPE = {
+    "c4ai-command-a-03-2025": "command-a-111b",
+    "c4ai-command-r7b-12-2024": "command-r7b",
     "cogito-v1-preview-llama-3b": "llama-3.2-3b",
     "cogito-v1-preview-llama-70b": "llama-3.1-70b",
     "cogito-v1-preview-llama-8b": "llama-3.1-8b",
     "cogito-v1-preview-qwen-14b": "qwen2.5-14b",
     "cogito-v1-preview-qwen-32b": "qwen2.5-32b",
+    "command-a": "command-a-111b",
     "deepcoder-1.5b-preview": "qwen2.5-1.5b",
     "deepcoder-14b-preview": "qwen2.5-14b",
     "deepscaler-1.5b-preview": "qwen2.5-1.5b",
@@ -107,6 +193,7 @@ SAME_SHAPE = {
     "devstral-small-2-24b": "mistral-small-24b-2501",
     "devstral-small-2505": "mistral-small-24b-2501",
     "devstral-small-2507": "mistral-small-24b-2501",
+    "functiongemma-270m": "gemma-3-270m",
     "glm-4.6": "glm-4.5-355b-a32b",
     "glm-4.7": "glm-4.5-355b-a32b",
     "glm-5.1": "glm-5",
@@ -120,18 +207,24 @@ SAME_SHAPE = {
     "hermes-4-14b": "qwen3-14b",
     "hermes-4-405b": "llama-3.1-405b",
     "hermes-4-70b": "llama-3.1-70b",
+    "hunyuan-a13b-80b": "hunyuan-a13b",
+    "hy3": "hy3-295b-a21b",
+    "hy3-preview": "hy3-295b-a21b",
     "kimi-k2.6": "kimi-k2.5",
     "kimi-k2.7-code": "kimi-k2.5",
     "kimi-vl-a3b": "moonlight-16b-a3b",
+    "laguna-xs-2.1": "laguna-xs.2",
     "magistral-small": "mistral-small-24b-2501",
     "magistral-small-2506": "mistral-small-24b-2501",
     "magistral-small-2507": "mistral-small-24b-2501",
     "minimax-m2.1": "minimax-m2",
     "minimax-m2.7": "minimax-m2.5",
     "mistral-7b-sft-constitutional-ai": "mistral-7b-v0.1",
+    "mistral-large-3": "mistral-large-3-675b",
+    "mistral-medium-3.5-128b": "devstral-2-123b",
     "mistral-nemo-12b-instruct-v1": "mistral-nemo-12b",
-    "mistral-small-3.1-24b": "mistral-small-24b-2501",
     "mistral-small-3.2-24b": "mistral-small-24b-2501",
+    "mistral-small-4": "mistral-small-4-119b",
     "olympiccoder-32b": "qwen2.5-32b",
     "olympiccoder-7b": "qwen2.5-7b",
     "open-llama-3b-v2": "open-llama-3b",
@@ -139,25 +232,32 @@ SAME_SHAPE = {
     "openreasoning-nemotron-14b": "qwen2.5-14b",
     "openreasoning-nemotron-32b": "qwen2.5-32b",
     "openreasoning-nemotron-7b": "qwen2.5-7b",
+    "phi-3-mini-128k-instruct": "phi-3-mini-128k",
+    "phi-3.5-mini": "phi-3-mini-128k",
     "qwen3-coder-next": "qwen3-next-80b-a3b",
-    "qwen3-vl-235b-a22b": "qwen3-235b-a22b",
-    "qwen3-vl-2b": "qwen3-1.7b",
-    "qwen3-vl-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-vl-32b": "qwen3-32b",
-    "qwen3-vl-4b": "qwen3-4b",
-    "qwen3-vl-8b": "qwen3-8b",
     "qwen3.6-27b": "qwen3.5-27b",
     "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
+    "qwen3.8-27b": "qwen3.5-27b",
     "qwen3guard-gen-0.6b": "qwen3-0.6b",
     "qwen3guard-gen-4b": "qwen3-4b",
     "qwen3guard-gen-8b": "qwen3-8b",
+    "ring-1t": "ling-1t",
+    "ring-flash-2.0": "ling-flash-2.0",
+    "ring-mini-2.0": "ling-mini-2.0",
     "skywork-or1-32b": "qwen2.5-32b",
     "skywork-or1-7b": "qwen2.5-7b",
     "smollm-1.7b": "smollm2-1.7b",
     "smollm-135m": "smollm2-135m",
     "smollm-360m": "smollm2-360m",
+    "stablelm-zephyr-3b": "stablelm-3b-4e1t",
     "starchat2-15b": "starcoder2-15b",
+    "step-3.7-flash": "step-3.5-flash",
     "tinyllama-v1.1": "tinyllama-1.1b",
+    "translategemma-12b": "gemma-3-12b",
+    "translategemma-27b": "gemma-3-27b",
+    "translategemma-4b": "gemma-3-4b",
+    "trinity-large-preview": "trinity-large",
+    "yi-coder-9b": "yi-9b",
     "zephyr-7b-gemma": "gemma-7b",
     "zephyr-sft": "mistral-7b-v0.1",
 }
@@ -165,25 +265,31 @@ SAME_SHAPE = {
 
 def main(folder: Path) -> None:
     """Write every profile of the table, after its count has been compared, and load it again."""
-    for name, origin in MODELS.items():
+    there = {name: origin for name, origin in MODELS.items() if (folder / name / "config.json").is_file()}
+    for name, origin in there.items():
         config = folder / name / "config.json"
         shape, _ = model_from_config(config)
         counted = count_parameters(shape)
-        reference, total = _reference(config.parent)
-        if counted.total != total:
-            raise SystemExit(f"{name}: {counted.total} parameters, {reference} has {total}")
         profile = _profile(name, shape, origin)
-        profile["parameters"] = {"total": total, "active": counted.active}
+        profile["parameters"] = {"total": counted.total, "active": counted.active}
+        profile |= {"checkpoint_format": origin.checkpoint} if origin.checkpoint else {}
         profile |= {"notes": origin.notes} if origin.notes else {}
-        profile["source"] = {
-            "title": origin.title,
-            "parameters": f"equal to those of transformers.{reference}",
-            "read_on": READ_ON,
-        }
+        checked = origin.published or _compared(name, config.parent, counted.total + origin.besides)
+        if origin.besides:
+            checked += ", but for what the notes name"
+        profile["source"] = {"title": origin.title, "parameters": checked, "read_on": READ_ON}
         profile_text.write(TARGET, profile)
         load_model_profile(TARGET / f"{name}.yaml")
     _add_names()
-    print(f"{len(MODELS)} models, {len(SAME_SHAPE)} names of the same shape")
+    print(f"{len(there)} models, {len(SAME_SHAPE)} names of the same shape")
+
+
+def _compared(name: str, folder: Path, counted: int) -> str:
+    """What the count was compared with; exits where the two differ."""
+    reference, total = _reference(folder)
+    if counted != total:
+        raise SystemExit(f"{name}: {counted} parameters, {reference} has {total}")
+    return f"equal to those of transformers.{reference}"
 
 
 def _add_names() -> None:
@@ -217,7 +323,8 @@ def _profile(name: str, shape: ModelShape, origin: Origin) -> dict[str, Any]:
     keys = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions", "tied_embeddings")
     profile |= {key: getattr(shape, key) for key in (*keys, "norm", "norms_per_layer", "activation")}
     profile["biases"] = [bias for bias, flag in BIASES if getattr(shape, flag)]
-    same = ("position", "rotary_fraction", "qk_norm", "output_gate", "wide_norm", "layer_pattern")
+    same = ("position", "rotary_fraction", "qk_norm", "output_gate", "wide_norm", "attention_sinks", "layer_pattern")
+    profile |= {"parallel_block": shape.parallel_block or None}
     profile |= {key: getattr(shape, key) for key in same}
     profile["soft_caps"] = list(shape.soft_caps)
     if shape.sliding_window:
@@ -226,13 +333,17 @@ def _profile(name: str, shape: ModelShape, origin: Origin) -> dict[str, Any]:
     profile |= {key: _section(getattr(shape, key)) for key in sections}
     if shape.latent_attention:
         del profile["kv_heads"], profile["head_dim"]
-    quiet = {"rotary_fraction": 1.0, "output_gate": False, "wide_norm": False, "ffn": 0}
+    quiet = {"rotary_fraction": 1.0, "output_gate": False, "wide_norm": False, "attention_sinks": False, "ffn": 0}
     return {key: value for key, value in profile.items() if value not in (None, [], {}) and quiet.get(key) != value}
 
 
 def _windows(shape: ModelShape) -> str:
-    period = shape.layers // (shape.layers - shape.windowed_layers) if shape.windowed_layers < shape.layers else 0
-    return f"{period - 1}-of-{period}" if period else "all"
+    if shape.windowed_layers == shape.layers:
+        return "all"
+    period = shape.layers // (shape.layers - shape.windowed_layers)
+    simple = f"{period - 1}-of-{period}"
+    exact = windowed_layers(simple, shape.layers) == shape.windowed_layers
+    return simple if exact else f"{shape.windowed_layers}-of-{shape.layers}"
 
 
 def _section(part: Any) -> dict[str, Any]:

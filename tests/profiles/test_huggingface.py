@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llama_like_configs import LLAMA_LIKE
 from own_key_configs import OWN_KEYS
+from recent_configs import RECENT
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
 
-CONFIGS = {**LLAMA_LIKE, **OWN_KEYS}
+CONFIGS = {**LLAMA_LIKE, **OWN_KEYS, **RECENT}
 
 
 def write(folder: Path, config: object) -> Path:
@@ -76,6 +77,23 @@ def test_name_is_the_folder_of_the_config(tmp_path: Path) -> None:
 def test_sliding_window(name: str, changes: dict[str, Any], window: int | None, layers: int, tmp_path: Path) -> None:
     shape, _ = shape_and_notes(name, tmp_path, **changes)
     assert (shape.sliding_window, shape.windowed_layers) == (window, layers)
+
+
+def test_dense_layers_between_layers_with_experts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="dense layers between layers with experts"):
+        shape_and_notes("hy3-295b-a21b", tmp_path, mlp_layer_types=["sparse", "dense"] * 40)
+
+
+def test_what_a_shape_leaves_out_is_an_assumption(tmp_path: Path) -> None:
+    shape, notes = shape_and_notes("minimax-m3", tmp_path)
+    assert (shape.ffn, shape.experts.first_dense_layers, shape.rotary_fraction) == (12288, 3, 0.5)
+    assert any("indexer" in note for note in notes)
+
+
+def test_keys_and_values_of_different_sizes_are_cached_as_they_are_in_all(tmp_path: Path) -> None:
+    shape, _ = shape_and_notes("mimo-v2-flash", tmp_path)
+    cached = [2 * shape.seen_by(kind).kv_heads * shape.seen_by(kind).head_dim for kind, _ in shape.layer_kinds]
+    assert sorted(set(cached)) == [4 * (192 + 128), 8 * (192 + 128)]
 
 
 def test_text_part_of_a_multimodal_model(tmp_path: Path) -> None:

@@ -201,6 +201,51 @@ def _gemma4(config: Config, values: Values) -> Values:
     }
 
 
+def _routed(config: Config, values: Values) -> Values:
+    """Families whose correction of the routing, one value for each expert, is a parameter."""
+    return {"experts": replace(values["experts"], router_bias=True)}
+
+
+def _gated(config: Config, values: Values) -> Values:
+    """Attention whose output is gated, element by element, as by a second half of the query projection."""
+    return {"output_gate": True, "soft_caps": ("logits",) if config.has("final_logit_softcapping") else ()}
+
+
+def _bailing(config: Config, values: Values) -> Values:
+    return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None}
+
+
+def _hunyuan_moe(config: Config, values: Values) -> Values:
+    shared = values["ffn"] * config.count("num_shared_expert", default=1, least=0)
+    return {"experts": replace(values["experts"], shared_ffn=shared)}
+
+
+def _minimax_3(config: Config, values: Values) -> Values:
+    config.assume("the indexer of its sparse attention is left out: every layer attends to all tokens")
+    return {"ffn": config.count("dense_intermediate_size", default=values["ffn"]), **_rotary_dim(config, values)}
+
+
+def _heads_by_layer(config: Config, values: Values) -> Values:
+    """Families whose layers with a window have more query heads; the gate of each head is one row of a projection."""
+    config.assume("every layer is taken to have the query heads of those without a window")
+    return {}
+
+
+def _mimo_v2(config: Config, values: Values) -> Values:
+    """Keys of 192 and values of 128 elements count, cost and cache as two of 160 each do."""
+    size, value_size = values["head_dim"], config.count("v_head_dim", default=values["head_dim"])
+    windowed = config.items("hybrid_layer_pattern") or []
+    kinds = config.items("layer_types") or ["sliding_attention" if kind == 1 else "full_attention" for kind in windowed]
+    return {
+        "head_dim": (size + value_size) // 2,
+        "layer_pattern": "".join("*" if kind in ("sliding_attention", 1) else "G" for kind in kinds) or None,
+        "kv_heads": config.count("swa_num_key_value_heads", default=2 * values["kv_heads"]),
+        "global_attention": GlobalAttention(values["kv_heads"], (size + value_size) // 2, values["rotary_fraction"]),
+        "sliding_window": config.count("sliding_window", default=128),
+        "windowed_layers": sum(kind == "sliding_attention" for kind in kinds),
+    }
+
+
 QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "opt": _opt,
     "gpt_bigcode": _gpt_bigcode,
@@ -219,6 +264,17 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "chatglm": _chatglm,
     "llama4_text": _llama4,
     "minimax_m2": _rotary_dim,
+    "minimax_m3": _minimax_3,
+    "minimax_m3_vl_text": _minimax_3,
+    "afmoe": lambda config, values: _gated(config, values) | _routed(config, values),
+    "ernie4_5_moe": _routed,
+    "bailing_moe": _bailing,
+    "bailing_moe_v2": _bailing,
+    "hunyuan_v1_moe": _hunyuan_moe,
+    "laguna": _heads_by_layer,
+    "mimo_v2_flash": _mimo_v2,
+    "muse_glimmer_text": _gated,
+    "step3p5": _heads_by_layer,
     "phi": _phi,
     "qwen3_next": _delta_net,
     "qwen3_5_text": _delta_net,

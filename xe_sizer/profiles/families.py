@@ -106,6 +106,20 @@ _DELTA_NET_MOE = replace(
     _DELTA_NET, moe=Moe(shared="shared_expert_intermediate_size", shared_gate=True, every="decoder_sparse_step")
 )
 _GEMMA_4 = replace(_GEMMA_3, defaults={}, moe=Moe(per_token="top_k_experts", shared="intermediate_size", optional=True))
+_AFMOE = Family(
+    norms=4, qkv_bias=ATTENTION_BIAS, output_bias=ATTENTION_BIAS, qk_norm="perhead", window="3-of-4",
+    moe=Moe(shared_count="num_shared_experts", first_dense="num_dense_layers"),
+)  # fmt: skip
+_BAILING = Family(
+    qkv_bias=("use_qkv_bias", False), output_bias=("use_bias", False), rotary=0.5,
+    moe=Moe(shared_count="num_shared_experts", first_dense="first_k_dense_replace"),
+)  # fmt: skip
+_ERNIE = Family(qkv_bias=("use_bias", False), output_bias=("use_bias", False), mlp_bias=("use_bias", False))
+_HUNYUAN = replace(_BIASED, qk_norm="perhead")
+_MINIMAX_3 = Family(
+    activation="swiglu-clamped", qk_norm="perhead", wide_norm=True,
+    moe=replace(_LOCAL, shared="shared_intermediate_size", first_dense="first_k_dense_replace"),
+)  # fmt: skip
 _LLAMA_4 = replace(
     _BIASED, window="3-of-4",
     moe=replace(_LOCAL, shared="intermediate_size", every="interleave_moe_layer_step"),
@@ -185,6 +199,39 @@ FAMILIES: Mapping[str, Family] = {
     "kimi_k2": _LATENT,
     "glm4_moe_lite": _LATENT,
     "glm_moe_dsa": _LATENT,
+    "mistral4": _LATENT,
+    "deepseek": replace(_BIASED, moe=_DEEPSEEK),
+    "afmoe": _AFMOE,
+    "apertus": replace(_BIASED, activation="relu2", qk_norm="perhead"),
+    "arcee": replace(_LLAMA, activation="relu2"),
+    "bailing_moe": _BAILING,
+    "bailing_moe_v2": _BAILING,
+    "ernie4_5": _ERNIE,
+    "ernie4_5_moe": replace(
+        _ERNIE,
+        moe=Moe(count="moe_num_experts", per_token="moe_k", shared_count="moe_num_shared_experts",
+                first_dense="moe_layer_start_index", every="moe_layer_interval"),
+    ),
+    "exaone4": Family(qk_norm="perhead", window="3-of-4"),
+    "hunyuan_v1_dense": _HUNYUAN,
+    "hunyuan_v1_moe": replace(_HUNYUAN, moe=Moe(per_token="moe_topk", ffn="intermediate_size")),
+    "hy_v3": replace(
+        _HUNYUAN, moe=Moe(shared_count="num_shared_experts", first_dense="first_k_dense_replace")
+    ),
+    "laguna": replace(
+        _BIASED, qk_norm="perhead", window="3-of-4",
+        moe=Moe(shared="shared_expert_intermediate_size", first_dense="num_dense_layers"),
+    ),
+    "mimo_v2_flash": Family(
+        qkv_bias=ATTENTION_BIAS, sinks=True, rotary=0.334, moe=Moe(count="n_routed_experts")
+    ),
+    "muse_glimmer_text": Family(norms=4, window="3-of-4"),
+    "step3p5": replace(
+        _BIASED, qk_norm="perhead", window="3-of-4",
+        moe=Moe(count="n_routed_experts", shared="share_expert_dim", first_dense="first_k_dense_replace"),
+    ),
+    "minimax_m3": _MINIMAX_3,
+    "minimax_m3_vl_text": _MINIMAX_3,
     "gpt_oss": Family(
         qkv_bias=("attention_bias", True), output_bias=("attention_bias", True), sinks=True, head_dim=64,
         wide_norm=True, window="alternate", activation="swiglu-clamped",
@@ -206,6 +253,8 @@ FAMILIES: Mapping[str, Family] = {
 TEXT_PARTS = {
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_text",
+    "gemma4_unified_text": "gemma4_text",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text",

@@ -33,6 +33,7 @@ LLAMA_KEYS = (
 WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
+KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq")  # where they are lists: a word, or 0 and 1, for each layer
 ATTENTION = WINDOWED | {"full_attention", "deepseek_sparse_attention"}
 
 
@@ -251,7 +252,7 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
         shared_ffn=shared,
         shared_gate=moe.shared_gate and shared > 0,
         first_dense_layers=_first_dense(config, moe, layers),
-        every_n_layers=config.count(moe.every, default=1) if moe.every else 1,
+        every_n_layers=_every(config, moe.every),
         router_bias=moe.biased,
         expert_bias=moe.biased,
         loop=moe.loop,
@@ -260,14 +261,22 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
     )
 
 
+def _every(config: Config, key: str | None) -> int:
+    """Of how many layers one has experts; where the key holds a list, `_first_dense` reads it."""
+    return 1 if key is None or isinstance(config.data.get(key), list) else config.count(key, default=1)
+
+
 def _first_dense(config: Config, moe: Moe, layers: int) -> int:
     """Dense layers before the first mixture of experts; other mixtures of layers cannot be expressed."""
-    listed = config.items("mlp_only_layers") or []
+    key = next((name for name in KINDS_OF_MLP if isinstance(config.data.get(name), list)), "mlp_only_layers")
+    listed = config.items(key) or []
+    if key in KINDS_OF_MLP:
+        listed = [place for place, kind in enumerate(listed) if kind in ("dense", 0)]
     if listed != list(range(len(listed))):
-        config.fail("dense layers between layers with experts are not supported yet", "mlp_only_layers")
+        config.fail("dense layers between layers with experts are not supported yet", key)
     stated = config.count(moe.first_dense, default=0, least=0) if moe.first_dense else 0
     if max(stated, len(listed)) > layers:
-        config.fail(f"more dense layers than the {layers} layers", moe.first_dense or "mlp_only_layers")
+        config.fail(f"more dense layers than the {layers} layers", moe.first_dense or key)
     return max(stated, len(listed))
 
 

@@ -87,7 +87,7 @@ _DATE = re.compile(r"2[0-9](0[1-9]|1[0-2])|(0[1-9]|1[0-2])([0-2]\d|3[01])|20\d{4
 _CONTEXT = re.compile(r"\d+k")
 _GENERATION = re.compile(r"([a-z]{3,})(\d.*)")
 _SAME_SHAPE = re.compile(
-    r"meta|nvidia|hf|instruct|it|chat|base|pt|thinking|bf16|fp16|fp8|fp4|nvfp4|mxfp4|nf4|int4|int8|w\d+a\d+|[48]bit|bnb"
+    r"meta|nvidia|hf|instruct|it|chat|base|pt|thinking|bf16|fp16|fp8|fp4|nvfp4|mxfp[48]|nf4|int4|int8|w\d+a\d+|[48]bit|bnb"
     r"|awq|gptq|gguf|ggml|mlx|exl\d|onnx|quantized|quant|dynamic|unsloth|autoround|imatrix|latest|free|turbo|deduped"
     r"|mcore|nemo|sft|dpo|kto|orpo|simpo|grpo|rl|rlhf|lora|qlora|merged|finetuned?|checkpoints?"
 )
