@@ -59,7 +59,8 @@ def evaluate(text: str, lookup: Lookup, store: Store) -> int:
 
 
 def _wrapped(value: int) -> int:
-    return (value + 2 ** (_WORD_BITS - 1)) % 2**_WORD_BITS - 2 ** (_WORD_BITS - 1)
+    half = 1 << (_WORD_BITS - 1)
+    return (value + half) % (2 * half) - half
 
 
 def _power(a: int, b: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.readers.shell.syntax import Literal
@@ -20,7 +21,7 @@ def brace_expanded(parts: Parts) -> tuple[Parts, ...]:
     if len(parts) != 1 or not isinstance(parts[0], Literal) or parts[0].quoted or "{" not in parts[0].text:
         return (parts,)
     literal = parts[0]
-    return tuple((literal._replace(text=text, moves=False),) for text in _texts(literal.text)) or (parts,)
+    return tuple((replace(literal, text=text, moves=False),) for text in _texts(literal.text)) or (parts,)
 
 
 def _texts(text: str) -> list[str]:

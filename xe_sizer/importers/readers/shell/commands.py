@@ -176,7 +176,8 @@ class CommandReader(WordReader):
         word = _RESERVED.match(self.text, self.position)
         reader = _COMPOUNDS.get(word[1]) if word else None
         if reader:
-            return self._with_redirections(reader(self))
+            found = reader(self)
+            return None if found is None else self._with_redirections(found)
         if self.starts("((") and (expression := self.arithmetic(self.position + 2)) is not None:
             return Calculation(expression, at)
         if self.starts("("):
@@ -298,7 +299,7 @@ class CommandReader(WordReader):
         self.position += self.starts(")")
         return tuple(patterns)
 
-    def _named_function(self) -> Node:
+    def _named_function(self) -> Node | None:
         match = _NAMED_FUNCTION.match(self.text, self.position)
         return self._function(match) if match else self._simple(self.at())
 
@@ -336,7 +337,7 @@ class CommandReader(WordReader):
                 continue
             assignment = self._assignment() if declares or not words else None
             if assignment:
-                (words or assignments).append(assignment)  # type: ignore[attr-defined]
+                (words or assignments).append(assignment)
                 continue
             word = () if self.starts("#") else self.word()
             if not word:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from xe_sizer.importers.readers.shell import patterns
@@ -146,7 +147,7 @@ class Expander:
         if not name or not name.isidentifier():
             yield self._missing(part)
             return
-        yield from self._parameter(part._replace(name=name, prefix=""))
+        yield from self._parameter(replace(part, name=name, prefix=""))
 
     def _missing(self, part: Parameter) -> Run:
         name = self.variables.argument_name(part.name)
@@ -204,7 +205,7 @@ class Expander:
         if kind == "+":
             yield from () if is_empty else self._pieces(part.arguments[0])
         elif not is_empty:
-            yield from self._with_operator(part._replace(operator=""), items, part.name in {"@", "*"})
+            yield from self._with_operator(replace(part, operator=""), items, part.name in {"@", "*"})
         elif kind == "?":
             yield self._missing(part)
         else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 
-class Literal(NamedTuple):
+@dataclass(frozen=True)
+class Literal:
     """Text as it stands; `moves` where its characters stand one after the other in the file."""
 
     text: str
@@ -15,7 +16,8 @@ class Literal(NamedTuple):
     moves: bool = True
 
 
-class Parameter(NamedTuple):
+@dataclass(frozen=True)
+class Parameter:
     """`$NAME` and `${...}`: prefix is "#" (length) or "!" (indirect), arguments are what follows the operator."""
 
     name: str
@@ -27,14 +29,16 @@ class Parameter(NamedTuple):
     arguments: tuple[Parts, ...] = ()
 
 
-class Arithmetic(NamedTuple):
+@dataclass(frozen=True)
+class Arithmetic:
     expression: Parts
     raw: str
     at: int
     quoted: bool
 
 
-class Substitution(NamedTuple):
+@dataclass(frozen=True)
+class Substitution:
     """`$(...)`, backticks and `<(...)`; none is ever run. Without a body it is a process substitution."""
 
     body: tuple[Node, ...] | None
@@ -47,14 +51,16 @@ Part: TypeAlias = Literal | Parameter | Arithmetic | Substitution
 Parts: TypeAlias = tuple[Part, ...]
 
 
-class Element(NamedTuple):
+@dataclass(frozen=True)
+class Element:
     """One item of an array's list, with its key in `[key]=value`."""
 
     key: Parts | None
     value: Parts
 
 
-class Assignment(NamedTuple):
+@dataclass(frozen=True)
+class Assignment:
     """`NAME=value`, `NAME[index]+=value`, `NAME=(items)`; the value is a tuple of elements for a list."""
 
     name: str
@@ -75,37 +81,43 @@ class Redirection:
     body: Parts | None = None
 
 
-class Simple(NamedTuple):
+@dataclass(frozen=True)
+class Simple:
     assignments: tuple[Assignment, ...]
     words: tuple[Parts | Assignment, ...]
     redirections: tuple[Redirection, ...]
     at: int
 
 
-class Pipeline(NamedTuple):
+@dataclass(frozen=True)
+class Pipeline:
     stages: tuple[Node, ...]
     negated: bool
 
 
-class AndOr(NamedTuple):
+@dataclass(frozen=True)
+class AndOr:
     left: Node
     operator: str
     right: Node
 
 
-class If(NamedTuple):
+@dataclass(frozen=True)
+class If:
     arms: tuple[tuple[tuple[Node, ...], tuple[Node, ...]], ...]
     otherwise: tuple[Node, ...]
     at: int
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     subject: Parts
     arms: tuple[tuple[tuple[Parts, ...], tuple[Node, ...]], ...]
     at: int
 
 
-class For(NamedTuple):
+@dataclass(frozen=True)
+class For:
     """`for name in words`; without words (None) over the script's arguments, without a name `for ((start; ...))`."""
 
     name: str
@@ -115,31 +127,36 @@ class For(NamedTuple):
     at: int
 
 
-class Loop(NamedTuple):
+@dataclass(frozen=True)
+class Loop:
     condition: tuple[Node, ...]
     until: bool
     body: tuple[Node, ...]
     at: int
 
 
-class Function(NamedTuple):
+@dataclass(frozen=True)
+class Function:
     name: str
     body: Node
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class Group:
     body: tuple[Node, ...]
     subshell: bool
 
 
-class Test(NamedTuple):
+@dataclass(frozen=True)
+class Test:
     """`[[ ... ]]`: operands and operators, the latter as plain literals."""
 
     words: tuple[Parts, ...]
     at: int
 
 
-class Calculation(NamedTuple):
+@dataclass(frozen=True)
+class Calculation:
     """`(( ... ))`."""
 
     expression: Parts
