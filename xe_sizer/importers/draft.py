@@ -201,7 +201,7 @@ class Draft:
 
 def _ignored(name: str, written: Written, table: Table) -> Ignored:
     loss = table.loss(name)
-    if loss is not None and is_on(written.value) and written.value not in loss.harmless:
+    if loss is not None and is_on(written.value) is not loss.unless and written.value not in loss.harmless:
         return Ignored(name, written.where, loss.why)
     if loss is not None or _empty(written):
         return Ignored(name, written.where, NOT_SET, "none")

@@ -43,11 +43,13 @@ class Loss:
     names : keys, dotted; `*` stands for any text
     why : what they change, in a few words that follow the key: "runs evaluations, which are not counted"
     harmless : values that change nothing beside those that are empty, false or zero
+    unless : the keys change something where they are switched off, not where they are on
     """
 
     names: tuple[str, ...]
     why: str
     harmless: tuple[object, ...] = ()
+    unless: bool = False
 
 
 @frozen

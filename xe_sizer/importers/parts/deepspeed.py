@@ -10,36 +10,39 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
-from xe_sizer.importers.values import plain, positive, switch, whole
+from xe_sizer.importers.values import is_on, plain, positive, switch, whole
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.source import Source
+    from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Written
 
 _STAGE = re.compile(r"(?:zero|stage|ds|_z)[\s_-]*([0-3])")
 _AUTO = "auto"
-_LOST: Mapping[str, str] = {
-    "zero_optimization.zero_hpz_partition_size": "keeps a second copy of the weights in every node",
-    "zero_optimization.zero_quantized_weights": "gathers weights in 8 bit",
-    "zero_optimization.zero_quantized_gradients": "reduces gradients in 4 bit",
-    "zero_optimization.mics_shard_size": "shards within groups of ranks",
-    "zero_optimization.round_robin_gradients": "spreads gradients that go to host memory",
-    "zero_optimization.sub_group_size": "steps the optimizer in groups of parameters",
-    "zero_optimization.reduce_bucket_size": "sizes the buffer of the gradient exchange",
-    "zero_optimization.allgather_bucket_size": "sizes the buffer of the weight gathers",
-    "zero_optimization.stage3_prefetch_bucket_size": "sizes the buffer of weights gathered ahead",
-    "zero_optimization.stage3_max_live_parameters": "bounds the gathered weights",
-    "zero_optimization.stage3_max_reuse_distance": "keeps gathered weights that are used again soon",
-    "zero_optimization.stage3_param_persistence_threshold": "keeps small weights unsharded",
-    "zero_optimization.overlap_comm": "hides the gradient exchange behind the backward pass, with a second buffer",
-    "communication_data_type": "sets the number format of the gradient exchange",
-    "data_types.grad_accum_dtype": "sets the number format in which gradients are accumulated",
-    "activation_checkpointing.partition_activations": "splits checkpoints over tensor-parallel ranks",
-    "activation_checkpointing.cpu_checkpointing": "keeps checkpoints in host memory",
-    "compile.deepcompile": "compiles the model",
-    "tensor_parallel.autotp_size": "splits the model by tensor parallelism",
+_SHARDED = "zero_optimization."
+_LOST: Mapping[str, tuple[str, tuple[object, ...]]] = {
+    f"{_SHARDED}zero_hpz_partition_size": ("keeps a second copy of the weights in every node", (1,)),
+    f"{_SHARDED}zero_quantized_weights": ("gathers weights in 8 bit", ()),
+    f"{_SHARDED}zero_quantized_gradients": ("reduces gradients in 4 bit", ()),
+    f"{_SHARDED}mics_shard_size": ("shards within groups of ranks", (-1,)),
+    f"{_SHARDED}round_robin_gradients": ("spreads gradients that go to host memory", ()),
+    f"{_SHARDED}sub_group_size": ("steps the optimizer in groups of parameters", (1e9,)),
+    f"{_SHARDED}reduce_bucket_size": ("sizes the buffer of the gradient exchange", (5e8,)),
+    f"{_SHARDED}allgather_bucket_size": ("sizes the buffer of the weight gathers", (5e8,)),
+    f"{_SHARDED}stage3_prefetch_bucket_size": ("sizes the buffer of weights gathered ahead", (5e7,)),
+    f"{_SHARDED}stage3_max_live_parameters": ("bounds the gathered weights", (1e9,)),
+    f"{_SHARDED}stage3_max_reuse_distance": ("keeps gathered weights that are used again soon", (1e9,)),
+    f"{_SHARDED}stage3_param_persistence_threshold": ("keeps small weights unsharded", (1e5,)),
+    f"{_SHARDED}overlap_comm": ("hides the gradient exchange behind the backward pass, with a second buffer", ()),
+    "communication_data_type": ("sets the number format of the gradient exchange", ()),
+    "data_types.grad_accum_dtype": ("sets the number format in which gradients are accumulated", ()),
+    "activation_checkpointing.partition_activations": ("splits checkpoints over tensor-parallel ranks", ()),
+    "activation_checkpointing.cpu_checkpointing": ("keeps checkpoints in host memory", ()),
+    "compile.deepcompile": ("compiles the model", ()),
+    "tensor_parallel.autotp_size": ("splits the model by tensor parallelism", ()),
 }
+"""Settings that change memory or time: what each does, and the values that DeepSpeed has unasked."""
 
 
 def read_deepspeed(draft: Draft, named: Written, source: Source) -> None:
@@ -78,18 +81,18 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     _state(draft, "train.global_batch", own.get("train_batch_size"), positive)
     for name in ("bf16", "fp16"):
         written = own.get(f"{name}.enabled")
-        if written is not None and _said(written) and switch(written.value):
+        if written is not None and _said(written) and draft.value(written, switch):
             draft.state("precision", name, written)
-    for key, why in _LOST.items():
+    for key, (why, usual) in _LOST.items():
         written = own.get(key)
-        if written is not None and _said(written) and written.value not in (False, 0, None):
+        if written is not None and _said(written) and is_on(written.value) and written.value not in usual:
             draft.keys.setdefault(f"{prefix}{key}", written)
             draft.lose(f"{prefix}{key}", why)
 
 
-def _state(draft: Draft, key: str, written: Written | None, read: object) -> None:
-    if written is not None and _said(written) and callable(read):
-        draft.state(key, read(written.value), written)
+def _state(draft: Draft, key: str, written: Written | None, read: Converter) -> None:
+    if written is not None and _said(written):
+        draft.state(key, draft.value(written, read), written)
 
 
 def _said(written: Written) -> bool:

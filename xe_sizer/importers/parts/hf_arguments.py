@@ -27,6 +27,8 @@ _RECOMPUTE = ("activation_checkpointing", "gradient_checkpointing")
 _LIGER = {
     "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "swiglu": "activation", "geglu": "activation",
 }  # fmt: skip
+LIGER_KERNELS = tuple(dict.fromkeys(_LIGER.values()))
+"""What Liger's kernels take the place of."""
 ATTENTION = {
     **dict.fromkeys(
         names("""
@@ -80,17 +82,17 @@ SILENT = (
     per_gpu_eval_batch_size eval_accumulation_steps eval_delay learning_rate weight_decay adam_* max_grad_norm lr_*
     warmup_* cooldown_* log_* logging_* save_total_limit save_safetensors save_on_each_node save_only_model
     restore_callback_states_from_checkpoint enable_jit_checkpoint seed data_seed use_mps_device bf16_full_eval
-    fp16_full_eval tf32 fp16_opt_level half_precision_backend fp16_backend local_rank _n_gpu ddp_backend
-    tpu_* dataloader_* run_name disable_tqdm remove_unused_columns label_names load_best_model_at_end
-    metric_for_best_model greater_is_better ignore_data_skip accelerator_config* label_smoothing_factor optim_args
-    length_column_name report_to* project trackio_* wandb_* swanlab_* mlflow_* ddp_bucket_cap_mb ddp_broadcast_buffers
-    ddp_static_graph ddp_timeout skip_memory_metrics push_to_hub* resume_from_checkpoint hub_* past_index
+    fp16_full_eval tf32 fp16_opt_level half_precision_backend fp16_backend local_rank _n_gpu ddp_backend tpu_*
+    dataloader_* run_name disable_tqdm remove_unused_columns label_names load_best_model_at_end metric_for_best_model
+    greater_is_better ignore_data_skip accelerator_config* label_smoothing_factor optim_args length_column_name
+    report_to* project trackio_* wandb_* swanlab_* mlflow_* ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph
+    ddp_timeout skip_memory_metrics push_to_hub* resume_from_checkpoint hub_* past_index
     gradient_checkpointing_kwargs* activation_checkpointing_kwargs* include_* mp_parameters ray_scope neftune_*
     batch_eval_metrics eval_on_start eval_do_concat_batches eval_use_gather_object use_liger_kernel use_liger
-    liger_kernel_config* use_cache average_tokens_across_devices use_legacy_prediction_loop no_tqdm
-    bf16 fp16 eval_strategy evaluation_strategy eval_steps save_strategy save_steps split_batches dispatch_batches
-    fsdp fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap train_sampling_strategy group_by_length
-    parallelism_config parallelism_config.* loss_type_for_logging logging_dir
+    liger_kernel_config* use_cache average_tokens_across_devices use_legacy_prediction_loop no_tqdm bf16 fp16
+    eval_strategy evaluation_strategy eval_steps save_strategy save_steps split_batches dispatch_batches fsdp
+    fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap train_sampling_strategy group_by_length parallelism_config
+    parallelism_config.* loss_type_for_logging logging_dir
     """),
     *(f"fsdp_config.{name}" for name in fsdp.SILENT),
 )  # fmt: skip

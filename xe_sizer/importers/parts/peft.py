@@ -63,3 +63,33 @@ def state_bits(draft: Draft, bits: int, written: Written, quantiser: str = BITSA
     """State in how many bits frozen weights are held, and which library does it unasked."""
     draft.state("train.bits", bits, written)
     draft.default("train.quantiser", quantiser)
+
+
+_STORED = {
+    "gptq": ("auto-gptq", 4), "awq": ("awq", 4), "bnb4bit": (BITSANDBYTES, 4), "bnb8bit": (BITSANDBYTES, 8),
+    "hqq": ("hqq", 4), "aqlm": (BITSANDBYTES, 4),
+}  # fmt: skip
+_QUANTISERS = {"bnb": BITSANDBYTES, "bitsandbytes": BITSANDBYTES, "hqq": "hqq", "gptq": "auto-gptq", "awq": "awq"}
+
+
+def quantiser_called(word: object) -> str | None:
+    """The library that quantises, by the word that configurations have for it."""
+    return _QUANTISERS.get(plain(word))
+
+
+def quantised_as(model: object) -> tuple[str, int] | None:
+    """The library that a checkpoint's name says its weights were quantised by, and in how many bits."""
+    name = plain(str(model).rpartition("/")[2])
+    return next((told for word, told in _STORED.items() if word in name), None)
+
+
+def state_name(draft: Draft, model: Written) -> None:
+    """State how frozen weights are held where the checkpoint's name says it."""
+    told = quantised_as(model.value)
+    if told is None:
+        return
+    if "aqlm" in plain(model.value):
+        for key, value in (("train.quantiser", told[0]), ("train.bits", told[1])):
+            draft.assume(key, value, "in place of AQLM, which holds about 2 bits", model.where)
+    draft.state("train.bits", told[1], model, "from the name of the checkpoint")
+    draft.state("train.quantiser", told[0], model, "from the name of the checkpoint")

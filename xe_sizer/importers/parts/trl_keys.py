@@ -98,6 +98,7 @@ TABLE = Table(
         Loss(("force_use_ref_model",), "keeps a reference model beside the adapters"),
         Loss(("generate_during_eval",), "generates answers during evaluations"),
         Loss(("pad_to_multiple_of",), "pads sequences to a multiple", harmless=("auto",)),
+        Loss(("use_bnb_nested_quant",), "keeps the scales of quantised weights in float32", unless=True),
         Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
         Loss(("cast_lm_head_to_fp32",), "computes the logits in float32"),
         Loss(("ignore_bias_buffers", "optimize_cuda_cache", "optimize_device_cache"), "changes what memory is kept"),
@@ -109,28 +110,29 @@ TABLE = Table(
     ),
     silent=(
         *names("""
-        model_revision trust_remote_code tokenizer_name* lora_alpha lora_task_type use_rslora bnb_4bit_* lora_r use_dora
-        lora_dropout lora_target_modules lora_modules_to_save use_bnb_nested_quant dataset_* datasets* streaming
-        test_split_size chat_template* system_prompt callbacks benchmarks overwrite_hub_revision push_to_hub_revision
-        wandb_* hub_model_revision beta loss_weights label_smoothing truncation_mode max_prompt_length loss_type
+        model_revision trust_remote_code tokenizer_name* lora_alpha lora_task_type use_rslora bnb_4bit_* lora_r
+        use_dora lora_dropout lora_target_modules lora_modules_to_save dataset_* datasets* streaming test_split_size
+        chat_template* system_prompt callbacks benchmarks overwrite_hub_revision push_to_hub_revision wandb_*
+        hub_model_revision beta loss_weights label_smoothing truncation_mode max_prompt_length loss_type
         label_pad_token_id padding_value is_encoder_decoder disable_dropout ref_model_init_kwargs* model_init_kwargs*
         model_adapter_name ref_adapter_name f_divergence_type f_alpha_divergence_coef ld_alpha discopop_tau
         use_weighting use_logits_to_keep precompute_ref_batch_size ref_model_mixup_alpha ref_model_sync_steps
-        desirable_weight undesirable_weight prompt_sample_size min_density_ratio max_density_ratio cpo_alpha simpo_gamma
-        alpha max_target_length tools base_model_attribute_name temperature top_p top_k min_p repetition_penalty
-        generation_kwargs* chat_template_kwargs* epsilon epsilon_high delta importance_sampling_level reward_*
-        scale_rewards mask_truncated_completions top_entropy_quantile log_* num_completions_to_print shuffle_dataset
-        router_aux_loss_coef entropy_* use_adaptive_entropy sapo_* vespo_* off_policy_mask_threshold
-        use_bias_correction_kl multi_objective_aggregation max_tool_calling_iterations normalize_* token_level_kl
-        cliprange* vf_coef gamma lam kl_coef kl_estimator whiten_rewards missing_eos_penalty stop_token* exp_name
-        center_rewards_coefficient step_separator train_on_last_step_only eos_token pad_token max_length max_seq_length
-        packing packing_strategy eval_packing padding_free assistant_only_loss completion_only_loss chars_per_token
-        num_of_sequences activation_offloading use_liger_loss lmbda seq_kd judge mixture_coef teacher_model_revision
-        cosine_* repetition_n_grams repetition_max_penalty code_* parallel_code_exec_per_proc e2b_router_url
-        morph_router_url ioi_provider soft_punish_cache max_completion_len use_peft config
-        gradient_checkpointing_use_reentrant max_workers penalty_reward_value sanity_check non_eos_penalty
-        whiten_advantages uld_* use_uld_loss use_extended_uld distillation_* der_loss_weight* mask_type mask_ratio
-        tpo_* filter_all_incorrect beta1 beta2 world_size seed_* trl_project rpo_* model_type
+        desirable_weight undesirable_weight prompt_sample_size min_density_ratio max_density_ratio cpo_alpha
+        simpo_gamma alpha max_target_length tools base_model_attribute_name temperature top_p top_k min_p
+        repetition_penalty generation_kwargs* chat_template_kwargs* epsilon epsilon_high delta
+        importance_sampling_level reward_* scale_rewards mask_truncated_completions top_entropy_quantile log_*
+        num_completions_to_print shuffle_dataset router_aux_loss_coef entropy_* use_adaptive_entropy sapo_* vespo_*
+        off_policy_mask_threshold use_bias_correction_kl multi_objective_aggregation max_tool_calling_iterations
+        normalize_* token_level_kl cliprange* vf_coef gamma lam kl_coef kl_estimator whiten_rewards
+        missing_eos_penalty stop_token* exp_name center_rewards_coefficient step_separator train_on_last_step_only
+        eos_token pad_token max_length max_seq_length packing packing_strategy eval_packing padding_free
+        assistant_only_loss completion_only_loss chars_per_token num_of_sequences activation_offloading use_liger_loss
+        lmbda seq_kd judge mixture_coef teacher_model_revision cosine_* repetition_n_grams repetition_max_penalty
+        code_* parallel_code_exec_per_proc e2b_router_url morph_router_url ioi_provider soft_punish_cache
+        max_completion_len use_peft config gradient_checkpointing_use_reentrant max_workers penalty_reward_value
+        sanity_check non_eos_penalty whiten_advantages uld_* use_uld_loss use_extended_uld distillation_*
+        der_loss_weight* mask_type mask_ratio tpo_* filter_all_incorrect beta1 beta2 world_size seed_* trl_project
+        rpo_* model_type
         """),
         *hf_arguments.SILENT,
     ),
