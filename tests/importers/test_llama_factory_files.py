@@ -119,7 +119,8 @@ def test_the_second_interface_has_defaults_of_its_own(tmp_path: Path) -> None:
 
 
 def test_plugins_of_the_second_interface(tmp_path: Path) -> None:
-    text = "peft_config:\n  name: lora\n  r: 16\n  target_modules: all\nquant_config:\n  name: bnb\n  quantization_bit: 8\n"
+    text = "peft_config:\n  name: lora\n  r: 16\n  target_modules: all\n"
+    text += "quant_config:\n  name: bnb\n  quantization_bit: 8\n"
     said = facts(read(tmp_path, SECOND + text + "kernel_config:\n  name: liger_kernel\n"))
     assert (said["job"], said["train.bits"], said["lora.rank"]) == ("qlora", 8, 16)
     assert said["loss"] == "fused"
