@@ -1,0 +1,77 @@
+"""Files of accelerate and DeepSpeed, alone and beside the configuration of a trainer."""
+
+import json
+from pathlib import Path
+
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+
+TRAINER = "model_name_or_path: Qwen/Qwen2.5-0.5B\npacking: true\nper_device_train_batch_size: 2\n"
+COMMON = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 4\n"
+SHARDED = COMMON + "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: true\n"
+
+
+def read(folder: Path, **files: str) -> Imported:
+    paths = []
+    for name, text in files.items():
+        path = folder / name.replace("_", ".")
+        path.write_text(text)
+        paths.append(path)
+    return read_foreign(paths, Asked())
+
+
+def facts(found: Imported) -> dict[str, object]:
+    return {key: fact.value for key, fact in found.facts.items()}
+
+
+def test_alone_the_model_is_missing(tmp_path: Path) -> None:
+    found = read(tmp_path, fsdp_yaml=SHARDED)
+    said = facts(found)
+    assert (said["gpus"], said["layout.zero"], said["precision"]) == (4, 3, "bf16")
+    assert [each.key for each in found.missing] == ["model"]
+    assert not found.unknown
+
+
+def test_beside_a_trainer_what_is_read_takes_the_place_of_its_defaults(tmp_path: Path) -> None:
+    found = read(tmp_path, job_yaml=TRAINER, fsdp_yaml=SHARDED)
+    said = facts(found)
+    assert (found.tool.name, said["gpus"], said["layout.zero"], said["train.global_batch"]) == ("trl", 4, 3, 8)
+    assert not found.missing
+
+
+def test_what_the_trainer_states_stays(tmp_path: Path) -> None:
+    found = read(tmp_path, job_yaml=TRAINER + "fp16: true\n", fsdp_yaml=SHARDED)
+    assert facts(found)["precision"] == "fp16"
+
+
+def test_deepspeed_settings_of_accelerate(tmp_path: Path) -> None:
+    text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n"
+    said = facts(read(tmp_path, zero_yaml=COMMON + text))
+    assert (said["layout.zero"], said["layout.offload"]) == (3, "optimizer")
+
+
+def test_no_distribution_is_one_gpu(tmp_path: Path) -> None:
+    text = "compute_environment: LOCAL_MACHINE\nmixed_precision: 'no'\ndistributed_type: 'NO'\n"
+    found = read(tmp_path, one_yaml=text)
+    assert facts(found)["gpus"] == 1
+    assert found.facts["gpus"].origin == "tool-default"
+
+
+def test_context_parallelism(tmp_path: Path) -> None:
+    text = SHARDED + "parallelism_config:\n  parallelism_config_cp_size: 2\n  parallelism_config_tp_size: 1\n"
+    assert facts(read(tmp_path, cp_yaml=text))["layout.cp"] == 2
+
+
+def test_a_deepspeed_file_leaves_to_the_trainer_what_is_auto(tmp_path: Path) -> None:
+    settings = {
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": True},
+        "train_micro_batch_size_per_gpu": "auto",
+        "bf16": {"enabled": "auto"},
+    }
+    found = read(tmp_path, job_yaml=TRAINER, ds_json=json.dumps(settings))
+    said = facts(found)
+    assert (said["layout.zero"], said["train.micro_batch"], said["precision"]) == (2, 2, "bf16")
+    lost = {each.key for each in found.lost}
+    assert "zero_optimization.reduce_bucket_size" in lost
+    assert not found.unknown
