@@ -167,8 +167,8 @@ def test_a_global_batch_of_the_command_line_takes_the_place_of_the_accumulation(
 
 
 def test_no_layout_names_the_accumulation() -> None:
-    with pytest.raises(InputError, match="no legal layout on 8 GPUs with vpp 3, micro batch 2, grad accum 4"):
-        size(ask({**OPEN, "gpus": 8, "train.grad_accum": 4, "layout.vpp": 3}))
+    with pytest.raises(InputError, match="no legal layout on 8 GPUs with vpp 20, micro batch 2, grad accum 4"):
+        size(ask({**OPEN, "gpus": 8, "train.grad_accum": 4, "layout.vpp": 20}))
 
 
 def test_advice_keeps_the_batch_that_the_accumulation_makes() -> None:
