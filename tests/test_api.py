@@ -328,9 +328,11 @@ def names_of_schema(struct: Any) -> dict[str, Any]:
 
 
 def section_of(type_: Any) -> Any:
-    """The struct that a key holds, if it holds one: itself, or inside Annotated or a union."""
+    """The struct that a key holds, if it holds one: itself, or inside Annotated or a union without text."""
     if isinstance(type_, type):
         return type_ if issubclass(type_, msgspec.Struct) else None
+    if any(get_args(arm)[:1] == (str,) for arm in get_args(type_)):
+        return None
     return next((found for arm in get_args(type_) if (found := section_of(arm))), None)
 
 

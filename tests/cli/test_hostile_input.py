@@ -129,7 +129,7 @@ def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(cli: Cli, estima
         ({"gpus": 10**5000}, "'gpus' must be at most 1000000, not a number beyond measure"),
         ({"gpus": -(10**5000)}, "'gpus' must be at least 1, not a number beyond measure"),
         ({"limits": {"max_hours": 10**400}}, "'max_hours' must be a number below 1e300"),
-        ({"model": 10**5000}, "'model' must be text, not a number beyond measure"),
+        ({"model": 10**5000}, "'model' must be text or a group of keys, not a number beyond measure"),
     ],
 )
 def test_numbers_beyond_measure_are_refused_in_words(keys: dict[str, Any], says: str) -> None:

@@ -309,7 +309,7 @@ def test_problems_of_flags_and_variables_name_them() -> None:
         "--lora-targets": ("item 2 of 'targets' must not be empty", None),
         "command line": (
             "missing key 'model'",
-            "Model: a profile name, a profile path, or a Hugging Face config.json",
+            "Model: a profile name or path, or a Hugging Face config.json; in a file also its shape",
         ),
     }
 

@@ -151,7 +151,8 @@ class _Converter:
         missing = [field for field in fields.values() if field.required and field.name not in found]
         for field in missing:
             inside = f" in {_label(path)}" if path else ""
-            self.fail(f"missing key '{field.key}'{inside}", path, key=True, hint=description_of(field.type))
+            hint = ": ".join(filter(None, (description_of(field.type), _choice(field.type)))) or None
+            self.fail(f"missing key '{field.key}'{inside}", path, key=True, hint=hint)
         if self.keeps_the_rest:
             return self.rest(base, found, is_root=not path)
         if missing or any(item is _FAILED for item in found.values()):
@@ -308,6 +309,12 @@ def _type_name(base: Any) -> str:
 
 def _one_of(options: Sequence[object]) -> str:
     return repr(options[0]) if len(options) == 1 else "one of " + ", ".join(map(str, options))
+
+
+def _choice(type_: Any) -> str | None:
+    """What a key may be, where it has fixed options."""
+    base = without_metas(type_)[0]
+    return _one_of(get_args(base)) if get_origin(base) is Literal else None
 
 
 def _label(path: KeyPath) -> str:

@@ -75,6 +75,14 @@ def is_struct(base: Any) -> bool:
     return isinstance(base, type) and issubclass(base, msgspec.Struct)
 
 
+def struct_in(type_: Any) -> Any:
+    """The Struct that a type is, or that a value of it may be; the type itself where there is none."""
+    if get_origin(type_) is None:
+        return type_
+    found = (struct_in(arm) for arm in get_args(type_))
+    return next((arm for arm in found if is_struct(arm)), type_)
+
+
 @cache
 def fields_of(struct: Any) -> dict[str, Field]:
     """Fields of a Struct by the key that files have; msgspec reads all annotations anew at every call."""

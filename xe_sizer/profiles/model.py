@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,9 @@ from xe_sizer.profiles.vision import tower_of, vision_contradictions
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
-    from xe_sizer.profiles.convert import KeyPath
+    from xe_sizer.profiles.convert import KeyPath, Locate
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.model_schema import InlineModel, ModelKeys, Parameters
 
 COUNT_TOLERANCE = 0.005
 # Folders that hold the checkpoints of whatever model: of trainers, of converters, and of download caches.
@@ -56,13 +57,39 @@ def load_model_profile(path: Path) -> ModelShape:
     problems += name_problems(profile.name, document)
     shape = None if problems else shape_of(profile)
     if shape and not profile.parameters_note:
-        problems = list(_wrong_counts(profile, shape, document))
+        problems = list(_wrong_counts(profile.parameters, shape, document.locate))
     if problems or not shape:
         raise InputError(problems)
     return shape
 
 
-def shape_of(profile: ModelProfile) -> ModelShape:
+def inline_model(model: InlineModel, locate: Locate) -> ModelShape:
+    """The shape that a scenario writes out; without a name it is called by its size.
+
+    locate : says where a key of the model stands
+
+    Raises
+    ------
+    InputError    figures that cannot be true together; stated counts that are off by more than 0.5 % without a
+                  `parameters_note` that says why
+    """
+    problems = [Problem(text, locate(key)) for key, text in _contradictions(model)]
+    shape = None if problems else _inline_shape(model)
+    if shape and model.parameters and not model.parameters_note:
+        problems = list(_wrong_counts(model.parameters, shape, locate))
+    if problems or not shape:
+        raise InputError(problems)
+    return shape
+
+
+@lru_cache(maxsize=64)
+def _inline_shape(model: InlineModel) -> ModelShape:
+    """The same object for the same keys: what is computed of a model is kept with it."""
+    name = model.name or f"custom ({model.layers} layers, hidden {model.hidden})"
+    return shape_of(msgspec.structs.replace(model, name=name))
+
+
+def shape_of(profile: ModelKeys) -> ModelShape:
     """A profile with nothing left open: the model that the operator graph is built from."""
     same = {field.name for field in fields(ModelShape)}
     stated = msgspec.structs.asdict(profile)
@@ -209,20 +236,20 @@ def _section(section: msgspec.Struct | None, shape_type: Any) -> Any:
     return shape_type(**msgspec.structs.asdict(section)) if section else None
 
 
-def _head_dim(profile: ModelProfile) -> int:
+def _head_dim(profile: ModelKeys) -> int:
     latent = profile.latent_attention
     if latent:
         return latent.qk_nope_head_dim + latent.qk_rope_head_dim
     return profile.head_dim or profile.hidden // _heads(profile)
 
 
-def _heads(profile: ModelProfile) -> int:
+def _heads(profile: ModelKeys) -> int:
     """Attention heads; without attention what tensor parallelism splits instead, heads or channels of the state."""
     space = profile.state_space
     return profile.heads or (space.heads or space.inner if space else 1)
 
 
-def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
     """Figures of a profile that cannot be true together, each with the key to point at."""
     heads, window = _heads(profile), profile.sliding_window
     if profile.kv_heads and heads % profile.kv_heads:
@@ -244,7 +271,7 @@ def _contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
     yield from _pattern_contradictions(profile)
 
 
-def _expert_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+def _expert_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
     """A token picks no more experts and groups than there are, in layers that there are."""
     experts = profile.experts
     if experts is None:
@@ -260,7 +287,7 @@ def _expert_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str
         yield ("experts", "first_dense_layers"), text
 
 
-def _pattern_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
     """What a layer pattern, or attention with a dense MLP in every layer, needs besides."""
     pattern, single = profile.layer_pattern, profile.norms_per_layer == 1
     letters = set(pattern or "*")
@@ -288,12 +315,12 @@ def _is_window_pattern(pattern: str) -> bool:
     return pattern in ("all", "alternate") or (share is not None and 0 < int(share[1]) < int(share[2]))
 
 
-def _wrong_counts(profile: ModelProfile, shape: ModelShape, document: Document) -> Iterator[Problem]:
+def _wrong_counts(stated_counts: Parameters, shape: ModelShape, locate: Locate) -> Iterator[Problem]:
     counted = count_parameters(shape)
     for key in ("total", "active"):
-        stated, found = getattr(profile.parameters, key), getattr(counted, key)
+        stated, found = getattr(stated_counts, key), getattr(counted, key)
         if abs(found - stated) > COUNT_TOLERANCE * stated:
             off = f"{found / stated - 1:+.2%} against the stated {stated:,}"
             text = f"the shape has {found:,} parameters ({key}), {off}"
             hint = "correct the shape or the count, or say why they differ in 'parameters_note'"
-            yield Problem(text, document.locate(("parameters", key)), hint)
+            yield Problem(text, locate(("parameters", key)), hint)

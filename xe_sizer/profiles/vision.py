@@ -13,7 +13,7 @@ from xe_sizer.graph.vision import vision_parameters
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import KeyPath
-    from xe_sizer.profiles.model_schema import ModelProfile, VisionSection
+    from xe_sizer.profiles.model_schema import ModelKeys, VisionSection
 
 
 def tower_of(section: VisionSection) -> VisionTower:
@@ -55,7 +55,7 @@ def _encoder(section: VisionSection) -> ModelShape:
     )
 
 
-def vision_contradictions(profile: ModelProfile) -> Iterator[tuple[KeyPath, str]]:
+def vision_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
     """What cannot be true together of the encoder of images, each with the key to point at."""
     vision = profile.vision
     if vision is None:

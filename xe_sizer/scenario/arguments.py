@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.convert import shorten
-from xe_sizer.scenario.keys import SECTIONS
+from xe_sizer.scenario.keys import NAMED_OR_GROUPS, SECTIONS
 
 AnyPath = str | PathLike[str]
 
@@ -18,7 +18,7 @@ def flat(keys: Mapping[str, object]) -> dict[str, object]:
     """Keys with groups of keys as plain values by dotted key; what is None is not given."""
     found: dict[str, object] = {}
     for key, value in keys.items():
-        if key in SECTIONS and isinstance(value, Mapping):
+        if key in SECTIONS | NAMED_OR_GROUPS and isinstance(value, Mapping):
             found.update({f"{key}.{name}": plain(item) for name, item in value.items() if item is not None})
         elif value is not None:
             found[str(key)] = plain(value)

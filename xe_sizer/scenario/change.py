@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.scenario.read import REPLACES, with_flags
+from xe_sizer.scenario.read import REPLACES, in_place_of, with_flags
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
@@ -54,6 +54,7 @@ def flags_with(flags: Mapping[str, object], values: Mapping[str, object]) -> dic
 def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """The flags that stay beside the keys that are set: none of those keys, and none that says the same otherwise."""
     replaced = {*values, *(key for name in values for key in REPLACES.get(name, ()))}
+    replaced |= {key for key in flags for name in values if in_place_of(name, key)}
     return {key: value for key, value in flags.items() if value is not None and key not in replaced}
 
 

@@ -78,8 +78,29 @@ _MEANT: Mapping[str, str] = {
 """An option of ours, with its value where other tools have a switch; then what others call it."""
 
 
+_SHAPE: Mapping[str, str] = {
+    "layers": "num-layers, num-hidden-layers, n-layers, n-layer, num-layer, depth",
+    "hidden": "hidden-size, d-model, n-embd, dim, embed-dim, model-dim, width",
+    "heads": "num-attention-heads, num-heads, n-heads, n-head, attention-heads",
+    "kv_heads": "num-key-value-heads, num-query-groups, num-kv-heads, n-kv-heads, multi-query-group-num",
+    "head_dim": "kv-channels, head-size, attention-head-dim",
+    "ffn": "ffn-hidden-size, intermediate-size, ffn-dim, mlp-hidden-size, n-inner, d-ff",
+    "vocab": "vocab-size, padded-vocab-size, n-vocab",
+    "max_positions": "max-position-embeddings, n-positions, n-ctx, max-seq-len, context-length, seq-length",
+    "tied_embeddings": "tie-word-embeddings, share-embeddings-and-output-weights, tie-embeddings, weight-tying",
+    "norm": "normalization, norm-type",
+    "activation": "hidden-act, activation-function, activation-func",
+    "position": "position-embedding-type",
+    "experts: {count, per_token, ffn}": (
+        "num-experts, num-local-experts, n-routed-experts, num-experts-per-tok, moe-router-topk, moe-ffn-hidden-size, "
+        "moe-intermediate-size, num-moe-experts"
+    ),
+}
+"""A key of a model that a scenario writes out; then what others call it."""
+
+
 _OPTION = re.compile(r"--([a-z-]+)")
-_UNKNOWN = re.compile(r"unknown key '([^']+)'")
+_UNKNOWN = re.compile(r"unknown key '([^']+)'(?: in '([^']+)')?")
 _NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
 _ELSEWHERE = "belongs"  # of the hint to a key of ours that stands in another section than its own
 _PREFERENCES = (
@@ -131,7 +152,9 @@ def in_our_words(problem: Problem, keys: Mapping[str, str]) -> Problem:
     """
     key, value = _UNKNOWN.match(problem.message), _NO_VALUE.match(problem.message)
     hint = None
-    if key and _ELSEWHERE not in (problem.hint or ""):
+    if key and key[2] == "model":
+        hint = _key_of_shape(key[1].replace("_", "-").lower())
+    elif key and _ELSEWHERE not in (problem.hint or ""):
         hint = _key_instead(key[1].replace("_", "-").lower(), keys)
     elif value:
         hint = _VALUES.get((value[1], value[2].lower()))
@@ -144,6 +167,11 @@ def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:
         return _LEFT_OUT
     meant = (setting for setting, names in _MEANT.items() if name in _names(names))
     return next((_as_key(setting.partition("|")[0], keys) for setting in meant), None)
+
+
+def _key_of_shape(name: str) -> str | None:
+    """What a key of a model's configuration is called in a model that a scenario writes out."""
+    return next((f"write '{ours}'" for ours, names in _SHAPE.items() if name in _names(names)), None)
 
 
 def _as_key(setting: str, keys: Mapping[str, str]) -> str:

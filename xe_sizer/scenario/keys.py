@@ -161,9 +161,12 @@ class ServeKeys(TypedDict, total=False):
 
 
 class Keys(TypedDict, total=False):
-    """One question: a model, a job, its data, and the hardware or the limits."""
+    """One question: a model, a job, its data, and the hardware or the limits.
 
-    model: str | Path | None
+    A model that is a mapping is a shape, with the keys of a model profile.
+    """
+
+    model: str | Path | Mapping[str, object] | None
     server: str | Path | None
     gpu: str | Path | None
     gpus: int | None
@@ -191,3 +194,5 @@ class Keys(TypedDict, total=False):
 
 SECTIONS = frozenset(key for key, kind in Keys.__annotations__.items() if is_typeddict(kind))
 """Keys that hold groups of keys."""
+NAMED_OR_GROUPS = frozenset({"model"})
+"""Keys that hold a name or a group of keys."""

@@ -14,6 +14,8 @@ from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.inherited import of_release
+from xe_sizer.profiles.model import inline_model
+from xe_sizer.profiles.model_schema import InlineModel
 from xe_sizer.scenario.tariff import Tariff
 from xe_sizer.units import GIB
 
@@ -76,12 +78,18 @@ def model_and_server(
     problems: list[Problem], given: Given, registry: Registry, provenance: Provenance
 ) -> tuple[ModelShape | None, Server | None]:
     """What is asked to run, and on what; None for what is not known, with every problem added to the list."""
-    named: str | None = given.values.model  # None only where the key is missing or wrong, and that was told
-    model = None if named is None else collect(problems, _model, given, registry, provenance)
+    named: object = given.values.model  # None only where the key is missing or wrong, and that was told
+    wrong = named is None or any(key.startswith("model.") for key in given.unread)
+    model = None if wrong else collect(problems, _model, given, registry, provenance)
     return model, collect(problems, _server, given, registry, provenance)
 
 
 def _model(given: Given, registry: Registry, provenance: Provenance) -> ModelShape:
+    if isinstance(given.values.model, InlineModel):
+        shape = inline_model(given.values.model, lambda path, *, key=False: given.locate(("model", *path), key=key))
+        origin = next((how for key, how in given.origin.items() if key.startswith("model.")), "file")
+        provenance.note("model", shape.name, origin)
+        return shape
     provenance.settle("model", None)
     return registry.model(relative(given, "model", given.values.model), partial(given.locate, ("model",)))
 

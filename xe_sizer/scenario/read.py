@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_o
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert_what_is_right
-from xe_sizer.profiles.fields import fields_of
+from xe_sizer.profiles.fields import fields_of, struct_in
 from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
+from xe_sizer.scenario.keys import NAMED_OR_GROUPS
 from xe_sizer.scenario.options import (
     ALL_OPTIONS,
     COMMAND_LINE,
@@ -280,7 +281,7 @@ def _kind(key: str) -> type:
     """Whether a key holds text (str), a list (tuple) or a number or bool (object)."""
     type_: Any = ScenarioFile
     for part in key.split("."):
-        field = fields_of(type_).get(part)
+        field = fields_of(struct_in(type_)).get(part)
         if field is None:
             return object  # unknown, which convert reports
         type_ = field.type
@@ -293,10 +294,8 @@ def _kind(key: str) -> type:
 
 def _overlay(merged: dict[str, Any], origin: dict[str, str], layer: Mapping[str, object], name: str) -> None:
     """Put a layer over what is merged so far, and take out what it replaces."""
-    for key, value in layer.items():
-        for replaced in REPLACES.get(key, ()):
-            if replaced not in layer and value is not False:  # a switch that is off replaces nothing
-                _remove(merged, origin, replaced)
+    for replaced in _replaced(origin, layer):
+        _remove(merged, origin, replaced)
     for key, value in layer.items():
         section, _, last = key.rpartition(".")
         holder = merged
@@ -309,6 +308,19 @@ def _overlay(merged: dict[str, Any], origin: dict[str, str], layer: Mapping[str,
             origin[key] = name
     if any(key in layer for key in _TWO_OF_THREE) and all(key in origin for key in _TWO_OF_THREE):
         _remove(merged, origin, next((key for key in _TWO_OF_THREE if key not in layer), ""))
+
+
+def _replaced(origin: Mapping[str, str], layer: Mapping[str, object]) -> list[str]:
+    """Keys below a layer that its keys take the place of; a switch that is off replaces nothing."""
+    said = [one for key, value in layer.items() if value is not False for one in REPLACES.get(key, ())]
+    said += [key for key in origin if any(in_place_of(name, key) for name in layer)]
+    return [key for key in said if key not in layer]
+
+
+def in_place_of(name: str, key: str) -> bool:
+    """Whether a key takes the place of another: a name of the keys of its group, and these of the name."""
+    shorter, longer = sorted((name, key), key=len)
+    return shorter in NAMED_OR_GROUPS and longer.startswith(f"{shorter}.")
 
 
 def _remove(merged: dict[str, Any], origin: dict[str, str], key: str) -> None:

@@ -9,6 +9,7 @@ from xe_sizer.graph.losses import loss_names
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.fields import named, or_else
+from xe_sizer.profiles.model_schema import InlineModel
 from xe_sizer.scenario.jobs import job_aliases, job_names
 from xe_sizer.scenario.limits_section import LimitsSection
 from xe_sizer.scenario.serve_section import ServeSection
@@ -240,7 +241,10 @@ class EfficiencySection(Section, frozen=True):
 class ScenarioFile(Section, frozen=True):
     """One question: a model, a job, its data, and the hardware or the limits."""
 
-    model: Annotated[Name, Meta(description="Model: a profile name, a profile path, or a Hugging Face config.json")]
+    model: Annotated[
+        Name | InlineModel,
+        Meta(description="Model: a profile name or path, or a Hugging Face config.json; in a file also its shape"),
+    ]
     server: Annotated[Name | None, Meta(description="Server profile; instead of gpu")] = None
     gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
     gpus: Annotated[Degree | None, Meta(description="Number of GPUs; searched for if omitted")] = None

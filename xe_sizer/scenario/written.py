@@ -16,7 +16,7 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.fields import ALIASES, fields_of, is_struct, names_of
+from xe_sizer.profiles.fields import ALIASES, fields_of, is_struct, names_of, struct_in
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
@@ -67,8 +67,8 @@ def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
         for key, type_ in _known(group, of):
             value, here = group[key], (*path, key)
             base, metas = _base(type_)
-            if isinstance(value, Mapping) and is_struct(base):
-                found[key] = section(value, base, here)
+            if isinstance(value, Mapping) and is_struct(inner := struct_in(base)):
+                found[key] = section(value, inner, here)
             elif isinstance(value, str | bool):
                 try:
                     found[key] = _value(value, key, base, metas)
@@ -241,5 +241,6 @@ _READERS: Mapping[str, tuple[Callable[[Decimal, str, str], Decimal | None], str]
     "_gib": (_gib, "80GiB or 80GB"),
     "_kw": (_kilowatts, "10kW"),
     "_len": (_length, "4k"),
+    "_positions": (_length, "4k"),
 }
 """How numbers of keys with these endings are read, and how such numbers are written."""

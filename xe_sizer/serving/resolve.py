@@ -188,7 +188,8 @@ def _family(given: Given) -> str:
     """Family of the weights' format where a scenario or the name of its model says it, else empty."""
     if given.values.serve.weights:
         return format_of(given.values.serve.weights).family
-    told = told_by(given.values.model) if given.values.model else None
+    name = given.values.model
+    told = told_by(name) if isinstance(name, str) else None
     return told.format.family if told and told.format else ""
 
 
@@ -327,7 +328,7 @@ def _published(given: Given, model: ModelShape) -> str | None:
 def _told(given: Given, model: ModelShape) -> Told | None:
     """What the user's name for the model says of its weights, where that is not what its profile has."""
     name, stored = given.values.model, model.checkpoint_format
-    told = None if name == model.name or name is None else told_by(name)
+    told = None if name == model.name or not isinstance(name, str) else told_by(name)
     bits = format_of(stored).bits if stored else WIDE_BITS
     return None if told is None or told.bits == bits else told
 

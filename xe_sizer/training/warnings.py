@@ -70,7 +70,7 @@ def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
 def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
     """That weights which are published in a narrow format are held in another, and the method that keeps 4 bit."""
     job, name = resolved.job, resolved.given.values.model
-    told = None if name == job.model.name else told_by(name)
+    told = None if not isinstance(name, str) or name == job.model.name else told_by(name)
     if told is None or (told.bits or 0) >= LOADED_BITS:
         return
     narrow = f"{name} names {f'{told.bits}-bit ' if told.bits else ''}weights ({told.words})"
