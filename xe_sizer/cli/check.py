@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from xe_sizer.cli.foreign import may_hold_a_job
 from xe_sizer.cli.invocation import Invocation, answering, read_flags
 from xe_sizer.cli.scenario_files import NOT_A_SCENARIO, may_be_scenario, named_or_below
 from xe_sizer.cli.streams import one_line, print_problems, write_stderr
@@ -24,6 +25,7 @@ from xe_sizer.scenario.read import Given, serves
 app = typer.Typer(add_completion=False)
 _HELP = """Answer every training and inference scenario and check it against its own limits.
 
+Configurations and launch scripts of other tools count as scenarios ('xe-sizer import' shows how they are read).
 Bad scenarios do not stop the others. Exit code 2 if any input was bad, else 1 if any failed, else 0.
 
 \b
@@ -36,7 +38,7 @@ Examples:
 CONFIDENCE = OPTIONS["confidence"]
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE", help="Scenario files, or folders of *.yaml and *.yml files."),
+    typer.Argument(metavar="FILE", help="Scenarios, files of other tools, or folders of them."),
 ]
 ConfidenceOption = Annotated[
     str | None,
@@ -84,10 +86,15 @@ def _earlier(name: str) -> CheckResult:
     return answer
 
 
-def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation) -> Checked | Skipped:
-    """The answer to a file with flags, or why there is none; `named` : by the user, and not found below a folder."""
+def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation) -> Checked | Skipped | None:
+    """The answer to a file with flags, or why there is none; None for a file of no concern.
+
+    named : by the user, and not found below a folder
+    """
     if path.is_dir():
         return _nothing(str(path))
+    if not named and not may_hold_a_job(path):
+        return None
     try:
         given = how.given(None, str(path), flags)
         return answered(str(path), _answer(given, how), dict(_lines(given)))
@@ -108,7 +115,7 @@ def _lines(given: Given) -> Iterator[tuple[str, int]]:
 
 def _nothing(folder: str) -> Checked:
     """A gate that finds nothing to check must not pass."""
-    hint = f"scenarios end in {' or '.join(YAML_ENDINGS)} and name a model"
+    hint = f"scenarios end in {' or '.join(YAML_ENDINGS)} and name a model; files of other tools are read too"
     return _refused(folder, (Problem("no scenario below this folder", Location(folder), hint),))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HARDWARE = ("gpus", "nodes", "gpu", "server")
 """Keys of hardware, of which foreign files say little."""
-ASSUMED = "assumed"
+ASSUMED, MODEL = "assumed", "model"
 _FEW = 12  # lost keys that are named one by one on stderr
 
 
@@ -104,6 +104,31 @@ def _foreign(path: Path, asked: Asked) -> Document | None:
     _say_assumed(imported)
     say_what_is_lost(imported)
     return imported.document()
+
+
+def may_hold_a_job(path: Path) -> bool:
+    """Whether a file below a folder is of concern: YAML that may be a scenario, or a job of another tool.
+
+    Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
+    """
+    from xe_sizer.importers.read import import_of
+    from xe_sizer.importers.registry import tool_of
+    from xe_sizer.importers.source import source_of
+
+    yaml = path.suffix.lower() in YAML_ENDINGS
+    if yaml and _own(path) is not None:
+        return True
+    try:
+        source = source_of(path)
+        tool = tool_of(source)
+        return yaml if tool is None else MODEL in nested_keys(import_of(tool, source, (), Asked()))
+    except InputError:
+        return yaml
+
+
+def nested_keys(imported: Imported) -> set[str]:
+    """The scenario keys at the top level that an import states."""
+    return {key.partition(".")[0] for key in imported.facts}
 
 
 def _say_assumed(imported: Imported) -> None:

@@ -13,6 +13,8 @@ from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
 from xe_sizer.scenario.schema import ScenarioFile
 
+ENDINGS = (*YAML_ENDINGS, ".sh", ".slurm", ".sbatch", ".toml", ".json", ".py")
+"""Endings of files that are looked at below a folder."""
 MOST_FILES = 10_000
 MOST_FOLDERS = 20_000
 NOT_A_SCENARIO = "not a scenario (no 'model')"
@@ -37,19 +39,24 @@ def named_or_below(names: Iterable[str]) -> Iterator[tuple[Path, bool]]:
 
 
 def scenario_files(folder: Path) -> list[Path]:
-    """All YAML files below a folder, sorted. What is hidden, cannot be read or vanishes meanwhile is left out.
+    """All files below a folder that may hold a scenario, or a file of another tool, sorted.
 
-    Links to folders are followed, each folder once, so that links in a circle end.
+    What is hidden, cannot be read or vanishes meanwhile is left out. Links to folders are followed, each folder once,
+    so that links in a circle end.
 
     Raises InputError: more than MOST_FILES files or MOST_FOLDERS folders.
     """
     found: list[Path] = []
     for count, (inside, names) in enumerate(_folders(folder)):
-        found += [inside / name for name in names if name.lower().endswith(YAML_ENDINGS) and not name.startswith(".")]
+        found += [inside / name for name in names if _ending(name) in ENDINGS and not name.startswith(".")]
         if len(found) > MOST_FILES or count >= MOST_FOLDERS:
-            what = f"more than {MOST_FILES:,} YAML files or {MOST_FOLDERS:,} folders below"
+            what = f"more than {MOST_FILES:,} configuration files or {MOST_FOLDERS:,} folders below"
             raise InputError(Problem(what, Location(str(folder)), "name the folders that hold scenarios"))
     return sorted(file for file in found if file.is_file())
+
+
+def _ending(name: str) -> str:
+    return Path(name).suffix.lower()
 
 
 def _folders(folder: Path) -> Iterator[tuple[Path, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,8 @@ from xe_sizer.profiles.text_file import STDIN, name_of, read_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from xe_sizer.importers.readers.python import Module
+    from xe_sizer.importers.readers.shell import Script
     from xe_sizer.importers.written import Keys
     from xe_sizer.profiles.source import Document
 
@@ -32,7 +35,7 @@ _LEVELS_UP = 4  # folders above a file in which the files that it names are look
 
 @frozen
 class Source:
-    """A file as text; its documents are read when they are asked for.
+    """A file as text; its documents, script or module are read when they are asked for.
 
     path : the file; `-` is stdin
     given : values of variables that were passed, by name
@@ -74,22 +77,63 @@ class Source:
         """Dotted keys of the first document; none where it is no group of keys."""
         return keys_of(self.documents[0]) if self.documents else {}
 
+    @cached_property
+    def script(self) -> Script | None:
+        """The commands of a shell script; None of other kinds. Raises InputError: more than is read."""
+        if self.kind != "shell":
+            return None
+        from xe_sizer.importers.readers.shell import read_script
+
+        return read_script(self.text, self.name, self.given, self.text_beside)
+
+    @cached_property
+    def module(self) -> Module | None:
+        """The values of a Python file or notebook; None of other kinds. Raises InputError: broken or too large."""
+        if self.kind != "python":
+            return None
+        from xe_sizer.importers.readers.python import read_python
+
+        return read_python(self.text, self.name, self.given, self._imported)
+
+    def text_beside(self, name: str) -> str | None:
+        """The text of a file that this one names, whatever its ending; None where it is not found near it."""
+        file = self._file(Path(name))
+        try:
+            return read_text(file) if file is not None else None
+        except InputError:
+            return None
+
+    def _imported(self, module: str) -> tuple[str, str] | None:
+        """Text and name of the file of a Python module that lies near this one."""
+        file = self._file(Path(*module.split(".")).with_suffix(".py"))
+        try:
+            return None if file is None else (read_text(file), name_of(file))
+        except InputError:
+            return None
+
     def companion(self, name: object) -> Source | None:
         """A configuration file that this one names; None where it is not found or of no kind that is read.
 
         It is looked for from the folder of this file, from those above it, from the folders beside it and from the
         working folder, as tools are started from several of these.
         """
-        named = Path(str(name)).expanduser()
-        if named.suffix.lower() not in COMPANIONS:
-            return None
+        named = Path(str(name))
+        file = self._file(named) if named.suffix.lower() in COMPANIONS else None
+        return source_of(file, self.given) if file is not None else None
+
+    def _file(self, named: Path) -> Path | None:
+        """The nearest file of a name, which may be a path.
+
+        A path never leads out of the folders that are looked through: of an absolute path, which may be one of
+        another machine, the last parts are looked for.
+        """
+        inside = [part for part in named.parts if part not in ("..", ".", named.anchor)]
+        names = [Path(*inside[start:]) for start in range(len(inside) if named.is_absolute() else 1) if inside]
         for folder in self._folders():
-            file = folder / named
-            try:
-                if file.is_file():
-                    return source_of(file, self.given)
-            except (OSError, ValueError):
-                continue
+            for name in names:
+                with suppress(OSError, ValueError):
+                    if (folder / name).is_file():
+                        return folder / name
         return None
 
     def _folders(self) -> Iterator[Path]:
