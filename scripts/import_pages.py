@@ -52,10 +52,9 @@ def _page(tool: Tool) -> str:
     parts = [
         f"# {tool.title}\n",
         "Written from the importer by `python scripts/import_pages.py`.\n",
-        f"Reads {tool.reads}. `--from {tool.name}` says that a file is one of {tool.title}'s where that is not clear.\n",
+        f"Reads {tool.reads}. `--from {tool.name}` says so where a file does not show it.\n",
         "## Keys that set a scenario key as they stand\n",
-        "Of several names the first is the newest. Values that depend on several keys, such as the job, come from "
-        "these together.\n",
+        "Of several names the first is the newest. What depends on several keys, such as the job, is not listed.\n",
         "| key | scenario key | default of the tool |\n|---|---|---|",
         *_keys(tool),
         "",
