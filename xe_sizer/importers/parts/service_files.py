@@ -1,0 +1,57 @@
+"""All model servers of a file, whatever its kind: scripts, containers, charts, recipes, settings of an engine."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError
+from xe_sizer.importers.parts import (
+    container_files,
+    engine_settings,
+    production_stack,
+    sgl_cookbook,
+    srt_slurm,
+    vllm_recipes,
+)
+from xe_sizer.importers.parts.nodes import Node
+from xe_sizer.importers.parts.option_files import with_options
+from xe_sizer.importers.parts.service_commands import services_of
+from xe_sizer.importers.parts.services import NO_SERVICES, Services
+from xe_sizer.importers.parts.serving_load import benchmark_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from xe_sizer.importers.source import Source
+
+_READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
+    srt_slurm.read, production_stack.read, vllm_recipes.read, sgl_cookbook.read, container_files.read,
+    engine_settings.read,
+)  # fmt: skip
+"""Readers of documents; the first that finds a server reads the document."""
+
+
+@lru_cache(maxsize=8)
+def services_in(source: Source) -> Services:
+    """The model servers of a file, and what it says beside them."""
+    if source.script is not None:
+        commands = source.script.commands
+        found = tuple(with_options(each, source) for each in services_of(commands))
+        return Services(found, benchmark_keys(commands) if found else {})
+    try:
+        documents = source.documents
+    except InputError:
+        return NO_SERVICES
+    read = [_read(Node(document, document.value), source.given) for document in documents]
+    return Services(
+        tuple(service for each in read for service in each.services),
+        {name: written for each in read for name, written in each.beside.items()},
+    )
+
+
+def _read(node: Node, given: Mapping[str, str]) -> Services:
+    if not isinstance(node.value, dict):
+        return NO_SERVICES
+    found = (reader(node, given) for reader in _READERS)
+    return next((each for each in found if each.services), NO_SERVICES)

@@ -1,0 +1,155 @@
+"""vLLM: `vllm serve` in scripts, containers, Kubernetes manifests, charts of the production stack and recipes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.parts.service import ATOM, VLLM
+from xe_sizer.importers.parts.serving import serving_tool, state_drafts, state_service
+from xe_sizer.importers.parts.vllm_arguments import TABLE
+from xe_sizer.importers.values import is_on, listed, number, positive
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.parts.service import Chosen
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.written import Written
+
+_GIB_OF_GB = 1e9 / 2**30
+
+
+def _read(draft: Draft, source: Source, chosen: Chosen) -> None:
+    _drafts(draft)
+    _adapters(draft)
+    _caches(draft)
+    _images(draft)
+    state_service(draft, chosen, source, TABLE, _place, VLLM)
+    _host_cache(draft)
+    if chosen.service.engine == ATOM:
+        where = chosen.service.where
+        draft.drop("serve.engine")
+        draft.assume("serve.engine", VLLM, "in place of ATOM, which has no engine here", where)
+
+
+def _place(draft: Draft) -> None:
+    """Ranks of one replica. Attention groups share the experts; each rank holds whole ones with expert parallelism."""
+    dp = draft.take("data_parallel_size", "dp")
+    groups = draft.on("enable_dp_attention")  # ATOM: the ranks are groups of one each
+    tp = draft.peek("tensor_parallel_size", "tp")
+    if groups is not None and tp is not None:
+        draft.take("tensor_parallel_size", "tp")
+        draft.state("layout.tp", 1, groups, "attention is not split")
+        draft.state("layout.dp", draft.value(tp, positive), groups)
+    if dp is not None:
+        draft.state("layout.dp", draft.value(dp, positive), dp)
+    elif draft.unread.keys().isdisjoint(("data_parallel_size", "dp")):
+        draft.default("layout.dp", 1)
+    experts = draft.take("enable_expert_parallel", "ep")
+    ranks = _ranks(draft, tp)
+    if experts is not None and is_on(experts.value):
+        if ranks is not None:
+            draft.state("layout.ep", ranks, experts, "all ranks of attention: tp x dp")
+    elif "enable_expert_parallel" not in draft.unread:
+        draft.default("layout.ep", 1, "experts are split like other layers")
+
+
+def _ranks(draft: Draft, tp: Written | None) -> int | None:
+    """Ranks that a layer is spread over: tp x dp; None where one of them is not known."""
+    if not draft.unread.keys().isdisjoint(("tensor_parallel_size", "tp", "data_parallel_size", "dp")):
+        return None
+    stated = draft.fact("layout.tp")
+    tensor = stated if isinstance(stated, int) else draft.value(tp, positive) if tp is not None else 1
+    groups = draft.fact("layout.dp") or 1
+    return tensor * groups if isinstance(tensor, int) and isinstance(groups, int) else None
+
+
+def _drafts(draft: Draft) -> None:
+    tokens = draft.take(
+        "speculative_config.num_speculative_tokens", "num_speculative_tokens", "spec_tokens", "speculative_num_steps"
+    )
+    kept = draft.take("speculative_config.synthetic_acceptance_length")
+    length = number(kept.value) if kept is not None else None
+    if tokens is not None:
+        state_drafts(draft, tokens.value, tokens, length - 1 if length else None)
+    drafter = draft.peek("speculative_config.model", "spec_model", "speculative_model")
+    if drafter is not None:
+        for name in ("speculative_config.model", "spec_model", "speculative_model"):
+            if name in draft.keys:
+                draft.lose(name, "a drafter of its own: its memory is not counted")
+    draft.count("speculative_config*", "spec_method", "method")
+
+
+def _adapters(draft: Draft) -> None:
+    on = draft.on("enable_lora")
+    slots, rank, modules = draft.take("max_loras"), draft.take("max_lora_rank"), draft.take("lora_modules")
+    if on is None:
+        return
+    loaded = (
+        modules.value
+        if modules is not None and isinstance(modules.value, list)
+        else listed(modules.value if modules is not None else None)
+    )
+    held = draft.value(slots, positive) if slots is not None else 1
+    if loaded:
+        draft.state("serve.adapters", len(loaded), modules)
+    else:
+        draft.assume("serve.adapters", held, "as many as there are slots: which ones are loaded is not in the file")
+    draft.state("serve.adapter_slots", held, slots) if slots else draft.default("serve.adapter_slots", 1)
+    draft.state("lora.rank", draft.value(rank, positive), rank) if rank else draft.default("lora.rank", 16)
+
+
+def _caches(draft: Draft) -> None:
+    """Prefix cache, and the KV cache in host memory."""
+    prefixes, off = draft.take("enable_prefix_caching"), draft.take("chart.no_prefix_caching")
+    if prefixes is not None and not is_on(prefixes.value):
+        draft.state("serve.prefix_hit_share", 0, prefixes, "no prefix cache")
+    elif off is not None:
+        draft.default("serve.prefix_hit_share", 0, "the chart turns the prefix cache off")
+    size = draft.take("kv_offloading_size")
+    if size is not None:
+        draft.state("serve.kv_host_gib", draft.value(size, number), size)
+    connector = draft.take("kv_transfer_config.kv_connector")
+    if connector is not None:
+        name = "kv_transfer_config.kv_connector"
+        draft.lose(name, f"{connector.value} sends the KV cache to other servers or keeps it in host memory")
+    draft.count("kv_transfer_config*")
+
+
+def _host_cache(draft: Draft) -> None:
+    """LMCache: so many GB of host memory for each rank."""
+    on, size = draft.on("lmcacheConfig.enabled"), draft.take("lmcacheConfig.cpuOffloadingBufferSize")
+    held = draft.value(size, number) if on is not None and size is not None else None
+    ranks = [draft.fact(key) for key in ("layout.tp", "layout.pp", "layout.dp")]
+    if (
+        size is None
+        or not isinstance(held, int | float)
+        or held <= 0
+        or not all(isinstance(each, int) for each in ranks)
+    ):
+        return
+    count = math.prod(int(str(each)) for each in ranks)
+    note = f"{held:g} GB for each of {count} ranks" if count > 1 else ""
+    draft.state("serve.kv_host_gib", round(held * count * _GIB_OF_GB, 2), size, note)
+
+
+def _images(draft: Draft) -> None:
+    """A model that is told to serve text alone loads no vision encoder."""
+    text = draft.on("language_model_only", "text_only")
+    none = draft.peek("limit_mm_per_prompt.image", "limit_mm_per_prompt")
+    if text is not None:
+        draft.state("serve.images", 0, text, "text alone")
+    elif none is not None and str(none.value) in ("0", "image=0"):
+        draft.take("limit_mm_per_prompt.image", "limit_mm_per_prompt")
+        draft.state("serve.images", 0, none, "no images")
+
+
+TOOL = serving_tool(
+    name="vllm",
+    title="vLLM",
+    reads="`vllm serve` in scripts, Compose files and Kubernetes manifests, values of the production stack's chart, "
+    "recipes, and files of `--config`",
+    engines=(VLLM, ATOM),
+    read=_read,
+    table=TABLE,
+)
