@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.values import listed, plain
+from xe_sizer.importers.values import UnreadableError, listed, plain
+from xe_sizer.profiles.convert import show
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -18,8 +19,9 @@ ALL_LINEAR = "all-linear"
 BITSANDBYTES = "bitsandbytes"
 LORA, QLORA, SFT = "lora", "qlora", "sft"
 _ALL = ("all", "alllinear")
-_PROJECTION = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|qkv|wqkv", re.IGNORECASE)
-_PATTERN = frozenset("^$()|\\*?")
+_PROJECTION = re.compile(r"(?<![a-z0-9_])(?:[a-z0-9]+_)+proj(?![a-z0-9_])|query_key_value|lm_head|embed_tokens")
+_ALTERNATIVES = re.compile(r"\((?:\?:)?([a-z0-9_|]+)\)(_proj)")
+_PATTERN = frozenset("^$()|\\*?[]")
 _QUERY_VALUE = ("q_proj", "v_proj")
 _FUSED, _OLD_GPT = ("query_key_value",), ("c_attn",)
 _FAMILIES = {
@@ -45,11 +47,16 @@ def usual_targets(model: object) -> tuple[str, ...] | None:
 def targets_of(value: object) -> tuple[str, ...] | None:
     """Modules of a list, of text between commas, or of a pattern of names; `all-linear` for all of them."""
     if isinstance(value, str) and _PATTERN & set(value):
-        return tuple(dict.fromkeys(_PROJECTION.findall(value))) or None
+        parts = [f"{part}{end}" for words, end in _ALTERNATIVES.findall(value) for part in words.split("|")]
+        return tuple(dict.fromkeys((*parts, *_PROJECTION.findall(value)))) or _none_of(value)
     words = listed(value) or ()
     if any(plain(word) in _ALL for word in words):
         return (ALL_LINEAR,)
     return tuple(dict.fromkeys(word.rpartition(".")[2] for word in words)) or None
+
+
+def _none_of(value: str) -> None:
+    raise UnreadableError(f"{show(value)} names no module that is known here")
 
 
 def state_targets(draft: Draft, found: Written | None, default: tuple[str, ...] | None, note: str = "") -> None:

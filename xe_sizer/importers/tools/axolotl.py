@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts import fsdp
 from xe_sizer.importers.parts.deepspeed import read_deepspeed, state_deepspeed
 from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.parts.peft import ALL_LINEAR, quantiser_called, state_bits, state_targets
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import (
@@ -45,6 +46,7 @@ TABLE = Table(
         Key(("sequence_len",), "train.seq_len", positive, default=512),
         Key(("micro_batch_size",), "train.micro_batch", positive, default=1),
         Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
+        Key(("ray_num_workers",), "gpus", positive),
         Key(("max_steps",), "train.steps", positive),
         Key(("num_epochs",), "train.epochs", above_zero, default=1),
         Key(("tensor_parallel_size",), "layout.tp", positive, default=1),
@@ -95,6 +97,24 @@ TABLE = Table(
         Loss(("freeze_mm_modules", "image_size"), "sets the part of a vision tower"),
         Loss(("precompute_ref_log_probs",), "computes the reference model's log-probabilities beforehand"),
         Loss(("use_pose", "pose_*"), "skips positions in samples"),
+        Loss(
+            (
+                "use_kernels",
+                "use_scattermoe",
+                "use_sonicmoe",
+                "fused_attn_kernel",
+                "use_dsv4_kernels",
+                "use_glm_dsa_kernels",
+                "dsv4_*",
+                "gemma4_hybrid_attn_impl",
+            ),
+            "runs other kernels",
+        ),
+        Loss(("model_quantization_config*", "use_onebitllms", "nvfp4_*"), "changes how weights are stored"),
+        Loss(("diffusion.*",), "trains by filling in masked tokens"),
+        Loss(("fp8_enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
+        Loss(("llmcompressor.*",), "keeps pruned weights at zero"),
+        Loss(("expert_parallel_*",), "sets the exchange of tokens between experts"),
         Loss(("streaming*", "pretrain_multipack*"), "packs samples as they come"),
     ),
     silent=(
@@ -117,6 +137,10 @@ TABLE = Table(
         resize_token_embeddings* mean_resizing* embeddings_skip* total_num_tokens fsdp_version adapter rl
         optim_args* scaling_softmax* do_causal_lm_eval do_bench_eval bench_* test_value generate_samples
         generation_* num_generation* embedding_lr* accelerator_config* max_prompt_len sample_packing_eff_est
+        bf16 bfloat16 fp16 float16 float32 lora_dropout lora_target_linear lora_target_modules lora_r peft_use_dora
+        experimental_* batch_size eta_min dp_replicate_size dp_shard_size use_swanlab reinit_weights use_ray
+        base_model_ignore_patterns max_packed_sequence_len cls_model_config torch_dtype gptq_* full_finetune
+        eval_causal_lm_metrics load_in_8bit load_in_4bit gptq
         fix_untrained_tokens lora_on_cpu merge_* curriculum_sampling multipack_real* val_* flash_attn_rms_norm
         """),
         *(f"fsdp_config.{name}" for name in fsdp.SILENT),
@@ -141,19 +165,22 @@ def _read(draft: Draft, source: Source) -> None:
     _attention(draft)
     _adapters(draft)
     _kernels(draft)
+    _accumulation(draft)
 
 
 def _job(draft: Draft) -> None:
     rl, adapter, pretraining = draft.take("rl"), draft.take("adapter"), draft.take("pretraining_dataset")
     reward = draft.on("reward_model") or draft.on("process_reward_model")
-    quantised = draft.on("load_in_4bit")
+    quantised, eight, stored = draft.on("load_in_4bit"), draft.on("load_in_8bit"), draft.on("gptq")
     if rl is not None:
         word = plain(rl.value)
         draft.state("job", _PREFERENCES.get(word, word), rl)
     elif reward is not None:
         draft.state("job", "reward", reward)
     elif adapter is not None and plain(adapter.value) in ("lora", "qlora"):
-        draft.state("job", "qlora" if quantised or plain(adapter.value) == "qlora" else "lora", adapter)
+        draft.state(
+            "job", "qlora" if quantised or eight or stored or plain(adapter.value) == "qlora" else "lora", adapter
+        )
     elif adapter is not None:
         draft.lose("adapter", f"{adapter.value} is priced as LoRA")
         draft.assume("job", "lora", f"in place of {adapter.value}", adapter.where)
@@ -161,9 +188,12 @@ def _job(draft: Draft) -> None:
         draft.state("job", "pretrain", pretraining or draft.peek("pretraining_dataset.0.path"))
     else:
         draft.default("job", "sft", "no adapter: all weights are trained")
-    eight = draft.on("load_in_8bit")
-    if eight is not None:
-        draft.state("train.bits", 8, eight)
+    if stored is not None and adapter is not None:
+        state_bits(draft, 4, stored, str(quantiser_called("gptq")))
+    elif quantised is not None and adapter is not None:
+        state_bits(draft, 4, quantised)
+    elif eight is not None and adapter is not None:
+        state_bits(draft, 8, eight)
 
 
 def _precision(draft: Draft) -> None:
@@ -239,10 +269,9 @@ def _adapters(draft: Draft) -> None:
         return
     targets, linear = draft.take("lora_target_modules"), draft.on("lora_target_linear")
     if linear is not None:
-        draft.state("lora.targets", ("all-linear",), linear)
-    elif targets is not None:
-        words = tuple(word.rpartition(".")[2] for word in listed(targets.value) or ())
-        draft.state("lora.targets", tuple(dict.fromkeys(words)) or None, targets)
+        draft.state("lora.targets", (ALL_LINEAR,), linear)
+    else:
+        state_targets(draft, targets, None)
     saved = draft.take("lora_modules_to_save")
     if saved is not None:
         draft.state("lora.modules_to_save", listed(saved.value), saved)
@@ -250,6 +279,16 @@ def _adapters(draft: Draft) -> None:
     if dropout is not None:
         draft.state("lora.dropout", number(dropout.value), dropout)
     draft.default("lora.dropout", 0)
+
+
+def _accumulation(draft: Draft) -> None:
+    """Accumulation steps, where they are said by the samples of a step on each GPU (`batch_size`)."""
+    samples, micro = draft.peek("batch_size"), draft.peek("micro_batch_size")
+    if samples is None or draft.peek("gradient_accumulation_steps") is not None:
+        return
+    total, each = draft.value(samples, positive), draft.value(micro, positive) or 1
+    if isinstance(total, int) and isinstance(each, int) and total >= each:
+        draft.state("train.grad_accum", total // each, samples, f"batch of {total} in micro-batches of {each}")
 
 
 def _kernels(draft: Draft) -> None:
@@ -273,7 +312,7 @@ def _kernels(draft: Draft) -> None:
         draft.state("loss", "fused", listed_plugins or draft.peek("cut_cross_entropy"))
     chunked = draft.on("chunked_cross_entropy")
     if chunked is not None:
-        draft.state("loss", "chunked", chunked)
+        draft.state("loss", "fused", chunked, "in chunks of tokens")
 
 
 TOOL = Tool(
