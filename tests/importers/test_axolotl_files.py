@@ -26,7 +26,7 @@ def read(folder: Path, text: str) -> Imported:
         ("adapter: lora\nload_in_8bit: false\n", "lora", None, None),
     ],
 )
-def test_quantised_weights_beneath_adapters(
+def test_quantised_weights(tmp_path: Path, text: str, job: str, bits: int | None, quantiser: str | None) -> None:
     tmp_path: Path, text: str, job: str, bits: object, quantiser: object
 ) -> None:
     facts = {key: fact.value for key, fact in read(tmp_path, text).facts.items()}

@@ -45,18 +45,20 @@ def usual_targets(model: object) -> tuple[str, ...] | None:
 
 
 def targets_of(value: object) -> tuple[str, ...] | None:
-    """Modules of a list, of text between commas, or of a pattern of names; `all-linear` for all of them."""
+    """Modules of a list, of text between commas, or of a pattern of names; `all-linear` for all of them.
+
+    Raises UnreadableError: a pattern that names none.
+    """
     if isinstance(value, str) and _PATTERN & set(value):
         parts = [f"{part}{end}" for words, end in _ALTERNATIVES.findall(value) for part in words.split("|")]
-        return tuple(dict.fromkeys((*parts, *_PROJECTION.findall(value)))) or _none_of(value)
+        found = tuple(dict.fromkeys((*parts, *_PROJECTION.findall(value))))
+        if not found:
+            raise UnreadableError(f"{show(value)} names no module that is known here")
+        return found
     words = listed(value) or ()
     if any(plain(word) in _ALL for word in words):
         return (ALL_LINEAR,)
     return tuple(dict.fromkeys(word.rpartition(".")[2] for word in words)) or None
-
-
-def _none_of(value: str) -> None:
-    raise UnreadableError(f"{show(value)} names no module that is known here")
 
 
 def state_targets(draft: Draft, found: Written | None, default: tuple[str, ...] | None, note: str = "") -> None:
