@@ -27,8 +27,6 @@ def read(folder: Path, text: str) -> Imported:
     ],
 )
 def test_quantised_weights(tmp_path: Path, text: str, job: str, bits: int | None, quantiser: str | None) -> None:
-    tmp_path: Path, text: str, job: str, bits: object, quantiser: object
-) -> None:
     facts = {key: fact.value for key, fact in read(tmp_path, text).facts.items()}
     assert (facts["job"], facts.get("train.bits"), facts.get("train.quantiser")) == (job, bits, quantiser)
 
