@@ -11,7 +11,7 @@ from xe_sizer.importers.values import UnreadableError, is_on
 from xe_sizer.importers.written import Unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from xe_sizer.errors import Location
     from xe_sizer.importers.table import Key, Table
@@ -66,6 +66,7 @@ class Draft:
     keys : what the files say, by the tool's own dotted names; `take` marks them as read
     unread : keys whose values the files leave to what was not passed; no default takes their place
     version : the release of the tool, None where none is named
+    following : what is stated once it is known what hardware was passed
     """
 
     def __init__(self, tool: str, keys: Keys, version: str | None = None) -> None:
@@ -78,6 +79,7 @@ class Draft:
         self.facts: dict[str, Fact] = {}
         self.ignored: list[Ignored] = []
         self.missing: list[Missing] = []
+        self.following: list[Callable[[Draft], None]] = []
         self._taken: set[str] = set()
         self._lost: set[str] = set()
 

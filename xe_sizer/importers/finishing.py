@@ -20,6 +20,8 @@ INFERENCE = "inference"
 def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
     """Put in what was passed, derive what follows from what is known, and say what is missing."""
     _put_hardware(draft, hardware)
+    for follow in draft.following:
+        follow(draft)
     if "gpus" in draft.facts:
         draft.drop("nodes")
     _length(draft)

@@ -217,8 +217,11 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
     for key in _PREFILL_ONLY:
         fact = part.facts.get(key)
         if fact is not None and fact.origin == "read" and fact.value != draft.fact(key):
+            name = next(
+                (each for row in table.keys if row.to == key for each in row.names if each in service.keys), key
+            )
             told = f"{fact.value} on the replicas that prefill; one value holds for all"
-            draft.ignored.append(Ignored(f"prefill {key}", fact.where, told))
+            draft.ignored.append(Ignored(f"prefill.{name}", fact.where, told))
     part.finish(table)
     draft.ignored += [
         Ignored(f"prefill.{each.key}", each.where, each.why, each.effect)

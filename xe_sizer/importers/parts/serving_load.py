@@ -78,6 +78,7 @@ def state_load(draft: Draft, given: Mapping[str, str]) -> None:
         if written is not None and not _is_all_at_once(written.value):
             draft.state(key, draft.value(written, above_zero if key == "serve.request_rate" else positive), written)
     _concurrency(draft, given)
+    _requests(draft)
     lengths = draft.peek(*(f"benchmark.{name}" for name in _OF_LENGTHS))
     if lengths is not None and str(lengths.value) not in ("0", "0.0", "1", "1.0"):
         name = next(name for name in (f"benchmark.{each}" for each in _OF_LENGTHS) if name in draft.keys)
@@ -90,6 +91,14 @@ def state_load(draft: Draft, given: Mapping[str, str]) -> None:
     ):
         draft.lose(data, "has lengths of its own; pass --input-tokens and --output-tokens")
     draft.count("benchmark.*")
+
+
+def _requests(draft: Draft) -> None:
+    """The number of requests as a multiple of those in flight."""
+    times, flight = draft.take("benchmark.num_prompts_mult"), draft.facts.get("serve.concurrency")
+    factor = draft.value(times, positive) if times is not None else None
+    if times is not None and isinstance(factor, int) and flight is not None and isinstance(flight.value, int):
+        draft.state("serve.requests", factor * flight.value, times, f"{factor} for each that is in flight")
 
 
 def _is_all_at_once(value: object) -> bool:

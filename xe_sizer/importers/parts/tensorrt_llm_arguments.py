@@ -32,6 +32,10 @@ TABLE = Table(
     ),
     losses=(
         Loss(
+            ("cache_transceiver_config.max_tokens_in_buffer", "cache_transceiver_config.kv_cache_bounce_size_mb"),
+            "sets memory aside for KV cache that is sent from prefill to decode",
+        ),
+        Loss(
             names("""
                 cuda_graph_config cuda_graph_config.* use_cuda_graph cuda_graph_batch_sizes
                 cuda_graph_max_batch_size cuda_graph_padding_enabled
@@ -46,7 +50,7 @@ TABLE = Table(
                 allreduce_strategy gemm_allreduce* use_fp8_context_fmha
             """),
             "chooses kernels",
-            harmless=("AUTO", "auto", "TRTLLM"),
+            harmless=("AUTO", "auto"),
         ),
         Loss(
             names("""

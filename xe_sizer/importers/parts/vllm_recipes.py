@@ -42,6 +42,7 @@ def read(node: Node, given: Mapping[str, str]) -> Services:
     hardware = node.get("hardware_overrides")
     keys |= hardware.keys("hardware_overrides") if hardware is not None else {}
     name = node.text("meta", "slug")
+    keys["recipe"] = Written(name or str(model.value), model.where)
     return Services((Service(VLLM, keys, node.document.locate(("model",)), name=name, gpu=_hardware(node, given)),))
 
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from xe_sizer.importers.parts.service import Chosen
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.written import Written
-
-_GIB_OF_GB = 1e9 / 2**30
+_NODE = 8  # GPUs that one node may have
 
 
 def _read(draft: Draft, source: Source, chosen: Chosen) -> None:
@@ -26,6 +25,8 @@ def _read(draft: Draft, source: Source, chosen: Chosen) -> None:
     _images(draft)
     state_service(draft, chosen, source, TABLE, _place, VLLM)
     _host_cache(draft)
+    if "tensor_parallel_size" in draft.unread and "recipe" in draft.keys:
+        draft.following.append(_whole_node)
     if chosen.service.engine == ATOM:
         where = chosen.service.where
         draft.drop("serve.engine")
@@ -62,6 +63,17 @@ def _ranks(draft: Draft, tp: Written | None) -> int | None:
     tensor = stated if isinstance(stated, int) else draft.value(tp, positive) if tp is not None else 1
     groups = draft.fact("layout.dp") or 1
     return tensor * groups if isinstance(tensor, int) and isinstance(groups, int) else None
+
+
+def _whole_node(draft: Draft) -> None:
+    """Recipes split a model over all GPUs of a node (strategies/single_node_tp.yaml of vllm-project/recipes)."""
+    gpus, groups = draft.fact("gpus"), draft.fact("layout.dp")
+    if not isinstance(gpus, int) or gpus > _NODE or groups != 1:
+        return
+    draft.default("layout.tp", gpus, "recipes split a model over all GPUs of a node")
+    experts = draft.peek("enable_expert_parallel")
+    if experts is not None and is_on(experts.value):
+        draft.state("layout.ep", gpus, experts)
 
 
 def _drafts(draft: Draft) -> None:
@@ -117,7 +129,7 @@ def _caches(draft: Draft) -> None:
 
 
 def _host_cache(draft: Draft) -> None:
-    """LMCache: so many GB of host memory for each rank."""
+    """LMCache: so many GiB of host memory for each rank."""
     on, size = draft.on("lmcacheConfig.enabled"), draft.take("lmcacheConfig.cpuOffloadingBufferSize")
     held = draft.value(size, number) if on is not None and size is not None else None
     ranks = [draft.fact(key) for key in ("layout.tp", "layout.pp", "layout.dp")]
@@ -129,8 +141,8 @@ def _host_cache(draft: Draft) -> None:
     ):
         return
     count = math.prod(int(str(each)) for each in ranks)
-    note = f"{held:g} GB for each of {count} ranks" if count > 1 else ""
-    draft.state("serve.kv_host_gib", round(held * count * _GIB_OF_GB, 2), size, note)
+    note = f"{held:g} GiB for each of {count} ranks" if count > 1 else ""
+    draft.state("serve.kv_host_gib", held * count, size, note)
 
 
 def _images(draft: Draft) -> None:
