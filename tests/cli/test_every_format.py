@@ -37,6 +37,7 @@ QUESTIONS = {
     "check": "check job.yaml chat.yaml bad.yaml",
     "validate": "validate record.jsonl",
     "profiles": "profiles list gpu h100",
+    "data": "data samples.jsonl",
 }
 
 
@@ -48,6 +49,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("job.yaml").write_text(f"{head}gpus: 8\njob: lora\ntrain: {{steps: 10}}\nlimits: {{max_hours: 1e-9}}\n")
     Path("chat.yaml").write_text(f"{head}serve: {{concurrency: 4}}\n")
     Path("bad.yaml").write_text(f"{head}modle: x\n")
+    Path("samples.jsonl").write_text('{"text": "one two three"}\n{"text": "four"}\n')
     Path("record.jsonl").write_text(json.dumps(RECORD))
     return tmp_path
 

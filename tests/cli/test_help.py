@@ -15,6 +15,7 @@ COMMANDS = (
     ["validate"],
     ["render"],
     ["profiles"],
+    ["data"],
     ["profiles", "list"],
     ["profiles", "show"],
     ["profiles", "validate"],

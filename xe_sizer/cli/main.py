@@ -29,6 +29,7 @@ COMMANDS = (
     "import",
     "export",
     "profiles",
+    "data",
     "validate",
     "calibrate",
     "render",

@@ -30,6 +30,10 @@ class Progress:
     def plans(self, done: int, total: int) -> None:
         self._say(f"{done} of {total} plans")
 
+    def bytes(self, done: int, total: int) -> None:
+        """How much of some files has been read."""
+        self._say(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read" if done < total else "counting tokens")
+
     def _say(self, text: str) -> None:
         now = time.monotonic()
         if self._terminal and now >= self._due:

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.source import check_name, load_yaml
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
+    from xe_sizer.profiles.source import Document
+
+
+class LengthHistogram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Token lengths and how many sequences have each."""
+
+    lengths: Annotated[tuple[Annotated[int, msgspec.Meta(ge=1)], ...], msgspec.Meta(min_length=1)]
+    counts: Annotated[tuple[Annotated[float, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)]
 
 
 class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,6 +29,9 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mean_tokens : of a row of it; template_tokens : that a trainer's prompt template adds to each
     min_tokens, max_tokens : of what a trainer reads, template included
+    mean_tokens_low, mean_tokens_high : between which the mean is, where nobody counted it
+    sequences_per_sample : 2 of preference pairs; lengths are those of sequences
+    histogram : of the lengths of sequences
     """
 
     name: str
@@ -29,6 +41,10 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     template_tokens: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    mean_tokens_low: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    mean_tokens_high: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    sequences_per_sample: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    histogram: LengthHistogram | None = None
 
     @property
     def tokens_read(self) -> float:
@@ -55,4 +71,17 @@ def _read(path: Path) -> DatasetProfile:
     document = load_yaml(path)
     profile = convert(document.value, DatasetProfile, document.locate)
     check_name(profile.name, document)
+    _check_histogram(profile, document)
     return profile
+
+
+def _check_histogram(profile: DatasetProfile, document: Document) -> None:
+    """Raises InputError: lengths without counts, or no sequence at all."""
+    found = profile.histogram
+    if found is None:
+        return
+    if len(found.lengths) != len(found.counts):
+        message = f"the histogram has {len(found.lengths)} 'lengths' but {len(found.counts)} 'counts'"
+        raise InputError(Problem(message, document.locate(("histogram", "counts")), "give one count per length"))
+    if not any(found.counts):
+        raise InputError(Problem("the histogram counts no samples", document.locate(("histogram", "counts"))))

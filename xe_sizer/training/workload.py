@@ -10,7 +10,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.scenario.provenance import relative
-from xe_sizer.scenario.schema import DataSection
+from xe_sizer.scenario.schema import DataSection, Histogram
 from xe_sizer.training.lengths import constant_lengths, histogram_lengths, statistics_lengths
 from xe_sizer.units import whole_percent
 
@@ -72,7 +72,9 @@ def _statistics(data: DataSection, profile: DatasetProfile) -> DataSection:
     What is known of the data set stays known: a `max_tokens` below its longest sample cuts samples there, see `_cut`.
     """
     known = (one for one in (data.max_tokens, profile.max_tokens) if one is not None)
+    found = None if data.mean_tokens or data.min_tokens else profile.histogram
     return DataSection(
+        histogram=None if found is None else Histogram(lengths=found.lengths, counts=found.counts),
         samples=data.samples or profile.samples,
         mean_tokens=data.mean_tokens or profile.tokens_read,
         min_tokens=data.min_tokens or profile.min_tokens,
@@ -135,6 +137,8 @@ def workload(
     lengths = _cut(lengths, asked, profile)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
+    if profile is not None:
+        warnings += _of_profile(profile, asked, sequences_per_sample)
     known = data.max_tokens is not None or data.histogram is not None
     if data.mean_tokens is not None and not known:
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
@@ -155,6 +159,18 @@ def workload(
         warnings=tuple(warnings),
         source=None if profile is None else profile.described,
     )
+
+
+def _of_profile(profile: DatasetProfile, asked: DataSection, sequences_per_sample: int) -> list[str]:
+    """What a data set's profile gives to say."""
+    said = []
+    low, high = profile.mean_tokens_low, profile.mean_tokens_high
+    if low is not None and high is not None and asked.mean_tokens is None:
+        mean = f"{profile.mean_tokens:,.0f} a sequence, between {low:,.0f} and {high:,.0f}"
+        said.append(f"tokens of {profile.name} are assumed from bytes: {mean}; a tokenizer counts them")
+    if profile.sequences_per_sample > sequences_per_sample:
+        said.append(f"{profile.name} has {profile.sequences_per_sample} sequences a sample: this job reads one of them")
+    return said
 
 
 def _share_words(share: float) -> str:

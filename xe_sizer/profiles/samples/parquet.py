@@ -1,0 +1,78 @@
+"""Parquet, row by row, of the columns that hold what is trained on (extra: parquet)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.profiles.samples.rows import Broken, Row
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.samples.rows import Read
+
+_BATCH = 256  # rows that are turned into Python's own values at once
+
+
+class Parquet:
+    """A Parquet file. `place` of a row is its number from 0."""
+
+    unit = "row"
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError: no reader is installed, or the file cannot be read."""
+        self.path = path
+        self.size_bytes = path.stat().st_size
+        self.broken = Broken(path)
+        self._file = self._opened()
+
+    def rows(self, read: Read) -> Iterator[Row]:
+        """All rows. Raises InputError: a part of the file cannot be read."""
+        total = max(int(self._file.metadata.num_rows), 1)
+        for place, value in self._of_groups(range(self._file.num_row_groups), 0):
+            yield Row(place, place + 1, value)
+            if place % _BATCH == 0:
+                read(self.size_bytes * place // total)
+
+    def again(self, places: Sequence[int]) -> Iterator[Row]:
+        """The rows with these numbers; groups of rows without any are not read."""
+        start, wanted = 0, iter(places)
+        place = next(wanted, None)
+        for group in range(self._file.num_row_groups):
+            end = start + self._file.metadata.row_group(group).num_rows
+            if place is not None and place < end:
+                for number, value in self._of_groups([group], start):
+                    while place == number:
+                        yield Row(number, number + 1, value)
+                        place = next(wanted, None)
+            start = end
+
+    def _of_groups(self, groups: Sequence[int] | range, start: int) -> Iterator[tuple[int, Any]]:
+        columns = self._columns()
+        try:
+            for batch in self._file.iter_batches(_BATCH, row_groups=list(groups), columns=columns):
+                yield from enumerate(batch.to_pylist(), start)
+                start += batch.num_rows
+        except (OSError, ValueError, MemoryError, NotImplementedError) as error:
+            raise self._refused(error) from None
+
+    def _columns(self) -> list[str]:
+        """Columns that can hold text or token ids; pictures and other bytes are left out."""
+        schema = self._file.schema_arrow
+        return [each.name for each in schema if "binary" not in str(each.type)]
+
+    def _opened(self) -> Any:
+        try:
+            from pyarrow.parquet import ParquetFile
+        except ImportError:
+            hint = "pip install 'xe-sizer[parquet]'"
+            raise InputError(Problem("Parquet needs pyarrow", Location(str(self.path)), hint)) from None
+        try:
+            return ParquetFile(self.path)
+        except (OSError, ValueError, MemoryError, NotImplementedError) as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: BaseException) -> InputError:
+        reason = str(error).partition("\n")[0][:200]
+        return InputError(Problem(f"cannot read this Parquet file: {reason}", Location(str(self.path))))
