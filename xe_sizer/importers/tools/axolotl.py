@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts import fsdp
+from xe_sizer.importers.parts import fsdp, hf_scripts
 from xe_sizer.importers.parts.deepspeed import read_deepspeed, state_deepspeed
 from xe_sizer.importers.parts.optimizers import state_optimizer
 from xe_sizer.importers.parts.peft import ALL_LINEAR, quantiser_called, state_bits, state_targets
@@ -22,9 +22,12 @@ from xe_sizer.importers.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
+    from xe_sizer.importers.written import Keys
 
 _OWN = frozenset(
     {"base_model", "micro_batch_size", "sequence_len", "datasets", "num_epochs", "sample_packing", "adapter"}
@@ -148,7 +151,19 @@ TABLE = Table(
 )
 
 
+def _starts(words: Sequence[str]) -> bool:
+    """Whether a command trains: `axolotl train FILE`, or the module of older releases."""
+    name = words[0].rpartition("/")[2] if words else ""
+    return name.startswith("axolotl.cli.train") or (name == "axolotl" and words[1:2] == ["train"])
+
+
+def _keys(source: Source) -> Keys:
+    return hf_scripts.keys_started(source, _starts)
+
+
 def _recognises(source: Source) -> Certainty:
+    if hf_scripts.command_of(source, _starts) is not None:
+        return 95
     own = _OWN & source.keys.keys() | {name.partition(".")[0] for name in source.keys} & _OWN
     return 90 if "base_model" in own and len(own) >= _BATCHED else 40 if "base_model" in own else 0
 
@@ -166,6 +181,7 @@ def _read(draft: Draft, source: Source) -> None:
     _adapters(draft)
     _kernels(draft)
     _accumulation(draft)
+    hf_scripts.state_launch(draft, source, _starts)
 
 
 def _job(draft: Draft) -> None:
@@ -318,8 +334,9 @@ def _kernels(draft: Draft) -> None:
 TOOL = Tool(
     name="axolotl",
     title="axolotl",
-    reads="YAML configurations, with the DeepSpeed files that they name",
+    reads="`axolotl train` in scripts, YAML configurations, with the DeepSpeed files that they name",
     recognises=_recognises,
     read=_read,
     table=TABLE,
+    keys=_keys,
 )

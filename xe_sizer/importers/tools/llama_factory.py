@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts import hf_arguments, llama_factory_v1, peft
+from xe_sizer.importers.parts import hf_arguments, hf_scripts, llama_factory_v1, peft
 from xe_sizer.importers.parts.llama_factory_keys import TABLE
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.parts.optimizers import ADAMW, MUON
@@ -12,10 +12,12 @@ from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
-    from xe_sizer.importers.written import Written
+    from xe_sizer.importers.written import Keys, Written
 
 _OWN = frozenset(
     {
@@ -38,7 +40,21 @@ _ENGINES = {"vllm": "vllm", "sglang": "sglang", "huggingface": "hf-transformers"
 _RANK = 8
 
 
+def _starts(words: Sequence[str]) -> bool:
+    """Whether a command trains: `llamafactory-cli train`, or the script of the repository."""
+    names = [word.rpartition("/")[2] for word in words[:2]]
+    if names[:1] and names[0] in ("llamafactory-cli", "lmf"):
+        return names[1:] == ["train"]
+    return any(word.endswith("src/train.py") or word == "llamafactory.launcher" for word in words[:1])
+
+
+def _keys(source: Source) -> Keys:
+    return hf_scripts.keys_started(source, _starts)
+
+
 def _recognises(source: Source) -> Certainty:
+    if hf_scripts.command_of(source, _starts) is not None:
+        return 95
     keys = source.keys
     if llama_factory_v1.recognises(keys):
         return 90
@@ -49,6 +65,11 @@ def _recognises(source: Source) -> Certainty:
 
 
 def _read(draft: Draft, source: Source) -> None:
+    _configuration(draft, source)
+    hf_scripts.state_launch(draft, source, _starts)
+
+
+def _configuration(draft: Draft, source: Source) -> None:
     first = draft.peek("model_name_or_path", "model")
     if llama_factory_v1.recognises(draft.keys):
         draft.state("stack", TOOL.name, first)
@@ -247,8 +268,10 @@ def _kernels(draft: Draft) -> None:
 TOOL = Tool(
     name="llama-factory",
     title="LLaMA-Factory",
-    reads="YAML and JSON configurations of both of its interfaces, with the DeepSpeed files that they name",
+    reads="`llamafactory-cli train` in scripts, YAML and JSON configurations of both of its interfaces, with the "
+    "DeepSpeed files that they name",
     recognises=_recognises,
     read=_read,
     table=TABLE,
+    keys=_keys,
 )

@@ -6,16 +6,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts import hf_arguments, peft, trl_keys
+from xe_sizer.importers.parts import hf_arguments, hf_scripts, peft, trl_keys
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, plain, positive
+from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
-    from xe_sizer.importers.written import Keys, Written
+    from xe_sizer.importers.written import Keys
 
 _OTHERS = frozenset({"stage", "finetuning_type", "cutoff_len", "template", "tuner_type", "train_type"})
 _MAX_LENGTH = 1024
@@ -25,7 +28,29 @@ _GENERATES = (trl_keys.GRPO, trl_keys.PPO, trl_keys.DISTILL)
 _WORDS = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
+def _called(words: Sequence[str]) -> str | None:
+    """The job of the trainer that a command starts: `trl sft`, or a script named after a trainer."""
+    if not words or "swift" in words[0]:
+        return None
+    name = words[0].rpartition("/")[2]
+    if name == "trl":
+        return trl_keys.TRAINERS.get(plain(words[1])) if len(words) > 1 else None
+    flagged = any(word.startswith(("--model_name_or_path", "--config", "--dataset_name")) for word in words)
+    stem = name.removesuffix(".py").removeprefix("run_")
+    return trl_keys.TRAINERS.get(plain(stem)) if flagged and name.endswith(".py") else None
+
+
+def _starts(words: Sequence[str]) -> bool:
+    return _called(words) is not None
+
+
+def _keys(source: Source) -> Keys:
+    return hf_scripts.keys_started(source, _starts)
+
+
 def _recognises(source: Source) -> Certainty:
+    if hf_scripts.command_of(source, _starts) is not None:
+        return 85
     keys = source.keys
     tops = {name.partition(".")[0] for name in keys}
     if "model_name_or_path" not in keys or tops & _OTHERS:
@@ -50,6 +75,7 @@ def _read(draft: Draft, source: Source) -> None:
     offloaded = draft.on("activation_offloading")
     if offloaded is not None:
         draft.state("layout.offload", ACTIVATIONS, offloaded)
+    hf_scripts.state_launch(draft, source, _starts)
 
 
 def _trainer(draft: Draft, source: Source) -> str:
@@ -59,7 +85,11 @@ def _trainer(draft: Draft, source: Source) -> str:
     words = [plain(word) for word in listed(loss.value) or ()] if loss is not None else []
     by_loss = next((job for word, job in _LOSS_JOBS.items() if word in words), None)
     named = _named(source)
-    if by_loss is not None and loss is not None and by_loss != trl_keys.DPO:
+    called = _called(hf_scripts.words_started(source, _starts))
+    command = hf_scripts.command_of(source, _starts)
+    if called is not None and command is not None:
+        draft.state("trainer", called, Written(called, command.words[0].where))
+    elif by_loss is not None and loss is not None and by_loss != trl_keys.DPO:
         draft.state("trainer", by_loss, loss)
     elif marked:
         draft.state("trainer", marked[0][0], marked[0][1])
@@ -172,8 +202,10 @@ def _loss(draft: Draft, trainer: str) -> None:
 TOOL = Tool(
     name="trl",
     title="TRL",
-    reads="YAML and JSON configurations, with the accelerate and DeepSpeed files that are named beside them",
+    reads="`trl sft` and the like in scripts, YAML and JSON configurations, with the accelerate and DeepSpeed files "
+    "that are named beside them",
     recognises=_recognises,
     read=_read,
     table=trl_keys.TABLE,
+    keys=_keys,
 )
