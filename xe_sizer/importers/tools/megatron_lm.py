@@ -1,0 +1,157 @@
+"""Megatron-LM: launch scripts, model configurations that scripts source, functional tests, and `--yaml-cfg` files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.parts.commands import command_of, keys_of_flags
+from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
+from xe_sizer.importers.parts.megatron import Arguments, state_megatron, with_groups
+from xe_sizer.importers.parts.megatron_arguments import TABLE as ARGUMENTS
+from xe_sizer.importers.parts.megatron_shape import state_model
+from xe_sizer.importers.readers.shell import Word, flags_of, read_script, unwrapped
+from xe_sizer.importers.table import Key, Loss, Table, names
+from xe_sizer.importers.tool import Tool
+from xe_sizer.importers.values import whole
+from xe_sizer.importers.written import Written
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.readers.shell import Command
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.tool import Certainty
+    from xe_sizer.importers.written import Keys
+
+_OWN = frozenset(
+    names("""
+    --num-layers --hidden-size --num-attention-heads --seq-length --micro-batch-size --tensor-model-parallel-size
+    --pipeline-model-parallel-size --max-position-embeddings --use-mcore-models --train-iters
+    --make-vocab-size-divisible-by
+    """)
+)  # fmt: skip
+_ENOUGH = 3  # of these flags, from which on a command is surely Megatron's
+_TESTED = "MODEL_ARGS."
+_GROUPS = ("language_model.", "model_parallel.")
+_CHECKPOINTS = ("TOKENIZER_MODEL", "HF_MODEL_CKPT", "HF_MODEL")
+_PREFIXES = ("", *_GROUPS)
+_TUNING = ("finetune", "sft", "instruct")
+_DEEPSPEED = Table(
+    keys=(Key(("zero_stage",), "layout.zero", whole),),
+    losses=(Loss(("deepspeed_config", "cpu_optimizer"), "sets what the file of DeepSpeed says"),),
+    silent=names("deepspeed deepspeed_mpi deepspeed_activation_checkpointing no_pipeline_parallel local_rank"),
+)
+_GROUPED = with_groups(ARGUMENTS, _PREFIXES)
+TABLE = Table(
+    keys=(*_GROUPED.keys, *_DEEPSPEED.keys),
+    losses=(*_DEEPSPEED.losses, *_GROUPED.losses),
+    silent=(*_DEEPSPEED.silent, *_GROUPED.silent, *names("ENV_VARS.* TEST_TYPE MODE METRICS LAUNCHER BEFORE_SCRIPT "
+            "AFTER_SCRIPT NGPUS SKIP_PYTEST ENV_VARS THROUGHPUT_TEST_PARAMS* yaml_cfg BOUNDED_RERUN*")),
+)  # fmt: skip
+
+
+def _starts(words: tuple[str, ...]) -> bool:
+    """Whether a command starts a program with Megatron's arguments."""
+    flags = {word.partition("=")[0] for word in words[1:]}
+    return words[0].endswith((".py", "}")) and (len(_OWN & flags) >= _ENOUGH or "--yaml-cfg" in flags)
+
+
+def _configuration(source: Source) -> Command | None:
+    """Variables of a script that holds arguments and starts nothing, as one command."""
+    script = source.script
+    if script is None:
+        return None
+    held = [name for name, value in script.variables.items() if _holds_arguments(value)]
+    if not held:
+        return None
+    text = " ".join(f"${{{name}[@]}}" for name in held)
+    further = read_script(f"{source.text}\npretrain.py {text}\n", source.name, source.given, source.text_beside)
+    command = further.commands[-1] if further.commands else None
+    return command if command is not None and _OWN & {word.text for word in command.words} else None
+
+
+def _holds_arguments(value: Word | tuple[Word, ...]) -> bool:
+    text = value.text if isinstance(value, Word) else " ".join(word.text for word in value)
+    return text.lstrip().startswith("--")
+
+
+def _command(source: Source) -> Command | None:
+    return command_of(source, _starts) or _configuration(source)
+
+
+def _recognises(source: Source) -> Certainty:
+    if source.kind == "shell":
+        return 85 if command_of(source, _starts) else 70 if _configuration(source) is not None else 0
+    if any(name.startswith(f"{_TESTED}--") for name in source.keys):
+        return 90
+    groups = {name.partition(".")[0] for name in source.keys}
+    return 80 if {"language_model", "model_parallel"} <= groups else 0
+
+
+def _keys(source: Source) -> Keys:
+    """Arguments in snake case, without dashes, whatever holds them."""
+    if source.kind != "shell":
+        return {_plain(name): written for name, written in source.keys.items()}
+    command = _command(source)
+    if command is None:
+        return {}
+    keys = dict(keys_of_flags(flags_of(unwrapped(command).command.words[1:])))
+    variables = source.script.variables if source.script is not None else {}
+    for name in _CHECKPOINTS:
+        named = variables.get(name)
+        if "tokenizer_model" not in keys and isinstance(named, Word) and not named.unknown and named.text:
+            keys["tokenizer_model"] = Written(named.text, named.where)
+    return keys
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(_TESTED).lstrip("-").replace("-", "_") if name.startswith(_TESTED) else name
+
+
+def _read(draft: Draft, source: Source) -> None:
+    arguments = Arguments(draft, _PREFIXES)
+    command = _command(source) if source.kind == "shell" else None
+    draft.state("stack", "megatron-lm", next(iter(draft.keys.values()), None))
+    if command is not None and source.script is not None:
+        state_gpus(draft, hardware_of(source.script, command))
+        named = arguments.take("yaml_cfg")
+        further = source.companion(named.value) if named is not None else None
+        for name, written in (further.keys if further is not None else {}).items():
+            draft.keys.setdefault(name, written)
+    _job(draft, arguments, command)
+    stage = draft.peek("zero_stage")
+    if stage is not None:
+        draft.apply(Table(keys=_DEEPSPEED.keys))
+    state_megatron(arguments)
+    state_model(arguments)
+    draft.default("train.padding", "packed", "the data fill every sequence")
+    if not any(key == "model" or key.startswith("model.") for key in draft.facts):
+        draft.miss("model", "no argument says the shape of the model", "--model NAME")
+
+
+def _job(draft: Draft, arguments: Arguments, command: Command | None) -> None:
+    teacher = arguments.take("export_kd_teacher_load") or arguments.on("distillation")
+    rewarded = arguments.on("perform_rl_step") or next(
+        (each for name, each in draft.keys.items() if name.startswith("grpo_group_size")), None
+    )
+    tuned = arguments.on("sft") or arguments.peek("finetune_hf_dataset")
+    for found, job in ((rewarded, "grpo"), (teacher, "distill"), (tuned, "sft")):
+        if found is not None:
+            draft.state("job", job, found)
+    program = unwrapped(command).command.words[0] if command is not None else None
+    if program is not None and command is not None and program.where.line != 0:
+        name = program.text.rpartition("/")[2].lower()
+        job = "sft" if any(word in name for word in _TUNING) else "pretrain"
+        where = Written(name, program.where)
+        draft.state("job", job, where) if name.startswith(("pretrain_", *_TUNING)) else None
+    draft.default("job", "pretrain", "all weights are trained on a stream of tokens")
+
+
+TOOL = Tool(
+    name="megatron-lm",
+    title="Megatron-LM",
+    reads="launch scripts of pretrain_gpt.py and its like, sourced model configurations, model_config.yaml of tests",
+    recognises=_recognises,
+    read=_read,
+    table=TABLE,
+    keys=_keys,
+)
