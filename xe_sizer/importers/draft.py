@@ -81,6 +81,7 @@ class Draft:
         self.missing: list[Missing] = []
         self.following: list[Callable[[Draft], None]] = []
         self._taken: set[str] = set()
+        self._closed: set[str] = set()
         self._lost: set[str] = set()
 
     def peek(self, *names: str) -> Written | None:
@@ -126,6 +127,8 @@ class Draft:
 
     def default(self, key: str, value: object, note: str = "") -> None:
         """A scenario value that the tool fills in."""
+        if key in self._closed:
+            return
         self._add(key, Fact(value, TOOL_DEFAULT, None, note))
 
     def assume(self, key: str, value: object, why: str, where: Location | None = None) -> None:
@@ -153,6 +156,10 @@ class Draft:
     def drop(self, key: str) -> None:
         """Take a scenario value back."""
         self.facts.pop(key, None)
+
+    def close(self, *keys: str) -> None:
+        """Leave scenario keys open that the tool has no default for in this file, though its table has one."""
+        self._closed.update(keys)
 
     def _add(self, key: str, fact: Fact) -> None:
         if fact.value is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.draft import FLAG, READ, Fact
@@ -28,6 +29,7 @@ def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
     if draft.fact("job") != INFERENCE:
         _number_of_gpus(draft)
         _global_batch(draft)
+        draft.default("layout.offload", "none")
     if not any(key in draft.facts for key in _HARDWARE):
         draft.assume("server", default_name("server"), "no file names a GPU; pass --gpu or --server")
 
@@ -58,15 +60,25 @@ def _number_of_gpus(draft: Draft) -> None:
 
 
 def _global_batch(draft: Draft) -> None:
-    """Sequences of an optimizer step = micro-batch x gradient accumulation x data-parallel ranks."""
-    parts = [draft.fact(key) for key in ("train.micro_batch", "train.grad_accum", "gpus")]
-    if not all(isinstance(part, int) for part in parts):
+    """Sequences of an optimizer step = micro-batch x gradient accumulation x data-parallel ranks.
+
+    Of global batch and accumulation the one follows that is not stated.
+    """
+    micro, gpus, split = draft.fact("train.micro_batch"), draft.fact("gpus"), _ranks_of_a_sequence(draft)
+    if not isinstance(micro, int) or not isinstance(gpus, int) or gpus % split:
         return
-    micro, accum, gpus = (int(str(part)) for part in parts)
-    split = 1
-    for key in _SPLIT:
-        split *= int(str(draft.fact(key) or 1))
-    if gpus % split == 0:
-        used = ["train.micro_batch", "train.grad_accum", "gpus", *(key for key in _SPLIT if draft.fact(key) != 1)]
-        note = f"micro-batch {micro} x accumulation {accum} x {gpus // split} data-parallel ranks"
-        draft.derive("train.global_batch", micro * accum * gpus // split, used, note)
+    ranks = gpus // split
+    used = ["train.micro_batch", "gpus", *(key for key in _SPLIT if draft.fact(key) != 1)]
+    batch, accum = draft.fact("train.global_batch"), draft.fact("train.grad_accum")
+    if isinstance(accum, int):
+        note = f"micro-batch {micro} x accumulation {accum} x {ranks} data-parallel ranks"
+        draft.derive("train.global_batch", micro * accum * ranks, [*used, "train.grad_accum"], note)
+    elif isinstance(batch, int) and batch % (micro * ranks) == 0:
+        note = f"global batch {batch} / (micro-batch {micro} x {ranks} data-parallel ranks)"
+        draft.derive("train.grad_accum", batch // (micro * ranks), [*used, "train.global_batch"], note)
+
+
+def _ranks_of_a_sequence(draft: Draft) -> int:
+    """GPUs that work on the same sequences."""
+    sizes = (draft.fact(key) for key in _SPLIT)
+    return math.prod(size for size in sizes if isinstance(size, int))

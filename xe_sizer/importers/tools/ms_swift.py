@@ -1,0 +1,223 @@
+"""ms-swift: `swift sft`, `swift pt`, `swift rlhf` and `megatron sft` in scripts, and their arguments in files.
+
+Rules: ms-swift swift/arguments, swift/trainers/arguments.py and swift/megatron/arguments (read at 4.2).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.parts import hf_arguments, peft
+from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
+from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
+from xe_sizer.importers.parts.megatron import Arguments, state_megatron
+from xe_sizer.importers.parts.megatron_arguments import TABLE as MEGATRON
+from xe_sizer.importers.parts.swift_keys import TABLE
+from xe_sizer.importers.table import Table
+from xe_sizer.importers.tool import Tool
+from xe_sizer.importers.values import is_on, listed, number, plain, positive, text, whole
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.readers.shell import Command
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.tool import Certainty
+    from xe_sizer.importers.written import Keys, Written
+
+_COMMANDS = ("sft", "pt", "rlhf")
+_FILES = {"sft.py": "sft", "pt.py": "pt", "rlhf.py": "rlhf"}
+_OWN = ("tuner_type", "train_type", "rlhf_type", "swift_type")
+_TUNERS = ("lora", "longlora", "adalora", "lora_llm")
+_JOBS = {"pt": "pretrain", "sft": "sft"}
+_PREFERENCES = {"rm": "reward", "gkd": "distill", "cpo": "simpo"}
+_DEEPSPEED = {
+    "zero0": (0, None), "zero1": (1, None), "zero2": (2, None), "zero3": (3, None),
+    "zero2_offload": (2, "optimizer"), "zero3_offload": (3, "params"),
+}  # fmt: skip
+_LEAST_BATCH = 16  # sequences of an optimizer step that accumulation makes up unasked
+_RANK, _DROPOUT, _QLORA_BITS = 8, 0.05, 4
+_MEGATRON = (
+    ("train.seq_len", "max_length", None), ("train.epochs", "num_train_epochs", None),
+    ("train.micro_batch", "micro_batch_size", 1), ("train.global_batch", "global_batch_size", 16),
+    ("train.checkpoint_every", "save_steps", None), ("train.evaluate_every", "eval_steps", None),
+)  # fmt: skip
+"""Arguments of `megatron sft` that Megatron calls otherwise, with the defaults of ms-swift."""
+
+
+def _starts(words: tuple[str, ...]) -> bool:
+    if len(words) < 2:
+        return False
+    name = words[0].rpartition("/")[2]
+    return (name in ("swift", "megatron") and words[1] in _COMMANDS) or (name in _FILES and "swift" in words[0])
+
+
+def _command(source: Source) -> Command | None:
+    return command_of(source, _starts)
+
+
+def _recognises(source: Source) -> Certainty:
+    if source.kind == "shell":
+        return 95 if _command(source) is not None else 0
+    found = set(_OWN) & source.keys.keys()
+    return 80 if found and {"model", "dataset", "model_id_or_path"} & source.keys.keys() else 0
+
+
+def _keys(source: Source) -> Keys:
+    command = _command(source)
+    if command is None:
+        return source.keys
+    return keys_of_flags(arguments_of(command, 1 if command.words[0].text in _FILES else 2))
+
+
+def _subcommand(source: Source) -> tuple[bool, str]:
+    """Whether Megatron trains, and what the command does."""
+    command = _command(source)
+    words = [word.text for word in command.words] if command is not None else []
+    kind = next((word for word in words if word in _COMMANDS), None)
+    kind = kind or next((name for file, name in _FILES.items() if any(word.endswith(file) for word in words)), "sft")
+    return "megatron" in words[:2], kind
+
+
+def _read(draft: Draft, source: Source) -> None:
+    megatron, kind = _subcommand(source)
+    command = _command(source)
+    if command is not None and source.script is not None:
+        state_gpus(draft, hardware_of(source.script, command))
+    draft.state("stack", TOOL.name, draft.peek("model", "model_id_or_path", "model_type"))
+    _job(draft, kind, megatron)
+    if megatron:
+        _megatron(draft)
+    else:
+        _trainer(draft, source)
+
+
+def _trainer(draft: Draft, source: Source) -> None:
+    _deepspeed(draft)
+    _padding(draft)
+    draft.apply(Table(keys=tuple(key for key in TABLE.keys if key.to == "train.weights_dtype")))
+    draft.default("train.weights_dtype", "bf16", "that of the checkpoint")
+    if draft.peek("attn_impl") is None:
+        draft.default("attention", "sdpa", "the choice of transformers")
+    hf_arguments.state_arguments(draft, source, precision="bf16", recompute="full")
+    _accumulation(draft)
+
+
+def _accumulation(draft: Draft) -> None:
+    """Without a number of its own, as many as make 16 sequences of an optimizer step."""
+    if draft.peek("gradient_accumulation_steps") is not None:
+        return
+    micro = draft.value(draft.peek("per_device_train_batch_size", "batch_size"), positive) or 1
+    gpus = draft.fact("gpus")
+    if isinstance(gpus, int) and isinstance(micro, int):
+        steps = max(1, math.ceil(_LEAST_BATCH / micro / gpus))
+        draft.default("train.grad_accum", steps, f"as many as make {_LEAST_BATCH} sequences")
+
+
+def _job(draft: Draft, kind: str, megatron: bool) -> None:
+    rlhf, tuner = draft.take("rlhf_type"), draft.take("tuner_type", "train_type", "sft_type")
+    word = plain(tuner.value) if tuner is not None else ("full" if megatron else "lora")
+    if kind == "rlhf":
+        chosen = plain(rlhf.value) if rlhf is not None else "dpo"
+        job = _PREFERENCES.get(chosen, chosen)
+        _state(draft, "job", job, rlhf)
+    adapted = word in {plain(name) for name in _TUNERS}
+    bits = draft.take("quant_bits")
+    quantised = adapted and bits is not None and is_on(bits.value)
+    if adapted:
+        job = peft.QLORA if quantised and draft.value(bits, whole) == 4 else peft.LORA
+        draft.state("job", job, bits if job == peft.QLORA else tuner) if tuner or quantised else draft.default(
+            "job", job
+        )
+        _adapters(draft)
+    elif word == "full":
+        _state(draft, "job", _JOBS.get(kind, "sft"), tuner)
+    elif tuner is not None:
+        draft.lose("tuner_type" if "tuner_type" in draft.keys else "train_type", f"{tuner.value} is priced as LoRA")
+        draft.assume("job", peft.LORA, f"in place of {tuner.value}", tuner.where)
+        _adapters(draft)
+    if quantised and bits is not None:
+        method = draft.take("quant_method")
+        library = peft.quantiser_called(method.value) if method is not None else None
+        peft.state_bits(draft, whole(bits.value) or 4, bits, library or peft.BITSANDBYTES)
+
+
+def _state(draft: Draft, key: str, value: object, found: Written | None) -> None:
+    """A value that is stated, or else the tool's default."""
+    if found is not None:
+        draft.state(key, value, found)
+    else:
+        draft.default(key, value)
+
+
+def _adapters(draft: Draft) -> None:
+    rank, dropout = draft.take("lora_rank"), draft.take("lora_dropout", "lora_dropout_p")
+    for key, found, value in (("lora.rank", rank, _RANK), ("lora.dropout", dropout, _DROPOUT)):
+        if found is not None:
+            draft.state(key, draft.value(found, number), found)
+        draft.default(key, value)
+    peft.state_targets(draft, draft.take("target_modules", "lora_target_modules"), (peft.ALL_LINEAR,))
+    saved = draft.take("modules_to_save")
+    if saved is not None:
+        draft.state("lora.modules_to_save", draft.value(saved, listed), saved)
+    dora = draft.on("use_dora")
+    if dora is not None:
+        draft.state("lora.dora", True, dora)
+    if draft.peek("target_regex") is not None:
+        draft.lose("target_regex", "puts adapters on the modules whose names match")
+
+
+def _deepspeed(draft: Draft) -> None:
+    """The names that ms-swift has for DeepSpeed configurations of its own."""
+    named = draft.peek("deepspeed")
+    word = text(named.value) if named is not None else None
+    if named is not None and word in _DEEPSPEED:
+        stage, offload = _DEEPSPEED[word]
+        draft.take("deepspeed")
+        draft.keys.pop("deepspeed")
+        draft.state("layout.zero", stage, named)
+        if offload is not None:
+            draft.state("layout.offload", offload, named)
+
+
+def _padding(draft: Draft) -> None:
+    packed, free = draft.on("packing"), draft.on("padding_free")
+    if packed is not None:
+        draft.state("train.padding", "packed", packed)
+    elif free is not None:
+        draft.state("train.padding", "none", free)
+    hf_arguments.state_grouping(draft)
+    draft.default("train.padding", "longest-in-micro-batch")
+
+
+def _megatron(draft: Draft) -> None:
+    """`megatron sft`: Megatron's arguments in snake case, with defaults of ms-swift's own."""
+    packed, free = draft.on("packing"), draft.take("padding_free")
+    if packed is not None:
+        draft.state("train.padding", "packed", packed)
+    elif free is not None and not is_on(free.value):
+        draft.state("train.padding", "longest-in-micro-batch", free)
+    draft.default("train.padding", "none")
+    for key, name, value in _MEGATRON:
+        found = draft.take(name)
+        _state(draft, key, draft.value(found, whole) if found is not None else value, found)
+    draft.close("train.grad_accum")
+    if draft.peek("recompute_granularity") is None:
+        draft.default("layout.recompute", "selective")
+    if draft.peek("use_distributed_optimizer") is None:
+        draft.default("layout.zero", 1, "the distributed optimizer")
+    draft.default("train.dropout", 0)
+    draft.default("precision", "bf16")
+    draft.default("attention", "flash")
+    state_megatron(Arguments(draft))
+
+
+TOOL = Tool(
+    name="ms-swift",
+    title="ms-swift",
+    reads="scripts with `swift sft`, `pt` or `rlhf` and `megatron sft`, and YAML or JSON files of their arguments",
+    recognises=_recognises,
+    read=_read,
+    keys=_keys,
+    table=Table(TABLE.keys, (*TABLE.losses, *MEGATRON.losses), (*TABLE.silent, *MEGATRON.silent)),
+)
