@@ -174,13 +174,15 @@ def _precision(draft: Draft) -> None:
     pure, badam, fp8 = draft.on("pure_bf16"), draft.peek("use_badam"), draft.on("fp8")
     if fp8 is not None:
         draft.state("precision", "fp8", fp8)
-    half = draft.on("bf16", "fp16")
+    bfloat, half = draft.on("bf16"), draft.on("fp16")
     adapters = "lora.rank" in draft.facts or draft.peek("lora_rank") is not None
     if pure is not None:
         draft.state("precision", "bf16", pure)
         draft.state("train.weights_dtype", "bf16", pure)
+    elif bfloat is not None:
+        draft.state("precision", "bf16", bfloat)
     elif half is not None:
-        draft.state("precision", "bf16" if draft.on("bf16") else "fp16", half)
+        draft.state("precision", "fp16", half)
     low = adapters or (badam is not None and is_on(badam.value))
     draft.default("precision", "bf16" if low else "fp32", "neither bf16 nor fp16")
     if _is_megatron(draft):
