@@ -189,10 +189,10 @@ class Draft:
                 self.default(key.to, key.default)
 
     def _read(self, key: Key) -> None:
-        if not key.to or key.to in self.facts:
+        if not key.to:
             return
         found = self.take(*(name for name in key.names if name not in self._lost))
-        if found is None:
+        if found is None or key.to in self.facts:
             return
         self.state(key.to, self.value(found, key.read), found)
 

@@ -35,6 +35,7 @@ _DEEPSPEED = {
     "zero0": (0, None), "zero1": (1, None), "zero2": (2, None), "zero3": (3, None),
     "zero2_offload": (2, "optimizer"), "zero3_offload": (3, "params"),
 }  # fmt: skip
+_GROUP = "train."  # of files that ray starts, beside groups for the rollout and a teacher
 _LEAST_BATCH = 16  # sequences of an optimizer step that accumulation makes up unasked
 _RANK, _DROPOUT, _QLORA_BITS = 8, 0.05, 4
 _MEGATRON = (
@@ -59,14 +60,14 @@ def _command(source: Source) -> Command | None:
 def _recognises(source: Source) -> Certainty:
     if source.kind == "shell":
         return 95 if _command(source) is not None else 0
-    found = set(_OWN) & source.keys.keys()
-    return 80 if found and {"model", "dataset", "model_id_or_path"} & source.keys.keys() else 0
+    keys = _keys(source).keys()
+    return 80 if keys & set(_OWN) and keys & {"model", "dataset", "model_id_or_path"} else 0
 
 
 def _keys(source: Source) -> Keys:
     command = _command(source)
     if command is None:
-        return source.keys
+        return {name.removeprefix(_GROUP): written for name, written in source.keys.items()}
     return keys_of_flags(arguments_of(command, 1 if command.words[0].text in _FILES else 2))
 
 
@@ -76,7 +77,7 @@ def _subcommand(source: Source) -> tuple[bool, str]:
     words = [word.text for word in command.words] if command is not None else []
     kind = next((word for word in words if word in _COMMANDS), None)
     kind = kind or next((name for file, name in _FILES.items() if any(word.endswith(file) for word in words)), "sft")
-    return "megatron" in words[:2], kind
+    return "megatron" in words[:2] or "train.tensor_model_parallel_size" in source.keys, kind
 
 
 def _read(draft: Draft, source: Source) -> None:
