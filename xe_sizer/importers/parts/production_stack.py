@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _ROLES = {"kv_producer": PREFILL, "kv_consumer": DECODE}
-_LISTS = ("extraArgs", "env")
+_OWN = ("extraArgs", "env", "modelURL", "enableLoRA", "enableTool", "hfTokenSecret")
 
 
 def read(node: Node, given: Mapping[str, str]) -> Services:
@@ -69,7 +69,7 @@ def _settings(config: Node | None) -> dict[str, Written]:
     """The keys of `vllmConfig` by the names of vLLM's arguments."""
     if config is None:
         return {}
-    plain = (each for each in config.each() if each.path[-1] not in _LISTS)
+    plain = (each for each in config.each() if each.path[-1] not in _OWN)
     return {_snake(str(each.path[-1])): each.written for each in plain if not isinstance(each.value, dict | list)}
 
 
@@ -109,6 +109,8 @@ def _runtime(node: Node) -> Services:
     if spec is None or model is None:
         return NO_SERVICES
     keys = {**_settings(spec.get("model")), **_settings(spec.get("vllmConfig")), "model": model}
+    adapters = spec.said("model", "enableLoRA")
+    keys |= {"enable_lora": adapters} if adapters is not None else {}
     extra = spec.get("vllmConfig", "extraArgs")
     if extra is not None:
         keys |= arguments_of(extra.words())

@@ -80,6 +80,7 @@ SWITCHES = frozenset(
     ]
 )
 """Arguments without a value, behind which a model's name may stand."""
+_ID = re.compile(r"[\w.-]+/[\w.-]+")  # of a model, behind an image whose program is the server
 _TEXT = 1 << 16  # characters of an argument beyond which it is not read as JSON
 
 
@@ -94,7 +95,7 @@ def services_of(commands: Iterable[Command]) -> Iterator[Service]:
 def service_of(launch: Launch) -> Service | None:
     """The model server that a program with its words is; None where it is another program."""
     words = launch.command.words
-    while len(words) > 1 and words[0].text.rpartition("/")[2] in _RUNNERS:
+    while len(words) > 1 and (words[0].text.rpartition("/")[2] in _RUNNERS or words[0].text == "-m"):
         words = words[1:]
     engine, rest = _program(words, launch)
     if engine is None or rest is None:
@@ -118,9 +119,11 @@ def _program(words: Sequence[Word], launch: Launch) -> tuple[str | None, Sequenc
     first = words[0].text
     script = _OF_SCRIPT.fullmatch(first)
     name = script[1].replace("/", ".") if script else first.rpartition("/")[2]
-    if first.startswith("-") and (image := _image(launch)) is not None:
-        return engine_of_image(str(image.value)), words
     engine = _PROGRAMS.get(name)
+    image = _image(launch) if engine is None else None
+    if image is not None and (first.startswith("-") or _ID.fullmatch(first)):
+        found = engine_of_image(str(image.value))
+        return (found, words) if found == VLLM else (None, None)
     if name not in _WITH_SUBCOMMAND:
         return engine, words[1:]
     if len(words) > 1 and words[1].text == "serve":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.draft import Draft, Ignored
+from xe_sizer.errors import Location
+from xe_sizer.importers.draft import ASSUMED, Draft, Ignored
 from xe_sizer.importers.parts.gpu_names import gpus_in, state_gpu
+from xe_sizer.importers.parts.inferencex import named_by
 from xe_sizer.importers.parts.service import choose
 from xe_sizer.importers.parts.service_files import services_in
 from xe_sizer.importers.parts.serving_formats import cache_format, plain_width, weights_format
@@ -88,8 +90,8 @@ def state_service(
     draft.version = draft.version or _release(service)
     draft.state("job", "inference", Written("", service.where))
     draft.state("serve.engine", engine, Written("", service.where))
-    _model(draft)
-    state_formats(draft)
+    _model(draft, source)
+    state_formats(draft, source.path.name)
     place(draft)
     draft.apply(table)
     state_load(draft, source.given)
@@ -123,7 +125,7 @@ def _name(service: Service) -> str:
     return service.name or model or service.role or "?"
 
 
-def _model(draft: Draft) -> None:
+def _model(draft: Draft, source: Source) -> None:
     """The model by its id; where the argument is a folder or not set, by the name under which it is served."""
     written, served = draft.take(*_MODELS), draft.take("served_model_name")
     name = next(iter(listed(served.value) or ()), None) if served else None
@@ -132,14 +134,19 @@ def _model(draft: Draft) -> None:
         draft.state("model", str(written.value).removeprefix("hf://"), written)
     elif served is not None and name is not None:
         draft.state("model", name, served, "the name under which it is served")
+    elif (named := named_by(source.path.name)) is not None:
+        draft.assume("model", named[0], "by the name of the file; pass --set MODEL=ID")
     else:
         unread = next((draft.unread[each] for each in _MODELS if each in draft.unread), None)
         why = unread.value.why if unread and isinstance(unread.value, Unread) else "no argument names it"
         draft.miss("model", f"the file does not say it: {why}", "--set MODEL=ID, or --model in what reads the scenario")
 
 
-def state_formats(draft: Draft) -> None:
-    """The formats of weights and KV cache: by their arguments, else by what the name of the checkpoint says."""
+def state_formats(draft: Draft, file: str | None = None) -> None:
+    """The formats of weights and KV cache: by their arguments, else by what the name of the checkpoint says.
+
+    file : the name of the script, which says the format where it says the model too
+    """
     method, width, cache = draft.take("quantization", "q"), draft.take("dtype"), draft.take("kv_cache_dtype")
     precision = draft.take("precision")
     named = quantised_in(str(draft.fact("model") or ""))
@@ -152,14 +159,20 @@ def state_formats(draft: Draft) -> None:
         draft.state("serve.weights", _precision(draft, precision), precision)
     elif plain is not None and method is None:
         draft.state("serve.weights", plain, width)
+    if file is not None and _is_assumed(draft, "model") and (said := named_by(file)) is not None:
+        draft.assume("serve.weights", _precision(draft, Written(said[1], Location(file))), "by the name of the file")
     if cache is not None:
         draft.state("serve.kv_cache", draft.value(cache, cache_format), cache)
+
+
+def _is_assumed(draft: Draft, key: str) -> bool:
+    return key in draft.facts and draft.facts[key].origin == ASSUMED
 
 
 def _precision(draft: Draft, written: Written) -> object:
     """The format that a recipe gives in a word; 4-bit floats of OpenAI and AMD have the blocks of OCP's."""
     model = str(draft.fact("model") or "").lower()
-    if str(written.value).lower() in ("fp4", "mxfp4") and ("gpt-oss" in model or model.startswith("amd/")):
+    if str(written.value).lower() == "fp4" and ("gpt-oss" in model or model.startswith("amd/")):
         return "mxfp4"
     return draft.value(written, weights_format)
 
@@ -208,8 +221,11 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
     state_formats(part)
     place(part)
     part.apply(table)
-    count = service.replicas
-    draft.state("serve.prefill_replicas", positive(count.value) if count else 1, count or Written("", service.where))
+    count = service.replicas or Written(1, service.where)
+    known = not isinstance(count.value, Unread)
+    if known:
+        draft.state("serve.prefill_replicas", draft.value(count, positive), count)
+    draft.assume("serve.prefill_replicas", 1, str(getattr(count.value, "why", "the file does not say how many")))
     for name in _PLACEMENT:
         fact = part.facts.get(f"layout.{name}")
         if fact is not None:
@@ -226,7 +242,7 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
     draft.ignored += [
         Ignored(f"prefill.{each.key}", each.where, each.why, each.effect)
         for each in part.ignored
-        if each.effect != "none" and each.key not in draft.keys
+        if each.effect == "memory or time" and each.key not in draft.keys
     ]
     return part
 
@@ -234,9 +250,12 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
 def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
     """GPUs of the whole service: replicas x ranks of each role, or what containers are given."""
     service = chosen.service
-    replicas = positive(service.replicas.value) if service.replicas else 1
+    counted = [each.replicas for each in (service, chosen.prefill) if each is not None and each.replicas is not None]
+    if any(isinstance(each.value, Unread) for each in counted):
+        return
+    replicas = draft.value(service.replicas, positive) if service.replicas is not None else 1
     own = _of_replica(draft, service)
-    if own is None or replicas is None:
+    if own is None or not isinstance(replicas, int):
         return
     used = [key for key in _RANKS if key in draft.facts]
     parts = [f"{replicas} x {own}"] if replicas > 1 else []
@@ -257,7 +276,7 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
 
 def _of_replica(draft: Draft, service: Service) -> int | None:
     """GPUs of one replica: its ranks, where they are known, else what its container is given."""
-    stated = positive(service.gpus.value) if service.gpus is not None and _is_whole(service.gpus) else None
+    stated = int(str(service.gpus.value)) if service.gpus is not None and _is_whole(service.gpus) else None
     ranks = 1
     for key in _RANKS:
         value = draft.fact(key)

@@ -29,6 +29,7 @@ TABLE = Table(
         Key(("scheduler_recv_interval",), "serve.scheduler_recv_interval", positive),
     ),
     losses=(
+        Loss(("enable_hierarchical_cache", "hicache_size"), "keeps KV cache in host memory"),
         Loss(
             ("max_prefill_tokens", "prefill_max_requests", "max_total_tokens"),
             "bounds the prompts of a step or the cache",
@@ -53,7 +54,7 @@ TABLE = Table(
             names("""
                 attention_backend prefill_attention_backend decode_attention_backend nsa_*_backend dsa_*_backend
                 dsv4_*backend mm_attention_backend linear_attn_*backend mamba_backend sampling_backend
-                enable_dsa_fused_indexer dsa_topk_backend
+                enable_dsa_fused_indexer enable_deepseek_v4_fp4_indexer dsa_topk_backend
             """),
             "chooses the kernels of attention",
         ),
@@ -176,7 +177,7 @@ TABLE = Table(
         ),
     ),
     silent=names("""
-        recipe frontend* resources* infra* benchmark.*
+        recipe frontend* resources* infra* env benchmark.*
                 served_model_name host port tokenizer_* skip_tokenizer_init load_format
                 model_loader_extra_config* *_remote_code trust_remote_code enable_multimodal revision model_impl
                 fastapi_root_path grpc_mode skip_server_warmup warmups nccl_port nccl_init_addr

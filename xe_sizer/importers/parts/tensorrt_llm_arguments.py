@@ -31,6 +31,7 @@ TABLE = Table(
         ),
     ),
     losses=(
+        Loss(("kv_cache_config.host_cache_size",), "keeps KV cache in host memory"),
         Loss(
             ("cache_transceiver_config.max_tokens_in_buffer", "cache_transceiver_config.kv_cache_bounce_size_mb"),
             "sets memory aside for KV cache that is sent from prefill to decode",
@@ -134,7 +135,7 @@ TABLE = Table(
         ),
     ),
     silent=names("""
-        recipe frontend* resources* infra* benchmark.*
+        recipe frontend* resources* infra* env benchmark.*
                 host port tokenizer* custom_tokenizer served_model_name trust_remote_code log_level backend
                 gpus_per_node num_postprocess_workers postprocess_tokenizer_dir revision config
                 extra_llm_api_options extra_engine_args reasoning_parser tool_parser metadata_server*

@@ -32,6 +32,12 @@ TABLE = Table(
         Loss(("variants.*",), "a further variant of the recipe; --set variant=NAME reads it"),
         Loss(("hardware_overrides.*",), "further arguments on some GPUs"),
         Loss(("lmcacheConfig.*Nixl*", "lmcacheConfig.enablePD"), "sends the KV cache from server to server"),
+        Loss(
+            ("online_quant_config*", "level", "cudagraph_mode", "index_cache_dtype", "attn_prefill_chunk_size"),
+            "sets how ATOM computes",
+        ),
+        Loss(("scheduler_delay_factor", "state_checkpoint_interval_tokens"), "sets when prompts run"),
+        Loss(("enable_mamba_cache_stochastic_rounding", "mamba_cache_philox_rounds"), "rounds the states at random"),
         Loss(("enforce_eager",), "launches every kernel from Python, without CUDA graphs"),
         Loss(("enable_chunked_prefill",), "cuts prompts into the steps, or not"),
         Loss(
@@ -162,40 +168,37 @@ TABLE = Table(
         ),
     ),
     silent=names("""
-                lmcacheConfig* raySpec* features.* recipe frontend* resources* infra* hardware_overrides v1 benchmark.*
-        host port api_key* served_model_name trust_remote_code tokenizer tokenizer_* hf_config_path
-                skip_tokenizer_init allowed_* download_dir safetensors_* load_format model_loader_extra_config*
-                config_format seed revision code_revision hf_token model_impl override_* generation_config*
-                chat_template* response_role tool_call_parser tool_parser_plugin tool_server
-                enable_auto_tool_choice reasoning_* structured_outputs_config* guided_* enable_reasoning
-                uvicorn_* disable_log_* enable_log_* log_* logging_config disable_frontend_multiprocessing
-                disable_uvicorn_access_log enable_prompt_tokens_details enable_server_load_tracking
-                enable_request_id_headers ssl_* root_path middleware allow_credentials allow_origins cors_*
-                return_tokens_as_token_ids max_logprobs logprobs_mode max_log_len otlp_* collect_detailed_traces
-                show_hidden_metrics* kv_cache_metrics* cudagraph_metrics enable_mfu_metrics kv_events_config*
-                api_server_count asc headless nnodes n node_rank r master_addr master_port data_parallel_rank*
-                dpr data_parallel_address dpa data_parallel_rpc_port dpp data_parallel_start_rank
-                data_parallel_size_local dpl data_parallel_backend data_parallel_hybrid_lb
-                data_parallel_external_lb data_parallel_multi_port* distributed_executor_backend
-                distributed_timeout* cpu_distributed_timeout* worker_* max_parallel_loading_workers
-                ray_workers_use_nsight numa_bind* device_ids block_size prefix_caching_hash_algo
-                prefix_cache_retention_interval prefix_match_unit calculate_kv_scales enable_sleep_mode sleep_*
-                enable_cumem_allocator enable_nccl_comm_suspend enable_flashinfer_autotune device
-                media_io_kwargs* mm_processor_kwargs* mm_processor_* mm_hasher* mm_shm* mm_tensor*
-                interleave_mm_strings enable_mm_embeds io_processor_plugin renderer_* logits_processor*
-                additional_config* weight_transfer_config* profiler_config* watchdog_config* shutdown_timeout
-                tokens_only config use_tqdm_on_load pt_load_map_location ignore_patterns
-                fail_on_environ_validation enable_elastic_ep elastic_* enable_fault_tolerance fault_*
-                disable_nccl_for_dp* dp_sync_interval lora_extra_vocab_size long_lora_scaling_factors lora_dtype
-                enable_prompt_embeds enable_return_routed_experts aggregate_engine_logging
-                enable_tokenizer_info_endpoint use_fp64_gumbel enable_trace_replay aux_output_config* ec_*
-                diffusion_config* exclude_log_deltas disable_fastapi_docs enable_force_include_usage
-                enable_offline_docs h11_* lora_modules prompt_adapters enable_prompt_adapter max_prompt_adapter*
-                disable_async_output_proc disable_chunked_mm_input grpc env.* dyn_* kv_role is_prefill_worker
-                is_decode_worker connector store_kv endpoint_types request_plane event_plane
-                custom_jinja_template migration_limit use_kv_events max_num_queued* enable_kv_cache_events
-                enable_lora max_loras max_lora_rank default_mm_loras lora_target_modules enable_mixed_moe*
-                enable_moe_shared* no_* verbose V use_uvloop model_id disable_log_requests watermark_config*
-                watermarking* request_id*
-            """),
+        lmcacheConfig* raySpec* default_chat_template_kwargs* server_port disable_access_log* omni deploy_config
+        init_timeout cfg_parallel_size ulysses_degree use_hsdp hsdp_shard_size num_gpus usp ring vae_* enable_tool
+        tool_call_parser_plugin kv_transfer_config.* features.* recipe frontend* resources* infra* env
+        hardware_overrides v1 benchmark.* host port api_key* served_model_name trust_remote_code tokenizer
+        tokenizer_* hf_config_path skip_tokenizer_init allowed_* download_dir safetensors_* load_format
+        model_loader_extra_config* config_format seed revision code_revision hf_token model_impl override_*
+        generation_config* chat_template* response_role tool_call_parser tool_parser_plugin tool_server
+        enable_auto_tool_choice reasoning_* structured_outputs_config* guided_* enable_reasoning uvicorn_*
+        disable_log_* enable_log_* log_* logging_config disable_frontend_multiprocessing disable_uvicorn_access_log
+        enable_prompt_tokens_details enable_server_load_tracking enable_request_id_headers ssl_* root_path
+        middleware allow_credentials allow_origins cors_* return_tokens_as_token_ids max_logprobs logprobs_mode
+        max_log_len otlp_* collect_detailed_traces show_hidden_metrics* kv_cache_metrics* cudagraph_metrics
+        enable_mfu_metrics kv_events_config* api_server_count asc headless nnodes n node_rank r master_addr
+        master_port data_parallel_rank* dpr data_parallel_address dpa data_parallel_rpc_port dpp
+        data_parallel_start_rank data_parallel_size_local dpl data_parallel_backend data_parallel_hybrid_lb
+        data_parallel_external_lb data_parallel_multi_port* distributed_executor_backend distributed_timeout*
+        cpu_distributed_timeout* worker_* max_parallel_loading_workers ray_workers_use_nsight numa_bind* device_ids
+        block_size prefix_caching_hash_algo prefix_cache_retention_interval prefix_match_unit calculate_kv_scales
+        enable_sleep_mode sleep_* enable_cumem_allocator enable_nccl_comm_suspend enable_flashinfer_autotune device
+        media_io_kwargs* mm_processor_kwargs* mm_processor_* mm_hasher* mm_shm* mm_tensor* interleave_mm_strings
+        enable_mm_embeds io_processor_plugin renderer_* logits_processor* additional_config* weight_transfer_config*
+        profiler_config* watchdog_config* shutdown_timeout tokens_only config use_tqdm_on_load pt_load_map_location
+        ignore_patterns fail_on_environ_validation enable_elastic_ep elastic_* enable_fault_tolerance fault_*
+        disable_nccl_for_dp* dp_sync_interval lora_extra_vocab_size long_lora_scaling_factors lora_dtype
+        enable_prompt_embeds enable_return_routed_experts aggregate_engine_logging enable_tokenizer_info_endpoint
+        use_fp64_gumbel enable_trace_replay aux_output_config* ec_* diffusion_config* exclude_log_deltas
+        disable_fastapi_docs enable_force_include_usage enable_offline_docs h11_* lora_modules prompt_adapters
+        enable_prompt_adapter max_prompt_adapter* disable_async_output_proc disable_chunked_mm_input grpc env.*
+        dyn_* kv_role is_prefill_worker is_decode_worker connector store_kv endpoint_types request_plane event_plane
+        custom_jinja_template migration_limit use_kv_events max_num_queued* enable_kv_cache_events enable_lora
+        max_loras max_lora_rank default_mm_loras lora_target_modules enable_mixed_moe* enable_moe_shared* no_*
+        verbose V use_uvloop model_id disable_log_requests watermark_config* watermarking* request_id*
+        """),
 )

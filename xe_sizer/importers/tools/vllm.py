@@ -80,15 +80,13 @@ def _drafts(draft: Draft) -> None:
     tokens = draft.take(
         "speculative_config.num_speculative_tokens", "num_speculative_tokens", "spec_tokens", "speculative_num_steps"
     )
-    kept = draft.take("speculative_config.synthetic_acceptance_length")
+    kept = draft.take("speculative_config.synthetic_acceptance_length", "spec_decode_acceptance_length")
     length = number(kept.value) if kept is not None else None
     if tokens is not None:
         state_drafts(draft, tokens.value, tokens, length - 1 if length else None)
-    drafter = draft.peek("speculative_config.model", "spec_model", "speculative_model")
-    if drafter is not None:
-        for name in ("speculative_config.model", "spec_model", "speculative_model"):
-            if name in draft.keys:
-                draft.lose(name, "a drafter of its own: its memory is not counted")
+    for name in ("speculative_config.model", "spec_model", "speculative_model", "draft_model"):
+        if draft.peek(name) is not None:
+            draft.lose(name, "a drafter of its own: its memory is not counted")
     draft.count("speculative_config*", "spec_method", "method")
 
 
