@@ -1,0 +1,80 @@
+"""Primus experiments as scenarios, of each framework underneath."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.draft import READ, TOOL_DEFAULT
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+from xe_sizer.importers.tools.primus import catalogue_name
+
+HEAD = """\
+work_group: ${PRIMUS_TEAM:amd}
+modules:
+  pre_trainer:
+    framework: %s
+    config: pre_trainer.yaml
+    model: %s.yaml
+    overrides:
+"""
+
+
+def read(tmp_path: Path, framework: str, model: str, overrides: str, **given: str) -> Imported:
+    path = tmp_path / "experiment.yaml"
+    path.write_text(HEAD % (framework, model) + "".join(f"      {line}\n" for line in overrides.splitlines()))
+    return read_foreign([path], Asked(hardware={"gpus": 8}, given=given))
+
+
+def values(found: Imported) -> dict[str, object]:
+    return {key: fact.value for key, fact in found.facts.items()}
+
+
+def test_megatron(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, "megatron", "llama3.1_8B", "micro_batch_size: ${MBS:4}\ntrain_iters: 50\nfp8: hybrid\nsave: null"
+    )
+    expected = {
+        "model": "llama-3.1-8b", "job": "pretrain", "stack": "primus", "train.micro_batch": 4, "train.steps": 50,
+        "train.global_batch": 16, "precision": "fp8", "layout.zero": 1, "train.dropout": 0.0, "train.seq_len": 1024,
+    }  # fmt: skip
+    assert {key: values(found).get(key) for key in expected} == expected
+    origins = {key: found.facts[key].origin for key in ("train.micro_batch", "layout.zero", "train.seq_len")}
+    assert origins == {"train.micro_batch": READ, "layout.zero": TOOL_DEFAULT, "train.seq_len": TOOL_DEFAULT}
+    assert not found.unknown
+
+
+def test_values_that_are_passed_fill_in_references(tmp_path: Path) -> None:
+    assert (
+        values(read(tmp_path, "megatron", "llama3_8B", "micro_batch_size: ${MBS:4}", MBS="2"))["train.micro_batch"] == 2
+    )
+
+
+def test_torchtitan(tmp_path: Path) -> None:
+    text = "training:\n  local_batch_size: 4\n  seq_len: 4096\nactivation_checkpoint:\n  mode: full"
+    found = values(read(tmp_path, "torchtitan", "qwen3_8b-fp8", text))
+    expected = {
+        "model": "qwen3-8b", "train.micro_batch": 4, "train.seq_len": 4096, "layout.recompute": "full",
+        "layout.zero": 3, "precision": "fp8", "train.weights_dtype": "fp32", "train.global_batch": 32,
+    }  # fmt: skip
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_maxtext(tmp_path: Path) -> None:
+    text = "per_device_batch_size: 9\nmax_target_length: 8192\nici_fsdp_parallelism: 8\nquantization: fp8"
+    found = values(read(tmp_path, "maxtext", "mixtral_8x7B", text + "\nici_tensor_parallelism: -1"))
+    expected = {
+        "model": "mixtral-8x7b", "train.micro_batch": 9, "train.seq_len": 8192, "layout.zero": 3, "layout.tp": 1,
+        "precision": "fp8", "layout.recompute": "full",
+    }  # fmt: skip
+    assert {key: found.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [("llama2_70B", "llama-2-70b"), ("deepseek_v3_236b-fp8", "deepseek-v2"), ("qwen3_30B_A3B", "qwen3-30b-a3b"),
+     ("own_model", "own_model")],
+)  # fmt: skip
+def test_names_of_model_files(stem: str, name: str) -> None:
+    assert catalogue_name(stem) == name
