@@ -91,23 +91,15 @@ class Source:
         """The values of a Python file or notebook; None of other kinds. Raises InputError: broken or too large."""
         if self.kind != "python":
             return None
-        from xe_sizer.importers.readers.python import read_python
+        from xe_sizer.importers.readers.python import modules_near, read_python
 
-        return read_python(self.text, self.name, self.given, self._imported)
+        return read_python(self.text, self.name, self.given, modules_near(self.path))
 
     def text_beside(self, name: str) -> str | None:
         """The text of a file that this one names, whatever its ending; None where it is not found near it."""
         file = self._file(Path(name))
         try:
             return read_text(file) if file is not None else None
-        except InputError:
-            return None
-
-    def _imported(self, module: str) -> tuple[str, str] | None:
-        """Text and name of the file of a Python module that lies near this one."""
-        file = self._file(Path(*module.split(".")).with_suffix(".py"))
-        try:
-            return None if file is None else (read_text(file), name_of(file))
         except InputError:
             return None
 

@@ -69,6 +69,13 @@ def test_a_reference_to_a_group_brings_its_keys() -> None:
     }  # fmt: skip
 
 
+def test_a_group_that_refers_to_groups_brings_theirs_but_not_itself() -> None:
+    found = values("a: {n: 1}\nb: {a: '${a}'}\nc: {b: '${b}'}\n")
+    assert found["c.b.a.n"] == 1
+    found = values("a: {n: 1, me: '${a}', too: '${a}'}\n")
+    assert isinstance(found["a.me"], Unread)
+
+
 def test_circles_are_refused() -> None:
     found = values("a: ${b}\nb: ${c}\nc: x${a}\nd: ${d}\ne: ${f}\nf: 1\n")
     assert all(isinstance(found[name], Unread) for name in "abcd")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.readers.python import Call, Module, Name, Unread, keys_of, read_python
+from xe_sizer.importers.readers.python import Call, Module, Name, Unread, keys_of, modules_near, read_python
 from xe_sizer.importers.written import Written
 
 
@@ -240,6 +240,48 @@ def test_modules_at_hand_are_read_too() -> None:
     entry = read_python(text, "job.py", find=modules.get).entries["job"]
     assert keys(entry) == {"_target_": "Config", "dp": 2, "tp": 4}
     assert str(keys_of(entry)["tp"].where) == "common.py:2:5"
+
+
+def test_functions_of_other_files_that_gave_an_object_are_named() -> None:
+    modules = {"a.b": ("def made():\n    return inner()\ndef inner():\n    return Config(x=1)\n", "b.py")}
+    entry = read_python("import a.b\ndef job():\n    return a.b.made()\n", "job.py", find=modules.get).entries["job"]
+    assert isinstance(entry.value, Call)
+    assert entry.value.made_by == ("a.b.inner", "a.b.made")
+    assert entry.value.is_a("made")
+
+
+def test_modules_that_import_a_name_from_each_other_end() -> None:
+    modules = {"a": ("from b import x\n", "a.py"), "b": ("from a import x\n", "b.py")}
+    module = read_python("from a import x\ny = x\nfrom a import *\n", "job.py", find=modules.get)
+    assert isinstance(module.names["y"].value, Name)
+
+
+def test_modules_are_found_near_the_file(tmp_path: Path) -> None:
+    files = {
+        "src/pack/__init__.py": "FLAVOUR = 'f'\n",
+        "src/pack/recipes/__init__.py": "",
+        "src/pack/recipes/job.py": (
+            "from . import common\nfrom .common import N\nfrom .. import FLAVOUR\nfrom pack.sizes import L\n"
+            "def job():\n    return Config(n=N, l=L, f=FLAVOUR, m=common.M)\n"
+        ),
+        "src/pack/recipes/common.py": "from .more import M\nN = 2\n",
+        "src/pack/recipes/more.py": "from ..sizes import L as M\n",
+        "src/pack/sizes.py": "L = 3\n",
+        "companions/src/other/x.py": "Z = 9\n",
+        "run.py": "from other.x import Z\nfrom ..secret import S\nz = Z\ns = S\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    job, run = tmp_path / "src/pack/recipes/job.py", tmp_path / "run.py"
+    found = read_python(job.read_text(encoding="utf-8"), str(job), find=modules_near(job)).entries["job"]
+    assert keys(found) == {"_target_": "Config", "n": 2, "l": 3, "f": "f", "m": 3}
+    assert str(keys_of(found)["l"].where) == f"{tmp_path}/src/pack/sizes.py:1:5"
+    names = read_python(run.read_text(encoding="utf-8"), str(run), find=modules_near(run)).names
+    assert names["z"].value == 9
+    assert modules_near(run)("../../etc/passwd") is None
+    assert modules_near(run)("a/b") is None
+    assert modules_near(Path("-"))("os") is None
 
 
 def notebook(*cells: str) -> str:

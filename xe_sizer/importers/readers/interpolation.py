@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,14 +48,10 @@ def resolved(keys: Keys, given: Mapping[str, str] | None = None) -> Keys:
     resolver = _Resolver(keys, given or {})
     found: dict[str, Written] = {}
     for name in resolver.keys:
-        written = resolver.value(name)
-        group = resolver.group(str(written.value.text)) if isinstance(written.value, _Group) else None
-        if group is None:
-            found[name] = written
-        elif len(found) + len(group) > MAX_KEYS:
-            found[name] = Written(Unread(str(written.value), "there is too much of it"), written.where)
-        else:
-            found |= {f"{name}.{part}": resolver.value(source) for part, source in group.items()}
+        for key, written in resolver.expanded(name, resolver.value(name), 0):
+            if len(found) >= MAX_KEYS + len(keys):
+                return found
+            found[key] = written
     return found
 
 
@@ -128,6 +124,16 @@ class _Resolver:
             self.open.pop()
         return self.known[name]
 
+    def expanded(self, name: str, written: Written, depth: int) -> Iterator[tuple[str, Written]]:
+        """A key with its value, or the keys of the group to which it refers."""
+        if not isinstance(written.value, _Group):
+            yield name, written
+        elif depth >= _MAX_DEPTH:
+            yield name, Written(Unread(written.value.text, "references are nested too deep"), written.where)
+        else:
+            for part, source in self.group(written.value.text).items():
+                yield from self.expanded(f"{name}.{part}", self.value(source), depth + 1)
+
     def filled(self, value: object, name: str) -> object:
         """A value with its references filled in."""
         if isinstance(value, list):
@@ -193,7 +199,7 @@ class _Resolver:
     def referred(self, reference: str, name: str) -> object:
         """The value of a key by its absolute or relative name. Raises _UnknownError."""
         key = _absolute(_INDEX.sub(r".\1", reference), name)
-        if key in self.open:
+        if key in self.open or name.startswith(f"{key}."):
             raise _UnknownError("it refers to itself")
         if len(self.open) > _MAX_DEPTH:
             raise _UnknownError("references are nested too deep")

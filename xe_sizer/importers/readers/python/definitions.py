@@ -39,14 +39,15 @@ def define_class(ev: Evaluator, node: ast.ClassDef, scope: Scope, run: Run) -> N
             parts |= base.parts
             names += base.bases
             fields += [each for each in base.fields if each not in fields]
-    inner = Scope(scope)
+    name = f"{scope.prefix}{node.name}"
+    inner = Scope(scope, prefix=f"{name}.")
     run(ev, node.body, inner)
     own = [
         each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
     ]
     fields += [each for each in own if each not in fields]
     parts |= {name: _default(ev, each) for name, each in inner.names.items()}
-    scope.names[node.name] = ev.here(LocalClass(node.name, parts, tuple(names), tuple(fields)), node)
+    scope.names[node.name] = ev.here(LocalClass(name, parts, tuple(names), tuple(fields)), node)
 
 
 def _default(ev: Evaluator, written: Written) -> Written:

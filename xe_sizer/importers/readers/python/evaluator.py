@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.readers.python import plain
 from xe_sizer.importers.readers.python.calls import called, made_by
-from xe_sizer.importers.readers.python.objects import Function, Imported, LocalClass, Scope, Thing
+from xe_sizer.importers.readers.python.objects import Deferred, Function, Imported, LocalClass, Scope, Thing
 from xe_sizer.importers.readers.python.plain import ERRORS, MAX_ITEMS, Unknown, label_of, truth
 from xe_sizer.importers.readers.python.values import Name
 from xe_sizer.importers.written import Unread, Written
@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 class Evaluator:
     """Evaluates expressions of one file; its names are in `scope`."""
 
-    def __init__(self, text: PythonText, reading: Reading) -> None:
-        self.text, self.reading = text, reading
-        self.scope = Scope()
+    def __init__(self, text: PythonText, reading: Reading, module: str = "") -> None:
+        self.text, self.reading, self.module = text, reading, module
+        self.imported: set[str] = set()  # dotted names of modules, of which only the first part is bound
+        self.scope = Scope(prefix=f"{module}." if module else "")
+
+    @property
+    def package(self) -> str:
+        """What relative imports of an opened module are relative to; empty for the file that is read itself."""
+        is_package = self.text.name.endswith("__init__.py")
+        return self.module.rstrip(".") if is_package else self.module.rpartition(".")[0]
 
     def of(self, node: ast.expr, scope: Scope) -> Written:
         """The value of an expression, with the place where it was first written. Raises Exhausted."""
@@ -53,15 +60,31 @@ class Evaluator:
         if isinstance(value, Thing):
             return value.part(node.attr)
         if isinstance(value, Name):
-            return self.here(Name(f"{value.text}.{node.attr}"), node)
+            dotted = f"{value.text}.{node.attr}"
+            if dotted in self.imported:
+                return self.settled(self.here(Deferred(value.text, node.attr), node), node)
+            return self.here(Name(dotted), node)
         if isinstance(value, Imported):
-            return value.home.scope.names.get(node.attr) or self.here(Name(f"{value.name}.{node.attr}"), node)
+            return self.settled(self.here(Deferred(value.name, node.attr), node), node)
         if isinstance(value, LocalClass):
             return value.parts.get(node.attr) or self.here(Name(f"{value.name}.{node.attr}"), node)
         if isinstance(value, dict) and node.attr in value:
             written: Written = value[node.attr]
             return written
         raise Unknown(value.why if isinstance(value, Unread) else f"{label_of(value)}.{node.attr} is not known")
+
+    def settled(self, written: Written, node: ast.AST) -> Written:
+        """What a name of another module stands for there, else its full name."""
+        seen: set[str] = set()  # modules that import a name from each other
+        while isinstance(value := written.value, Deferred):
+            home = None if value.name in seen else self.reading.module(value.module)
+            seen.add(value.name)
+            found = home.scope.names.get(value.attribute) if home else None
+            if found is None:
+                around = self.reading.module(value.name)
+                return self.here(Imported(value.name, around) if around else Name(value.name), node)
+            written = found
+        return written
 
     def items(self, written: Written) -> list[Written]:
         """The items that a loop goes over. Raises Unknown."""
@@ -93,7 +116,8 @@ def _constant(ev: Evaluator, node: ast.Constant, scope: Scope) -> Written:
 
 
 def _name(ev: Evaluator, node: ast.Name, scope: Scope) -> Written:
-    return scope.find(node.id) or ev.here(Name(node.id), node)
+    written = scope.find(node.id)
+    return ev.settled(written, node) if written else ev.here(Name(node.id), node)
 
 
 def _attribute(ev: Evaluator, node: ast.Attribute, scope: Scope) -> Written:

@@ -35,6 +35,8 @@ def call_function(function: Function, args: list[Written], kwargs: dict[str, Wri
         pass  # a break outside of a loop
     finally:
         home.reading.depth -= 1
+    if isinstance(written.value, Thing) and home.module:
+        written.value.made_by.append(f"{home.module}.{function.name}")
     if scope.doubt is not None:
         return Written(Unread(f"{function.name}(...)", scope.doubt), where)
     return written

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.readers.python.objects import Imported
+from xe_sizer.importers.readers.python.objects import Deferred
 from xe_sizer.importers.readers.python.values import Name
 
 if TYPE_CHECKING:
@@ -16,23 +17,30 @@ if TYPE_CHECKING:
 def import_names(ev: Evaluator, node: ast.Import, scope: Scope) -> None:
     """`import a.b` and `import a.b as c`."""
     for each in node.names:
-        name = each.name if each.asname else each.name.partition(".")[0]
-        scope.names[each.asname or name] = ev.here(_module_or_name(ev, name), node)
+        around, _, last = each.name.rpartition(".")
+        first = each.name.partition(".")[0]
+        if each.asname:
+            scope.names[each.asname] = ev.here(Deferred(around, last) if around else Name(first), node)
+        else:
+            scope.names[first] = ev.here(Name(first), node)
+            ev.imported.update(accumulate(each.name.split("."), "{}.{}".format))
 
 
 def import_from(ev: Evaluator, node: ast.ImportFrom, scope: Scope) -> None:
     """`from a.b import c, d as e`, also relative to the package of the file, and with a star."""
-    module = "." * node.level + (node.module or "")
-    home = ev.reading.module(module)
+    module = _absolute(ev, node)
     for each in node.names:
-        if each.name == "*":
-            scope.names |= {name: value for name, value in home.scope.names.items() if name[0] != "_"} if home else {}
-            continue
-        found = home.scope.names.get(each.name) if home else None
-        dotted = f"{module}{'' if module.endswith('.') else '.'}{each.name}"
-        scope.names[each.asname or each.name] = found or ev.here(_module_or_name(ev, dotted), node)
+        if each.name != "*":
+            scope.names[each.asname or each.name] = ev.here(Deferred(module, each.name), node)
+        elif home := ev.reading.module(module):
+            scope.names |= {name: value for name, value in home.scope.names.items() if not name.startswith("_")}
 
 
-def _module_or_name(ev: Evaluator, dotted: str) -> Imported | Name:
-    home = ev.reading.module(dotted)
-    return Imported(dotted, home) if home else Name(dotted)
+def _absolute(ev: Evaluator, node: ast.ImportFrom) -> str:
+    """The module that names come from; one that is relative to the file that is read stays so."""
+    module = node.module or ""
+    if not node.level or not ev.module:
+        return "." * node.level + module
+    parts = ev.package.split(".")
+    around = parts[: len(parts) - node.level + 1]
+    return ".".join([*around, module] if module else around) or "."

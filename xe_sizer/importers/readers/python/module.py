@@ -13,7 +13,7 @@ from xe_sizer.importers.readers.python.objects import Freezer, Function, Plain, 
 from xe_sizer.importers.readers.python.reading import Exhausted, Reading
 from xe_sizer.importers.readers.python.statements import Jump, run
 from xe_sizer.importers.readers.python.text import PythonText
-from xe_sizer.importers.readers.python.values import Call
+from xe_sizer.importers.readers.python.values import Call, Name
 from xe_sizer.importers.written import Unread, Written
 from xe_sizer.profiles.scalars import foreign_scalar
 
@@ -36,7 +36,7 @@ def read_python(text: str, name: str, given: Mapping[str, str] | None = None, fi
     InputError    no valid Python, or more than MAX_CHARACTERS
     """
     reading = Reading(given or {}, lambda module, around: _opened(module, around, find))
-    evaluator = _evaluated(PythonText(text, name), reading, "__main__")
+    evaluator = _evaluated(PythonText(text, name), reading, "")
     return Module(evaluator)
 
 
@@ -49,15 +49,17 @@ def _opened(module: str, reading: Reading, find: FindModule | None) -> Evaluator
         text = PythonText(*found)
     except InputError:
         return None
-    calls = len(reading.calls)
+    calls, steps = len(reading.calls), reading.steps
+    reading.start()
     evaluator = _evaluated(text, reading, module)
+    reading.steps = steps
     del reading.calls[calls:]
     return evaluator
 
 
-def _evaluated(text: PythonText, reading: Reading, name: str) -> Evaluator:
-    evaluator = Evaluator(text, reading)
-    evaluator.scope.names["__name__"] = Written(name, Location(text.name))
+def _evaluated(text: PythonText, reading: Reading, module: str) -> Evaluator:
+    evaluator = Evaluator(text, reading, module)
+    evaluator.scope.names["__name__"] = Written(module or "__main__", Location(text.name))
     for node in text.body:
         try:
             run(evaluator, [node], evaluator.scope)
@@ -88,9 +90,7 @@ class Module:
         """Values of the module's variables, without functions, classes and what it imports."""
         freezer = Freezer()
         names = self._evaluator.scope.names
-        return {
-            name: freezer.written(each) for name, each in names.items() if name != "__name__" and _is_data(each.value)
-        }
+        return {name: freezer.written(each) for name, each in names.items() if _is_data(name, each.value)}
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -123,6 +123,7 @@ class Module:
         function = functions[name]
         where = function.home.text.where(function.node)
         self._reading.start()
+        self._reading.depth = 0
         try:
             return Freezer().written(call_function(function, [], kwargs, where))
         except _STOPPED:
@@ -144,5 +145,8 @@ def _is_configuration(value: object) -> bool:
     return bool(value.name) if isinstance(value, Call) else isinstance(value, dict)
 
 
-def _is_data(value: object) -> bool:
-    return isinstance(value, (*Plain, list, tuple, dict, Thing, Unread))
+def _is_data(name: str, value: object) -> bool:
+    """Whether a name of the module is a variable, and no import."""
+    if isinstance(value, Name):
+        return value.text != name
+    return name != "__name__" and isinstance(value, (*Plain, list, tuple, dict, Thing, Unread))

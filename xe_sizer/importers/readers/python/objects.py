@@ -33,6 +33,7 @@ class Thing:
     args: tuple[Written, ...] = ()
     parts: dict[str, Written] = field(default_factory=dict)
     bases: tuple[str, ...] = ()
+    made_by: list[str] = field(default_factory=list)
     passed_to: list[Written] = field(default_factory=list)
     owner: Thing | None = None
 
@@ -62,6 +63,7 @@ class Scope:
 
     around: Scope | None = None
     names: dict[str, Written] = field(default_factory=dict)
+    prefix: str = ""  # what stands before the name of a class that is defined here
     elsewhere: set[str] = field(default_factory=set)  # names that a function declares global
     doubt: str | None = None  # why it is not known what a function returns
 
@@ -106,6 +108,18 @@ class LocalClass:
 
 
 @dataclass(eq=False)
+class Deferred:
+    """A name of another module, which is opened when the name is used."""
+
+    module: str
+    attribute: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}{'' if self.module.endswith('.') else '.'}{self.attribute}"
+
+
+@dataclass(eq=False)
 class Imported:
     """A module of which the file is at hand, by its dotted name."""
 
@@ -118,7 +132,8 @@ def copied(value: object, memo: dict[int, object]) -> object:
     if id(value) in memo or not isinstance(value, (Thing, list, tuple, dict)):
         return memo.get(id(value), value)
     if isinstance(value, Thing):
-        thing = Thing(value.name, value.label, value.where, bases=value.bases, passed_to=list(value.passed_to))
+        thing = Thing(value.name, value.label, value.where, bases=value.bases)
+        thing.made_by, thing.passed_to = list(value.made_by), list(value.passed_to)
         memo[id(value)] = thing
         thing.args = tuple([Written(copied(each.value, memo), each.where) for each in value.args])
         thing.parts = {name: Written(copied(each.value, memo), each.where) for name, each in value.parts.items()}
@@ -146,7 +161,7 @@ class Freezer:
         self.left -= 1
         if isinstance(value, (*Plain, Name, Unread)):
             return value
-        if isinstance(value, (Function, LocalClass, Imported)):
+        if isinstance(value, (Function, LocalClass, Imported, Deferred)):
             return Name(value.name)
         if isinstance(value, Thing) and value.is_blank:
             return Unread(value.label, f"{value.label} is not said in this file")
@@ -176,5 +191,6 @@ class Freezer:
             kwargs={name: self.written(each) for name, each in thing.said.items()},
             where=thing.where,
             bases=thing.bases,
+            made_by=tuple(thing.made_by),
             passed_to=tuple(thing.passed_to),
         )

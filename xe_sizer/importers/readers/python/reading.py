@@ -13,6 +13,7 @@ MAX_STEPS = 100_000  # expressions and statements that are evaluated for one val
 MAX_STEPS_OF_ALL = 1_000_000  # the same, for everything that a file is asked for
 MAX_DEPTH = 20  # calls inside calls
 MAX_MODULES = 50
+_MOST_NAMES = 1000  # of modules that are looked for
 
 
 class Exhausted(Exception):  # noqa: N818
@@ -43,11 +44,12 @@ class Reading:
 
     def start(self) -> None:
         """Begin with another value."""
-        self.steps, self.depth = MAX_STEPS, 0
+        self.steps = MAX_STEPS
 
     def module(self, name: str) -> Evaluator | None:
         """A module by its dotted name, opened once; None where its file is not at hand, or is being opened."""
-        if name not in self._modules and len(self._modules) < MAX_MODULES:
+        opened = sum(each is not None for each in self._modules.values())
+        if name not in self._modules and opened < MAX_MODULES and len(self._modules) < _MOST_NAMES:
             self._modules[name] = None
             self._modules[name] = self._opened(name, self)
         return self._modules.get(name)

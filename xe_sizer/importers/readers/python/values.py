@@ -38,7 +38,8 @@ class Call:
     args : arguments without a keyword
     kwargs : arguments by keyword, defaults of a class of the file, and attributes assigned later
     where : the place of the call
-    bases : what the class that is called derives from, where the file defines it
+    bases : what the class that is called derives from, where its file is at hand
+    made_by : functions of other files at hand that gave it, the innermost first
     passed_to : functions of other files that got the result, and may have changed it
     """
 
@@ -47,11 +48,16 @@ class Call:
     kwargs: Mapping[str, Written]
     where: Location
     bases: tuple[str, ...] = ()
+    made_by: tuple[str, ...] = ()
     passed_to: tuple[Written, ...] = field(default=())
 
     def is_a(self, *names: str) -> bool:
-        """Whether it calls one of these, or a class derived from one; `Trainer.Config` is the end of a longer name."""
-        return any(known == name or known.endswith(f".{name}") for known in (self.name, *self.bases) for name in names)
+        """Whether it calls one of these, or a class derived from one, or was given by a function of this name.
+
+        `Trainer.Config` is the end of a longer name.
+        """
+        known = (self.name, *self.bases, *self.made_by)
+        return any(each == name or each.endswith(f".{name}") for each in known for name in names)
 
 
 def keys_of(written: Written) -> Keys:
