@@ -65,6 +65,10 @@ class Imported:
         """Keys that no table has."""
         return [each for each in self.ignored if each.effect == "unknown"]
 
+    def fact_of(self, key: str) -> object:
+        """The value of a scenario key; None without one."""
+        return self.facts[key].value if key in self.facts else None
+
     def document(self) -> ScenarioDocument:
         """The scenario as a document whose places are those of the foreign file."""
         return ScenarioDocument(self.path, "", nested(self.facts), self.facts)

@@ -1,0 +1,126 @@
+"""Files that mean harm, or are no configuration at all: bad input or an honest import, and nothing in them runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+
+AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\nsequence_len: 4096\nnum_epochs: 1\n"
+ASKED = Asked(hardware={"gpus": 8})
+
+
+def import_of(folder: Path, name: str, text: str | bytes) -> Imported | list[str]:
+    """The import of a file, or what is said of it."""
+    file = folder / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    try:
+        return read_foreign([file], ASKED)
+    except InputError as error:
+        return [problem.message for problem in error.problems]
+
+
+SCRIPTS = [
+    "$(touch {canary})", "`touch {canary}`", "eval 'touch {canary}'", "touch {canary}", "cat <(touch {canary})",
+    "x=$(touch {canary}); swift sft --model $x", "source /dev/stdin <<< 'touch {canary}'", "trap 'touch {canary}' EXIT",
+    "swift sft --model \"$(touch {canary})\"", "bash -c 'touch {canary}'", "f() {{ touch {canary}; }}; f",
+    "swift sft --model x; rm -rf {canary}", ": ${{V:=$(touch {canary})}}", "echo x > {canary}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SCRIPTS)
+def test_no_command_of_a_script_runs(line: str, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    import_of(tmp_path, "train.sh", f"#!/bin/bash\n{line.format(canary=canary)}\nswift sft --model Qwen/Qwen3-8B\n")
+    assert not canary.exists()
+
+
+PYTHON = [
+    "open({canary!r}, 'w')", "__import__('os').system('touch {canary}')", "exec(\"open({canary!r}, 'w')\")",
+    "import os; os.system('touch {canary}')", "eval('open')({canary!r}, 'w')", "[open(n, 'w') for n in [{canary!r}]]",
+    "@open({canary!r}, 'w')\ndef f(): ...", "class C:\n    x = open({canary!r}, 'w')",
+    "x = f\"{{open({canary!r}, 'w')}}\"", "!touch {canary}", "%system touch {canary}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", PYTHON)
+def test_no_line_of_a_python_file_runs(line: str, tmp_path: Path) -> None:
+    canary = str(tmp_path / "canary")
+    text = "from unsloth import FastLanguageModel\nFastLanguageModel.from_pretrained(model_name='Qwen/Qwen3-8B')\n"
+    import_of(tmp_path, "train.py", f"{line.format(canary=canary)}\n{text}")
+    import_of(tmp_path, "last.py", f"{text}{line.format(canary=canary)}\n")
+    assert not Path(canary).exists()
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!!python/object/new:open", "!ENV", "!!binary"])
+def test_no_tag_of_yaml_is_constructed(tag: str, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    found = import_of(tmp_path, "job.yml", f"{AXOLOTL}output_dir: {tag} [touch {canary}]\n")
+    assert not canary.exists()
+    assert isinstance(found, Imported)
+    assert found.facts["train.seq_len"].value == 4096
+
+
+def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert isinstance(import_of(tmp_path, "bomb.yml", AXOLOTL + "\n".join(lines)), list)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("binary.yml", bytes(range(256)) * 100),
+        ("binary.py", b"\x7fELF" + bytes(1000)),
+        ("long.yml", b"base_model: " + b"x" * 11_000_000),
+        ("deep.json", b"[" * 100_000),
+        ("deep.yml", b"a: " + b"[" * 100_000),
+        ("deep.py", b"x = " + b"(" * 100_000),
+        ("deep.sh", b"echo " + b"$(echo " * 10_000),
+        ("power.py", b"x = 9 ** 9 ** 9 ** 9\n"),
+        ("empty.yml", b""),
+        ("nothing.sh", b"#!/bin/bash\n"),
+        ("prose.yml", b"Dear all, this is no configuration: really.\n"),
+        ("utf16.yml", "base_model: x".encode("utf-16")),
+    ],
+)
+def test_what_cannot_be_read_is_bad_input(name: str, data: bytes, tmp_path: Path) -> None:
+    found = import_of(tmp_path, name, data)
+    assert isinstance(found, list)
+    assert all(found)
+
+
+def test_a_file_larger_than_is_read_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "huge.yml"
+    with file.open("wb") as stream:
+        os.truncate(stream.fileno(), 100_000_000)
+    with pytest.raises(InputError, match="larger than"):
+        read_foreign([file], ASKED)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../../../../../etc/passwd", "/dev/zero", "~/.ssh/id_rsa", "\x00"])
+def test_a_path_does_not_lead_out_of_the_folders(name: str, tmp_path: Path) -> None:
+    found = import_of(tmp_path, "job.yml", f'{AXOLOTL}deepspeed: "{name}"\n'.replace("\x00", "\\0"))
+    assert isinstance(found, Imported)
+    assert "root:" not in found.as_json()
+
+
+def test_a_sourced_file_outside_is_not_read(tmp_path: Path) -> None:
+    inside = tmp_path / "a" / "b" / "c" / "d" / "e" / "f"
+    inside.mkdir(parents=True)
+    (tmp_path / "secret.sh").write_text("MODEL=secret/model\n")
+    found = import_of(inside, "train.sh", f"source {tmp_path}/secret.sh\nswift sft --model ${{MODEL:-Qwen/Qwen3-8B}}\n")
+    assert isinstance(found, Imported)
+    assert found.fact_of("model") == "Qwen/Qwen3-8B"
+
+
+def test_many_variables_and_arithmetic_end(tmp_path: Path) -> None:
+    lines = ["A=xxxxxxxxxx", *(f"A=$A$A$A$A$A$A$A$A$A$A  # {n}" for n in range(30)), "swift sft --model $A"]
+    found = import_of(tmp_path, "grow.sh", "\n".join(lines))
+    assert isinstance(found, list | Imported)
