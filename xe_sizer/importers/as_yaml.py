@@ -51,7 +51,7 @@ def _section(imported: Imported, prefix: str, indent: str) -> Iterator[tuple[str
     inside = {key.removeprefix(prefix): fact for key, fact in imported.facts.items() if key.startswith(prefix)}
     for key, fact in inside.items():
         if "." not in key:
-            yield f"{indent}{key}: {scalar(fact.value)}", _comment(fact, imported)
+            yield f"{indent}{'# ' if fact.aside else ''}{key}: {scalar(fact.value)}", _comment(fact, imported)
     for section in dict.fromkeys(key.partition(".")[0] for key in inside if "." in key):
         yield f"{indent}{section}:", ""
         yield from _section(imported, f"{prefix}{section}.", f"{indent}  ")
@@ -77,7 +77,7 @@ def _reads_back(word: str) -> bool:
 
 
 def _comment(fact: Fact, imported: Imported) -> str:
-    note = f": {fact.note}" if fact.note else ""
+    note = "".join(f": {said}" for said in (fact.note, fact.aside) if said)
     if fact.origin == TOOL_DEFAULT:
         return f"default of {imported.tool.title}{note}"
     if fact.origin == ASSUMED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
@@ -33,12 +34,16 @@ NOT_SET = "says nothing: it is empty or off"
 
 @frozen
 class Fact:
-    """A scenario value: where it comes from, and in a few words why where that is not the key's own line."""
+    """A scenario value: where it comes from, and in a few words why where that is not the key's own line.
+
+    aside : why the scenario is written without it, though the file says it; empty where it is in
+    """
 
     value: object
     origin: Origin
     where: Location | None = None
     note: str = ""
+    aside: str = ""
 
 
 @frozen
@@ -152,6 +157,11 @@ class Draft:
     def replace(self, key: str, fact: Fact) -> None:
         """A scenario value in place of what was stated."""
         self.facts[key] = fact
+
+    def set_aside(self, key: str, why: str) -> None:
+        """Keep a value out of the scenario that is written, in which something else does not go with it."""
+        if key in self.facts:
+            self.facts[key] = replace(self.facts[key], aside=why)
 
     def drop(self, key: str) -> None:
         """Take a scenario value back."""

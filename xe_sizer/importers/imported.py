@@ -71,7 +71,8 @@ class Imported:
 
     def document(self) -> ScenarioDocument:
         """The scenario as a document whose places are those of the foreign file."""
-        return ScenarioDocument(self.path, "", nested(self.facts), self.facts)
+        facts = {key: fact for key, fact in self.facts.items() if not fact.aside}
+        return ScenarioDocument(self.path, "", nested(facts), facts)
 
     def as_json(self) -> str:
         """The import as DESIGN's contract has it: flat keys, ignored keys, missing keys."""
@@ -102,7 +103,8 @@ def nested(facts: Mapping[str, Fact]) -> dict[str, Any]:
 
 def _fact(fact: Fact) -> dict[str, object]:
     told: dict[str, object] = {"value": fact.value, "origin": fact.origin, "where": _place(fact.where)}
-    return told | ({"note": fact.note} if fact.note else {})
+    more = {"note": fact.note, "aside": fact.aside}
+    return told | {name: said for name, said in more.items() if said}
 
 
 def _place(where: Location | None) -> str | None:

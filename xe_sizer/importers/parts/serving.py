@@ -36,6 +36,7 @@ _FOLDER = re.compile(r"(?:/|\.{0,2}/|~|\$).*|[^/]*")
 _ACCEPTED = 0.7
 _SURE = 95
 _BESIDE = 60  # where a server of another engine stands in front
+_USUAL = 1280  # tokens of a prompt and its answer that `serve` assumes
 _TOLD = 6  # further services that are told one by one
 _PREFILL_ONLY = ("serve.max_step_tokens", "serve.max_sequences", "serve.gpu_memory_utilization", "serve.kv_cache")
 
@@ -99,7 +100,25 @@ def state_service(
     _gpus(draft, chosen, prefill)
     state_gpu(draft, service.gpu)
     _of_file_name(draft, source)
+    _lengths(draft)
+    draft.following.append(_runs)
     _others(draft, chosen.others)
+
+
+def _runs(draft: Draft) -> None:
+    """Set aside what goes with nothing else that the file says, so that the scenario runs."""
+    if "serve.prefill_replicas" in draft.facts:
+        draft.set_aside("serve.requests", "no test is simulated on prefill and decode replicas")
+    if "serve.users" not in draft.facts or not draft.fact("serve.prefix_hit_share"):
+        draft.set_aside("serve.kv_host_gib", "counts for users who come back; pass it with --users, --prefix-hit-share")
+
+
+def _lengths(draft: Draft) -> None:
+    """Requests that are no longer than the engine accepts, where nothing says how long they are."""
+    longest = draft.fact("serve.max_model_len")
+    if isinstance(longest, int) and longest < _USUAL and "serve.input_tokens" not in draft.facts:
+        draft.assume("serve.input_tokens", longest // 2, "half of the longest request")
+        draft.assume("serve.output_tokens", longest // 8, "an eighth of the longest request")
 
 
 def _others(draft: Draft, others: Sequence[Service]) -> None:
