@@ -19,6 +19,8 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "lora.dora": frozenset({False}),
     "lora.dropout": frozenset({0}),
     "train.dropout": frozenset({0}),
+    "serve.kv_cache": frozenset({"bf16", "fp16"}),
+    "serve.weights": frozenset({"bf16", "fp16"}),
 }
 """Values that say nothing: a tool that has no word for the key runs them anyway."""
 DECIDES = (
@@ -29,7 +31,9 @@ DECIDES = (
 _TOLD = (
     *DECIDES, "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
-    "lora.dropout", "lora.dora", "lora.modules_to_save", "precision",
+    "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
+    "serve.kv_host_gib", "serve.adapters", "serve.prefill_replicas", "serve.batch_wait_iters",
+    "serve.scheduler_recv_interval",
 )  # fmt: skip
 
 

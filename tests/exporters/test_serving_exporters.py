@@ -1,0 +1,52 @@
+"""Services with attention groups and experts, written for engines and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.exporters.exporter import export
+from xe_sizer.exporters.plan import Plan
+from xe_sizer.exporters.registry import exporters
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.read import read_foreign
+
+MODEL = "deepseek-ai/DeepSeek-V3"
+
+
+def plan(**more: Any) -> Plan:
+    values = {"model": MODEL, "job": "inference", "layout.tp": 1, "layout.pp": 1, "layout.dp": 8, "layout.ep": 8}
+    return Plan(values | {"gpus": 8, "replicas": 1} | {key.replace("__", "."): value for key, value in more.items()})
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm", "kubernetes"])
+def test_attention_groups_and_whole_experts_are_read_back(name: str, tmp_path: Path) -> None:
+    exporter = exporters()[name]
+    written = export(plan(serve__max_sequences=64, serve__max_step_tokens=4096), exporter).written
+    file = tmp_path / f"service{exporter.ending}"
+    file.write_text(written.text, encoding="utf-8")
+    facts = read_foreign([file], Asked()).facts
+    wanted = {"layout.tp": 1, "layout.dp": 8, "layout.ep": 8, "gpus": 8, "serve.max_sequences": 64,
+              "serve.max_step_tokens": 4096}  # fmt: skip
+    assert {key: facts[key].value for key in wanted} == wanted
+
+
+def test_replicas_are_those_of_a_deployment(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(export(plan(replicas=3), exporters()["kubernetes"]).written.text, encoding="utf-8")
+    assert read_foreign([file], Asked()).facts["gpus"].value == 24
+
+
+def test_what_an_engine_cannot_run_is_refused() -> None:
+    with pytest.raises(InputError, match="TensorRT-LLM has no setting for layout.tp"):
+        export(plan(layout__tp=2), exporters()["trtllm"])
+    with pytest.raises(InputError, match="vLLM has no setting for layout.ep"):
+        export(plan(layout__ep=2), exporters()["vllm"])
+
+
+def test_formats_that_need_a_checkpoint_of_their_own_are_told() -> None:
+    exported = export(plan(serve__weights="awq"), exporters()["vllm"])
+    assert ("serve.weights", "awq") in exported.unsaid

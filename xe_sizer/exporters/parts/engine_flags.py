@@ -1,0 +1,113 @@
+"""Arguments of inference engines for a replica of a plan, by the names that their commands have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xe_sizer.exporters.plan import Plan
+
+SAYS = (
+    "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
+    "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache",
+)  # fmt: skip
+_WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def replica_note(plan: Plan) -> str:
+    """How many such servers the plan starts."""
+    count = int(plan.take("replicas", 1))
+    plan.said("gpus", "nodes", "gpus_per_node", "job", "serve.engine")
+    return f"start {count} of these, and share the requests among them" if count > 1 else ""
+
+
+def vllm_flags(plan: Plan) -> dict[str, Any]:
+    """Arguments of `vllm serve` (vLLM 0.33, engine/arg_utils.py)."""
+    tp, dp = int(plan.take("layout.tp", 1)), int(plan.take("layout.dp", 1))
+    whole = plan.peek("layout.ep", 1) == tp * dp and tp * dp > 1
+    if whole:
+        plan.said("layout.ep")
+    cache = plan.take("serve.kv_cache")
+    drafts = plan.take("serve.draft_tokens")
+    plan.said("serve.acceptance_rate")
+    return {
+        "tensor-parallel-size": tp,
+        "pipeline-parallel-size": plan.take("layout.pp", 1),
+        "data-parallel-size": dp if dp > 1 else None,
+        "enable-expert-parallel": whole,
+        "gpu-memory-utilization": plan.take("serve.gpu_memory_utilization"),
+        "max-model-len": plan.take("serve.max_model_len"),
+        "max-num-seqs": plan.take("serve.max_sequences"),
+        "max-num-batched-tokens": plan.take("serve.max_step_tokens"),
+        "quantization": _quantised(plan, {"fp8": "fp8"}),
+        "kv-cache-dtype": _WIDE.get(cache, cache),
+        "kv-offloading-size": plan.take("serve.kv_host_gib"),
+        "speculative-config": f'{{"method": "mtp", "num_speculative_tokens": {drafts}}}' if drafts else None,
+    }
+
+
+def sglang_flags(plan: Plan) -> dict[str, Any]:
+    """Arguments of `sglang.launch_server` (SGLang 0.5.23): tp counts the ranks of all attention groups."""
+    tp, dp = int(plan.take("layout.tp", 1)), int(plan.take("layout.dp", 1))
+    cache = plan.take("serve.kv_cache")
+    drafts = plan.take("serve.draft_tokens")
+    plan.said("serve.acceptance_rate")
+    return {
+        "tp-size": tp * dp,
+        "pp-size": plan.take("layout.pp", 1),
+        "dp-size": dp if dp > 1 else None,
+        "enable-dp-attention": dp > 1,
+        "ep-size": plan.take("layout.ep", 1),
+        "mem-fraction-static": plan.take("serve.gpu_memory_utilization"),
+        "context-length": plan.take("serve.max_model_len"),
+        "max-running-requests": _of_all(plan.take("serve.max_sequences"), dp),
+        "chunked-prefill-size": _of_all(plan.take("serve.max_step_tokens"), dp),
+        "quantization": _quantised(plan, {"fp8": "fp8"}),
+        "kv-cache-dtype": {**_WIDE, "fp8": "fp8_e4m3"}.get(cache, cache),
+        "scheduler-recv-interval": plan.take("serve.scheduler_recv_interval"),
+        "speculative-algorithm": "EAGLE" if drafts else None,
+        "speculative-num-steps": drafts,
+        "speculative-eagle-topk": 1 if drafts else None,
+        "speculative-num-draft-tokens": drafts + 1 if drafts else None,
+    }
+
+
+def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
+    """Options of `trtllm-serve --config` (TensorRT-LLM 1.3, llmapi/llm_args.py): attention groups are one rank each."""
+    tp, dp = int(plan.peek("layout.tp", 1)), int(plan.take("layout.dp", 1))
+    if dp == 1 or tp == 1:
+        plan.said("layout.tp")  # else it is refused: a group has one rank
+    cache = plan.peek("serve.kv_cache")
+    if cache == "fp8":
+        plan.said("serve.kv_cache")
+    drafts = plan.take("serve.draft_tokens")
+    plan.said("serve.acceptance_rate")
+    host = plan.take("serve.kv_host_gib")
+    memory = {
+        "free_gpu_memory_fraction": plan.take("serve.gpu_memory_utilization"),
+        "dtype": "fp8" if cache == "fp8" else None,
+        "host_cache_size": int(host * 2**30) if host else None,
+    }
+    return {
+        "tensor_parallel_size": tp * dp,
+        "pipeline_parallel_size": plan.take("layout.pp", 1),
+        "moe_expert_parallel_size": plan.take("layout.ep", 1),
+        "enable_attention_dp": dp > 1 or None,
+        "max_batch_size": plan.take("serve.max_sequences"),
+        "max_num_tokens": plan.take("serve.max_step_tokens"),
+        "max_seq_len": plan.take("serve.max_model_len"),
+        "kv_cache_config": memory if any(value is not None for value in memory.values()) else None,
+        "speculative_config": {"decoding_type": "MTP", "max_draft_len": drafts} if drafts else None,
+    }
+
+
+def _quantised(plan: Plan, methods: dict[str, str]) -> str | None:
+    """The method that quantises as weights are loaded; other formats need a checkpoint of their own."""
+    method = methods.get(plan.peek("serve.weights"))
+    if method is not None:
+        plan.said("serve.weights")
+    return method
+
+
+def _of_all(limit: int | None, groups: int) -> int | None:
+    return None if limit is None else int(limit) * groups
