@@ -41,9 +41,9 @@ def test_replicas_are_those_of_a_deployment(tmp_path: Path) -> None:
 
 
 def test_what_an_engine_cannot_run_is_refused() -> None:
-    with pytest.raises(InputError, match="TensorRT-LLM has no setting for layout.tp"):
+    with pytest.raises(InputError, match=r"TensorRT-LLM has no setting for layout\.tp"):
         export(plan(layout__tp=2), exporters()["trtllm"])
-    with pytest.raises(InputError, match="vLLM has no setting for layout.ep"):
+    with pytest.raises(InputError, match=r"vLLM has no setting for layout\.ep"):
         export(plan(layout__ep=2), exporters()["vllm"])
 
 
