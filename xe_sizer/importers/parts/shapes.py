@@ -111,6 +111,12 @@ def vocabulary_of(name: str) -> int | None:
     return _registry().model(found).vocab if found else None
 
 
+def layers_of(name: object) -> int | None:
+    """Layers of the model that a scenario names; None where no profile has that name."""
+    found = _profile_called(str(name))
+    return _registry().model(found).layers if found else None
+
+
 @cache
 def _registry() -> Registry:
     return Registry()
