@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from xe_sizer.importers.imported import Imported
     from xe_sizer.profiles.source import Document
 
-HARDWARE = ("gpus", "nodes", "gpu", "server")
-"""Keys of hardware, of which foreign files say little."""
+HARDWARE = ("model", "gpus", "nodes", "gpu", "server")
+"""Keys that are passed where foreign files do not say them, or say something else."""
 ASSUMED, MODEL = "assumed", "model"
 _FEW = 12  # lost keys that are named one by one on stderr
 

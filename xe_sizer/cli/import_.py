@@ -60,6 +60,7 @@ def _hardware(name: str, metavar: str, text: str) -> object:
 def import_command(
     files: FilesArgument = None,
     from_: FromOption = None,
+    model: Annotated[str | None, _hardware("model", "NAME", "Model, where the files name none.")] = None,
     gpus: Annotated[str | None, _hardware("gpus", "N", "Number of GPUs.")] = None,
     nodes: Annotated[str | None, _hardware("nodes", "N", "Number of servers.")] = None,
     gpu: Annotated[str | None, _hardware("gpu", "NAME", "Accelerator.")] = None,
@@ -74,7 +75,7 @@ def import_command(
     file = one_file(output)
     kind = check_choice("--format", format_ or _ending(file), (YAML, JSON))
     profile_folders(profiles, os.environ)
-    hardware = read_flags({"gpus": gpus, "nodes": nodes, "gpu": gpu, "server": server})
+    hardware = read_flags({"model": model, "gpus": gpus, "nodes": nodes, "gpu": gpu, "server": server})
     return _import(files, asked_of(from_, hardware, set_), kind, file)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./@+-][A-Za-z0-9_./@+ -]*")
 _FIRST_KEYS = ("model", "server", "gpu", "gpus", "nodes", "job", "stack", "precision", "optimizer", "attention", "loss")
+_ASIDE = "# "
 _WIDEST = 60  # columns of keys and values beside which comments are aligned
 _LONGEST = 100
 
@@ -41,20 +42,30 @@ def _lines(imported: Imported) -> Iterator[tuple[str, str]]:
     top = [key for key in facts if "." not in key]
     top.sort(key=lambda key: _FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS))
     for key in top:
-        yield f"{key}: {scalar(facts[key].value)}", _comment(facts[key], imported)
-    for section in dict.fromkeys(key.partition(".")[0] for key in facts if "." in key):
-        yield f"{section}:", ""
-        yield from _section(imported, f"{section}.", "  ")
+        yield _line("", key, facts[key]), _comment(facts[key], imported)
+    yield from _sections(imported, "", "")
+
+
+def _sections(imported: Imported, prefix: str, indent: str) -> Iterator[tuple[str, str]]:
+    """The groups of keys below a prefix."""
+    inside = {key.removeprefix(prefix): fact for key, fact in imported.facts.items() if key.startswith(prefix)}
+    for section in dict.fromkeys(key.partition(".")[0] for key in inside if "." in key):
+        bare = all(fact.aside for key, fact in inside.items() if key.startswith(f"{section}."))
+        yield f"{indent}{_ASIDE if bare else ''}{section}:", ""
+        yield from _section(imported, f"{prefix}{section}.", f"{indent}  ")
 
 
 def _section(imported: Imported, prefix: str, indent: str) -> Iterator[tuple[str, str]]:
     inside = {key.removeprefix(prefix): fact for key, fact in imported.facts.items() if key.startswith(prefix)}
     for key, fact in inside.items():
         if "." not in key:
-            yield f"{indent}{'# ' if fact.aside else ''}{key}: {scalar(fact.value)}", _comment(fact, imported)
-    for section in dict.fromkeys(key.partition(".")[0] for key in inside if "." in key):
-        yield f"{indent}{section}:", ""
-        yield from _section(imported, f"{prefix}{section}.", f"{indent}  ")
+            yield _line(indent, key, fact), _comment(fact, imported)
+    yield from _sections(imported, prefix, indent)
+
+
+def _line(indent: str, key: str, fact: Fact) -> str:
+    """A key with its value; as a comment where the scenario goes without it."""
+    return f"{indent}{_ASIDE if fact.aside else ''}{key}: {scalar(fact.value)}"
 
 
 def scalar(value: object) -> str:

@@ -19,7 +19,7 @@ class Asked:
     """Flags of an import; None and empty where they were not given.
 
     tool, version : of `--from TOOL@VERSION`
-    hardware : server, gpu, gpus and nodes by scenario key, as they were passed
+    hardware : model, server, gpu, gpus and nodes by scenario key, as they were passed
     given : values of variables of scripts and templates, by name
     """
 

@@ -158,6 +158,10 @@ class Draft:
         """A scenario value in place of what was stated."""
         self.facts[key] = fact
 
+    def narrow(self, key: str, value: object, why: str) -> None:
+        """A scenario value in place of a wider one that a file states."""
+        self.facts[key] = replace(self.facts[key], value=value, note=why)
+
     def set_aside(self, key: str, why: str) -> None:
         """Keep a value out of the scenario that is written, in which something else does not go with it."""
         if key in self.facts:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 _HARDWARE = ("server", "gpu")
 _SPLIT = ("layout.tp", "layout.pp", "layout.cp")  # GPUs that work on the same sequences
 INFERENCE = "inference"
+_MODEL = "model"
+_SIZES = ("model.layers", "model.hidden", "model.vocab")
 
 
 def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
     """Put in what was passed, derive what follows from what is known, and say what is missing."""
+    _put_model(draft, hardware.get(_MODEL))
     _put_hardware(draft, hardware)
     for follow in draft.following:
         follow(draft)
@@ -32,6 +35,20 @@ def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
         draft.default("layout.offload", "none")
     if not any(key in draft.facts for key in _HARDWARE):
         draft.assume("server", default_name("server"), "no file names a GPU; pass --gpu or --server")
+
+
+def _put_model(draft: Draft, passed: object) -> None:
+    """A model passed takes the place of one that was read, and of a shape; a shape needs its largest sizes."""
+    shape = [key for key in draft.facts if key.startswith(f"{_MODEL}.")]
+    if passed is not None:
+        for key in shape:
+            draft.drop(key)
+        draft.replace(_MODEL, Fact(passed, FLAG))
+    elif shape:
+        for key in _SIZES:
+            draft.miss(key, "the file leaves it to something that was not passed", "--set VAR=VALUE, or --model NAME")
+    elif not any(each.key == _MODEL for each in draft.missing):
+        draft.miss(_MODEL, "no file names one", "--model NAME")
 
 
 def _put_hardware(draft: Draft, hardware: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ from xe_sizer.importers.draft import Draft
 from xe_sizer.importers.finishing import finish
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.registry import all_tools, tool_named, tool_of
+from xe_sizer.importers.settling import settle
 from xe_sizer.importers.source import source_of
 from xe_sizer.importers.values import UnreadableError
 
@@ -48,6 +49,7 @@ def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked
             _read_beside(draft, other)
         draft.apply(tool.table)
         finish(draft, asked.hardware)
+        settle(draft)
         draft.finish(tool.table)
     except RecursionError:
         raise InputError(Problem("nested too deeply to be read", Location(source.name))) from None

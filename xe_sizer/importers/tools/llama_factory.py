@@ -39,6 +39,8 @@ _MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expe
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "huggingface": "hf-transformers", "hf": "hf-transformers"}
 _RANK = 8
 
+_TRAINED_BY = "megatron-lm"  # the stack of runs with Megatron's arguments
+
 
 def _starts(words: Sequence[str]) -> bool:
     """Whether a command trains: `llamafactory-cli train`, or the script of the repository."""
@@ -76,7 +78,8 @@ def _configuration(draft: Draft, source: Source) -> None:
         llama_factory_v1.read(draft, source)
         return
     unsloth = draft.on("use_unsloth")
-    draft.state("stack", "unsloth" if unsloth else TOOL.name, unsloth or first)
+    trained_by = "unsloth" if unsloth else _TRAINED_BY if _is_megatron(draft) else TOOL.name
+    draft.state("stack", trained_by, unsloth or first)
     if not _trains(draft):
         _serving(draft)
         return

@@ -35,6 +35,7 @@ _DEEPSPEED = {
     "zero0": (0, None), "zero1": (1, None), "zero2": (2, None), "zero3": (3, None),
     "zero2_offload": (2, "optimizer"), "zero3_offload": (3, "params"),
 }  # fmt: skip
+_TRAINED_BY = "megatron-lm"  # the stack of `megatron sft`
 _GROUP = "train."  # of files that ray starts, beside groups for the rollout and a teacher
 _LEAST_BATCH = 16  # sequences of an optimizer step that accumulation makes up unasked
 _RANK, _DROPOUT, _QLORA_BITS = 8, 0.05, 4
@@ -85,7 +86,7 @@ def _read(draft: Draft, source: Source) -> None:
     command = _command(source)
     if command is not None and source.script is not None:
         state_gpus(draft, hardware_of(source.script, command))
-    draft.state("stack", TOOL.name, draft.peek("model", "model_id_or_path", "model_type"))
+    draft.state("stack", _TRAINED_BY if megatron else TOOL.name, draft.peek("model", "model_id_or_path", "model_type"))
     _job(draft, kind, megatron)
     if megatron:
         _megatron(draft)

@@ -1,0 +1,70 @@
+"""What a file says and a scenario would refuse: such values are told, and the scenario is written without them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.stack import load_stack
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.importers.draft import Draft
+
+TARGETS = "lora.targets"
+_WEIGHTS = "train.weights_dtype"
+_PARALLEL = "layout.sequence_parallel"
+_EXPERT_TP = "layout.expert_tp"
+
+
+def settle(draft: Draft) -> None:
+    """Set aside what goes with nothing else that the files say, so that the scenario runs."""
+    _weights(draft)
+    _targets(draft)
+    if draft.fact(_PARALLEL) and draft.fact("layout.tp") in (None, 1):
+        draft.set_aside(_PARALLEL, "without tensor parallelism there is nothing to split")
+    if _EXPERT_TP in draft.facts:
+        draft.set_aside(_EXPERT_TP, "experts are split as the layout allows")
+
+
+def _weights(draft: Draft) -> None:
+    """The type of the weights, where it is part of the stack and no choice."""
+    dtype = draft.fact(_WEIGHTS)
+    try:
+        stack = load_stack(str(draft.fact("stack"))) if dtype is not None and "stack" in draft.facts else None
+    except InputError:
+        return
+    if stack is not None and dtype not in stack.weights_dtypes:
+        draft.set_aside(_WEIGHTS, f"what {stack.name} keeps weights in is part of the stack")
+
+
+def _targets(draft: Draft) -> None:
+    """Modules with adapters that the model has; peft gives none to names that it does not find."""
+    wanted, model = draft.fact(TARGETS), _model(draft)
+    if model is None or not isinstance(wanted, list | tuple):
+        return
+    found = [name for name in wanted if _has(model, str(name))]
+    if len(found) == len(wanted):
+        return
+    missing = ", ".join(str(name) for name in wanted if name not in found)
+    if found:
+        draft.narrow(TARGETS, tuple(found), f"the model has no {missing}")
+    else:
+        draft.set_aside(TARGETS, f"the model has no {missing}")
+
+
+def _model(draft: Draft) -> ModelShape | None:
+    name = draft.fact("model")
+    try:
+        return Registry().model(str(name)) if name is not None and TARGETS in draft.facts else None
+    except InputError:
+        return None
+
+
+def _has(model: ModelShape, name: str) -> bool:
+    try:
+        return bool(resolve_targets(model, [name]))
+    except InputError:
+        return False
