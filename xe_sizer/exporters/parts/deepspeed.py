@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
+_ALL_SHARDED = 3
+
 
 def deepspeed_settings(plan: Plan) -> dict[str, Any] | None:
     """ZeRO stage and offload of a plan, batches and precision left to the trainer; None where neither is needed."""
-    zero, wanted = plan.take("layout.zero", 0), plan.peek("layout.offload", "none")
-    if zero == 0 and not {"optimizer", "params"} & set(wanted.split("+")):
-        return None
-    offload = plan.take("layout.offload", "none")
-    host = {"device": "cpu", "pin_memory": True}
+    return deepspeed_configuration(plan) if plan.take("layout.zero", 0) else None
+
+
+def deepspeed_configuration(plan: Plan) -> dict[str, Any]:
+    """ZeRO stage and offload of a plan, batches and precision left to the trainer.
+
+    An offload that the stage does not allow stays to be said: optimizer states from stage 1 on, weights in stage 3.
+    """
+    zero, wanted = plan.take("layout.zero", 0), plan.peek("layout.offload")
     section: dict[str, Any] = {"stage": zero}
-    if "optimizer" in offload or "params" in offload:
+    host = {"device": "cpu", "pin_memory": True}
+    if (wanted == "optimizer" and zero) or (wanted == "params" and zero == _ALL_SHARDED):
+        plan.said("layout.offload")
         section["offload_optimizer"] = host
-    if "params" in offload:
+    if wanted == "params" and zero == _ALL_SHARDED:
         section["offload_param"] = host
     return {
         "zero_optimization": section,

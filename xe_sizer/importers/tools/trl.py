@@ -25,6 +25,7 @@ _MAX_LENGTH = 1024
 _RANK, _DROPOUT = 16, 0.05
 _COMPLETION = 512
 _GENERATES = (trl_keys.GRPO, trl_keys.PPO, trl_keys.DISTILL)
+_MODULES = "trl.scripts."
 _WORDS = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
@@ -35,6 +36,8 @@ def _called(words: Sequence[str]) -> str | None:
     name = words[0].rpartition("/")[2]
     if name == "trl":
         return trl_keys.TRAINERS.get(plain(words[1])) if len(words) > 1 else None
+    if name.startswith(_MODULES):
+        return trl_keys.TRAINERS.get(plain(name.removeprefix(_MODULES)))
     flagged = any(word.startswith(("--model_name_or_path", "--config", "--dataset_name")) for word in words)
     stem = name.removesuffix(".py").removeprefix("run_")
     return trl_keys.TRAINERS.get(plain(stem)) if flagged and name.endswith(".py") else None

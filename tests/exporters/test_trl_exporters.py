@@ -1,0 +1,68 @@
+"""TRL, and the launchers that start it: what they are told of a plan, and what they refuse."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from xe_sizer.errors import InputError
+from xe_sizer.exporters.exporter import Written, export
+from xe_sizer.exporters.plan import Plan
+from xe_sizer.exporters.registry import exporter_named
+
+PLAN: dict[str, Any] = {
+    "model": "Qwen/Qwen2.5-7B", "job": "lora", "lora.rank": 16, "lora.targets": ["all-linear"], "precision": "bf16",
+    "train.seq_len": 2048, "train.micro_batch": 2, "train.grad_accum": 4, "train.steps": 100, "layout.zero": 3,
+    "layout.recompute": "full", "gpus": 16, "nodes": 2, "gpus_per_node": 8,
+}  # fmt: skip
+
+
+def written(tool: str, **changed: Any) -> Written:
+    values = PLAN | {key.replace("__", "."): value for key, value in changed.items()}
+    return export(Plan(values), exporter_named(tool)).written
+
+
+def test_trl_has_one_file_and_a_command() -> None:
+    found = written("trl")
+    values = yaml.safe_load(found.text)
+    assert (values["max_length"], values["use_peft"], values["lora_target_modules"]) == (2048, True, "all-linear")
+    assert values["deepspeed"]["zero_optimization"] == {"stage": 3}
+    assert found.run == "trl sft --config FILE --num_processes 16 --num_machines 2"
+
+
+def test_a_preference_job_starts_its_own_trainer() -> None:
+    assert written("trl", job="dpo").run.startswith("trl dpo ")
+    assert "trl.scripts.kto" in written("deepspeed", job="kto").text
+
+
+def test_deepspeed_has_a_launch_script_and_a_configuration() -> None:
+    found = written("deepspeed", layout__zero=2, layout__offload="optimizer")
+    section = json.loads(found.beside["deepspeed.json"])["zero_optimization"]
+    assert (section["stage"], section["offload_optimizer"]["device"]) == (2, "cpu")
+    assert "deepspeed --num_nodes 2 --num_gpus 8" in found.text
+    assert "--gradient_checkpointing true" in found.text
+
+
+@pytest.mark.parametrize("tool", ["trl", "deepspeed", "accelerate"])
+@pytest.mark.parametrize(("zero", "offload"), [(0, "optimizer"), (1, "params"), (2, "params+activations")])
+def test_what_no_stage_can_keep_in_host_memory_is_refused(tool: str, zero: int, offload: str) -> None:
+    with pytest.raises(InputError):
+        written(tool, layout__zero=zero, layout__offload=offload)
+
+
+def test_accelerate_shards_with_fsdp_within_groups() -> None:
+    values = yaml.safe_load(written("accelerate", layout__zero_group=8, layout__cp=2).beside["accelerate.yaml"])
+    assert (values["distributed_type"], values["num_processes"], values["num_machines"]) == ("FSDP", 16, 2)
+    assert values["parallelism_config"]["parallelism_config_dp_shard_size"] == 8
+    assert values["parallelism_config"]["parallelism_config_cp_size"] == 2
+
+
+def test_accelerate_takes_deepspeed_for_stages_that_fsdp_lacks() -> None:
+    values = yaml.safe_load(written("accelerate", layout__zero=1).beside["accelerate.yaml"])
+    assert (values["distributed_type"], values["deepspeed_config"]["zero_stage"]) == ("DEEPSPEED", 1)
+
+
+def test_pretraining_is_refused() -> None:
+    with pytest.raises(InputError, match="job"):
+        written("trl", job="pretrain")

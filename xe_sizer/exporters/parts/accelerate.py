@@ -1,0 +1,73 @@
+"""The configuration of accelerate for a plan.
+
+Keys: accelerate src/accelerate/commands/config/config_args.py and utils/dataclasses.py, ParallelismConfig (1.12).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xe_sizer.exporters.plan import Plan
+
+_GRADIENTS, _ALL = 2, 3  # ZeRO stages that FSDP has
+_DEVICES = {"optimizer": ("cpu", "none"), "params": ("cpu", "cpu")}
+
+
+def accelerate_configuration(plan: Plan) -> dict[str, Any]:
+    """Processes, precision and sharding: FSDP where it has the stage, DeepSpeed for the others."""
+    nodes, gpus = plan.take("nodes", 1), plan.take("gpus", 1)
+    plan.said("gpus_per_node")
+    word = plan.peek("precision")
+    values: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "num_machines": nodes,
+        "num_processes": gpus,
+        "machine_rank": 0,
+        "mixed_precision": word if word in ("bf16", "fp16") else "no",
+    }
+    zero, offload = plan.take("layout.zero", 0), plan.peek("layout.offload")
+    if zero in (_GRADIENTS, _ALL) and (offload != "optimizer"):
+        return values | {"distributed_type": "FSDP", "fsdp_config": _fsdp(plan, zero), **_parallel(plan, zero)}
+    if zero or offload in _DEVICES:
+        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(plan, zero)}
+    return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
+
+
+def _fsdp(plan: Plan, zero: int) -> dict[str, Any]:
+    offload = plan.peek("layout.offload") == "params"
+    if offload:
+        plan.said("layout.offload")
+    return {
+        "fsdp_version": 2,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_reshard_after_forward": zero == _ALL,
+        "fsdp_offload_params": offload,
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+    }
+
+
+def _deepspeed(plan: Plan, zero: int) -> dict[str, Any]:
+    """A stage and what host memory keeps: optimizer states from stage 1 on, weights in stage 3."""
+    offload = plan.peek("layout.offload")
+    allowed = (offload == "optimizer" and zero > 0) or (offload == "params" and zero == _ALL)
+    if allowed:
+        plan.said("layout.offload")
+    states, weights = _DEVICES[offload] if allowed else ("none", "none")
+    return {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
+
+
+def _parallel(plan: Plan, zero: int) -> dict[str, Any]:
+    """Tensor and context parallelism and replicas of the shards, all of which accelerate has with FSDP alone."""
+    tp, cp = plan.take("layout.tp", 1), plan.peek("layout.cp", 1)
+    if zero == _ALL:
+        plan.said("layout.cp")
+    ranks = max(1, plan.peek("gpus", 1) // (tp * cp))
+    group = plan.take("layout.zero_group") or ranks
+    if (tp, cp, group) == (1, 1, ranks):
+        return {}
+    prefix = "parallelism_config_"
+    sizes = {"dp_replicate_size": ranks // group, "dp_shard_size": group, "tp_size": tp, "cp_size": cp}
+    return {
+        "parallelism_config": {f"{prefix}{name}": size for name, size in sizes.items()},
+    }

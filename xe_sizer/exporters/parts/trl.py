@@ -1,0 +1,130 @@
+"""What TRL's trainers are told of a plan. Keys: trl/trainer/*_config.py and model_config.py (read at 1.16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xe_sizer.exporters.plan import Plan
+
+_ADAPTERS = ("lora", "qlora")
+_TRAINERS = {"sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto"}
+_LOSSES: dict[str, dict[str, Any]] = {"dpo": {"loss_type": "sigmoid"}, "kto": {"desirable_weight": 1.0}}
+_OPTIMIZERS = {
+    "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_8bit", "paged-adamw": "paged_adamw_32bit",
+    "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
+}  # fmt: skip
+_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_BITS = {4: "load_in_4bit", 8: "load_in_8bit"}
+_KERNELS = {"rotary", "norm", "activation"}
+
+SAYS = (
+    "model", "job", "precision", "optimizer", "attention", "train.seq_len", "train.padding", "train.micro_batch",
+    "train.grad_accum", "train.steps", "train.epochs", "train.checkpoint_every", "train.bits", "train.weights_dtype",
+    "layout.recompute", "layout.offload", "lora.rank", "lora.targets", "lora.dropout", "lora.dora",
+)  # fmt: skip
+"""Scenario keys that the settings state."""
+
+
+def trainer_of(plan: Plan) -> str:
+    """What TRL calls the trainer of a plan's job: the command after `trl`, and its script; `sft` where it has none."""
+    return _TRAINERS.get(plan.peek("job"), "sft")
+
+
+def trl_settings(plan: Plan) -> dict[str, Any]:
+    """The arguments of a TRL trainer, without those that share out the GPUs."""
+    return {
+        "model_name_or_path": plan.take("model"),
+        **_weights(plan),
+        "attn_implementation": _known(plan, "attention", _ATTENTION),
+        **_job(plan),
+        "dataset_name": "DATASET",
+        "max_length": plan.take("train.seq_len"),
+        **_padding(plan),
+        "per_device_train_batch_size": plan.take("train.micro_batch"),
+        "gradient_accumulation_steps": plan.take("train.grad_accum"),
+        "max_steps": plan.take("train.steps"),
+        "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
+        **_precision(plan),
+        **_activations(plan),
+        "optim": _known(plan, "optimizer", _OPTIMIZERS),
+        **_kernels(plan),
+        "save_steps": plan.take("train.checkpoint_every"),
+        "output_dir": "output",
+    }
+
+
+def _known(plan: Plan, key: str, words: dict[str, str]) -> str | None:
+    """TRL's word for a value; one that it has none for stays to be said."""
+    word = words.get(plan.peek(key))
+    if word is not None:
+        plan.said(key)
+    return word
+
+
+def _job(plan: Plan) -> dict[str, Any]:
+    """Adapters, and the loss by which a file tells its trainer."""
+    job = plan.peek("job")
+    if job in _TRAINERS:
+        plan.said("job")
+    values = dict(_LOSSES.get(job, {}))
+    if job in _ADAPTERS or plan.peek("lora.rank"):
+        targets = list(plan.take("lora.targets") or ())
+        values |= {
+            "use_peft": True,
+            "lora_r": plan.take("lora.rank"),
+            "lora_target_modules": "all-linear" if targets == ["all-linear"] else targets or None,
+            "lora_dropout": plan.take("lora.dropout", 0),
+            "use_dora": plan.take("lora.dora") or None,
+            "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
+        }
+    return values
+
+
+def _weights(plan: Plan) -> dict[str, Any]:
+    """The format in which weights are loaded, and the bits of frozen ones."""
+    values: dict[str, Any] = {"dtype": _known(plan, "train.weights_dtype", _DTYPES)}
+    bits = plan.peek("train.bits", 4 if plan.peek("job") == "qlora" else None)
+    if bits in _BITS:
+        plan.said("train.bits")
+        values[_BITS[bits]] = True
+    return values
+
+
+def _padding(plan: Plan) -> dict[str, Any]:
+    word = plan.peek("train.padding")
+    if word in ("packed", "none", "longest-in-micro-batch", "grouped-by-length"):
+        plan.said("train.padding")
+    return {
+        "packing": True if word == "packed" else None,
+        "padding_free": True if word == "none" else None,
+        "train_sampling_strategy": "group_by_length" if word == "grouped-by-length" else None,
+    }
+
+
+def _precision(plan: Plan) -> dict[str, Any]:
+    word = plan.peek("precision")
+    if word in ("bf16", "fp16", "fp32"):
+        plan.said("precision")
+    return {"bf16": word not in ("fp16", "fp32"), "fp16": True if word == "fp16" else None}
+
+
+def _activations(plan: Plan) -> dict[str, Any]:
+    """All layers recomputed or none; activations may go to host memory."""
+    word, moved = plan.peek("layout.recompute"), plan.peek("layout.offload") == "activations"
+    if word in ("full", "none"):
+        plan.said("layout.recompute")
+    if moved:
+        plan.said("layout.offload")
+    return {"gradient_checkpointing": word == "full", "activation_offloading": True if moved else None}
+
+
+def _kernels(plan: Plan) -> dict[str, Any]:
+    """Liger's kernels; the losses of TRL never hold all logits, with or without them."""
+    if plan.peek("loss") == "fused":
+        plan.said("loss")
+    if set(plan.peek("train.fused_kernels") or ()) != _KERNELS:
+        return {}
+    plan.said("train.fused_kernels", "loss")
+    return {"use_liger_kernel": True}
