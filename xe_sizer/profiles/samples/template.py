@@ -90,6 +90,7 @@ class Renderer:
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
         self._process: subprocess.Popen[bytes] | None = None
+        self._given_up = ""
 
     def text(self, piece: Piece) -> str:
         """The text of a conversation. Raises TemplateError: refused, too long, took too long; InputError: no jinja2."""
@@ -97,6 +98,8 @@ class Renderer:
         return self._asked({"values": values, "most": GROWTH * len(piece.content) + SLACK})
 
     def _asked(self, question: Any) -> str:
+        if self._given_up:  # a template that hangs once would hang in every conversation
+            raise TemplateError(self._given_up)
         process = self._process or self._started()
         return self._answer(process, question)
 
@@ -115,7 +118,8 @@ class Renderer:
             alarm.cancel()
         if not line.endswith(b"\n"):
             self._end()
-            raise TemplateError(f"it took more than {SECONDS:.0f} s, or too much memory")
+            self._given_up = f"it took more than {SECONDS:.0f} s, or too much memory"
+            raise TemplateError(self._given_up)
         answer = json.loads(line)
         if "text" not in answer:
             raise TemplateError(answer["error"])
