@@ -61,13 +61,13 @@ def test_a_histogram_is_numbers_direct_and_rendered_alike(cli: Cli, tmp_path: Pa
         assert rendered == direct
 
 
-@pytest.mark.parametrize("name", ["./data.jsonl", "data.jsonl", "samples"])
-def test_a_file_of_samples_is_told_what_to_give_instead(cli: Cli, name: str, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("name", ["./data.csv", "data.csv", "samples"])
+def test_a_file_that_is_not_counted_is_told_what_to_give(cli: Cli, name: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text('{"text": "a"}\n')
     ran = cli("estimate", "--model", "gpt2", "--gpu", "t4", "--dataset", name)
     assert ran.code == 2
-    assert f"--dataset: '{name}' holds samples" in ran.err
+    assert f"--dataset: '{name}' is no data set profile (.yaml) and no file of samples" in ran.err
     assert "--samples 50000 --mean-tokens 350 --max-tokens 2048" in ran.err
     assert "no data set is called" not in ran.err
 

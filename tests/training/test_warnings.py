@@ -271,15 +271,6 @@ def test_inference_is_asked_of_another_command(tmp_path: Path) -> None:
         resolve(read_scenario(served, {}, {}), REGISTRY)
 
 
-def test_a_file_of_samples_has_no_statistics(tmp_path: Path) -> None:
-    samples = tmp_path / "train.jsonl"
-    with pytest.raises(InputError, match="no such file"):
-        ask({**LLAMA, "data.profile": str(samples)})
-    samples.write_text('{"text": "one"}\n')
-    with pytest.raises(InputError, match="holds samples; their tokens are not counted here"):
-        ask({**LLAMA, "data.profile": str(samples)})
-
-
 def test_no_layout_is_legal_on_so_many_gpus() -> None:
     asked = ask({**LLAMA, "layout.tp": 1, "layout.recompute": "full", "train.global_batch": 8})
     one = asked.no_layout((12,))

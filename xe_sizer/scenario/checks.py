@@ -61,6 +61,7 @@ def _number(value: object) -> float | None:
 def _exclusive(scenario: _Numbers) -> Iterator[_Contradiction]:
     yield from _both(scenario, "server", "gpu", "a server names its GPU; remove one of them")
     yield from _both(scenario, "train.steps", "train.epochs", "remove one of them")
+    yield from _both(scenario, "data.profile", "data.file", "remove one of them")
     if scenario.raw("efficiency.ideal") is True:
         for name in ("flops", "memory"):
             hint = "ideal means 1 for both; remove one of them"

@@ -9,7 +9,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 
 _NO_EFFECT = (
     "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler-"
-    "type, max-grad-norm, output-dir, seed, temperature, tokenizer, top-k, top-p, trust-remote-code, warmup-ratio, "
+    "type, max-grad-norm, output-dir, seed, temperature, top-k, top-p, trust-remote-code, warmup-ratio, "
     "warmup-steps, weight-decay"
 )
 """What changes neither memory nor time."""
@@ -50,6 +50,7 @@ _MEANT: Mapping[str, str] = {
     "epochs": "num-train-epochs, num-epochs",
     "steps": "max-steps, train-iters, num-steps, iterations",
     "dataset": "data, data-path, train-file",
+    "tokenizer": "tokenizer-name-or-path, tokenizer-path, tokenizer-model",
     "padding packed": "packing, sample-packing",
     "recompute full": "gradient-checkpointing, activation-checkpointing, recompute-activations",
     "offload": "cpu-offload, offload-optimizer, optimizer-offload",

@@ -18,9 +18,11 @@ class HistogramKeys(TypedDict, total=False):
 
 
 class DataKeys(TypedDict, total=False):
-    """What is trained on: a data set profile, a histogram, or statistics of the token lengths."""
+    """What is trained on: a data set profile, a file of samples, a histogram, or statistics of the token lengths."""
 
     profile: str | Path | None
+    file: str | Path | None
+    tokenizer: str | Path | None
     samples: int | None
     mean_tokens: float | None
     min_tokens: int | None

@@ -44,6 +44,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "global-batch": "train.global_batch",
     "seq-len": "train.seq_len",
     "dataset": "data.profile",
+    "tokenizer": "data.tokenizer",
     "samples": "data.samples",
     "mean-tokens": "data.mean_tokens",
     "min-tokens": "data.min_tokens",

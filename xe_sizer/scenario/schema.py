@@ -89,9 +89,13 @@ class Histogram(Section, frozen=True):
 
 
 class DataSection(Section, frozen=True):
-    """What is trained on: a data set profile, a histogram, or statistics of the token lengths."""
+    """What is trained on: a data set profile, a file of samples, a histogram, or statistics of the token lengths."""
 
-    profile: Annotated[Name | None, Meta(description="Data set profile: a name, or a path from this file")] = None
+    profile: Annotated[Name | None, Meta(description="Data set profile, or samples: train.jsonl")] = None
+    file: Annotated[Name | None, Meta(description="Samples: JSON Lines, JSON or Parquet; their tokens are counted")] = (
+        None
+    )
+    tokenizer: Annotated[Name | None, Meta(description="Counts the samples: tokenizer.json or its folder")] = None
     samples: Annotated[Count | None, Meta(description="Samples in the data set")] = None
     mean_tokens: Annotated[Positive | None, Meta(description="Mean tokens per sample, without padding")] = None
     min_tokens: Annotated[Tokens | None, Meta(description="Tokens of the shortest sample")] = None

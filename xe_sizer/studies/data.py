@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.profiles.samples.distribution import QUANTILES
+from xe_sizer.profiles.samples.remarks import remarks
 from xe_sizer.result.common import SCHEMA_VERSION, Range
 from xe_sizer.result.data import DataStatistics, EndOfLengths, TokenHistogram, UnreadRow
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.data import Method
 
 _SHOWN_UNREAD = 5
-_SHOWN_REASONS = 2
 
 
 def data_statistics(measured: Measured) -> DataStatistics:
@@ -48,7 +48,7 @@ def data_statistics(measured: Measured) -> DataStatistics:
         unread=sum(source.broken.count for source in measured.sources),
         unread_rows=tuple(_unread(measured))[:_SHOWN_UNREAD],
         images=measured.scan.images,
-        warnings=tuple(_warnings(measured)),
+        warnings=(*_assumed(measured), *remarks(measured)),
     )
 
 
@@ -73,25 +73,11 @@ def _unread(measured: Measured) -> Iterator[UnreadRow]:
             yield UnreadRow(file=str(source.path), number=place.line if place else None, reason=problem.message)
 
 
-def _warnings(measured: Measured) -> Iterator[str]:
-    """What a reader must know of the figures."""
-    low, mean, high = measured.mean
+def _assumed(measured: Measured) -> Iterator[str]:
+    """That nothing was tokenised, with the range of what tokenizers make of such text."""
     if method_of(measured) == "assumed":
+        low, mean, high = measured.mean
         yield (
             f"tokens are assumed from bytes: {mean:,.0f} a sequence, between {low:,.0f} and {high:,.0f}; "
             "--tokenizer counts them"
         )
-    unread = sum(source.broken.count for source in measured.sources)
-    if unread:
-        rows = f"{unread:,} row{'s' if unread > 1 else ''} of {unread + measured.scan.samples:,}"
-        yield f"{rows} could not be read and {'are' if unread > 1 else 'is'} left out"
-    if measured.tokenizer is not None and not measured.longest.exact:
-        yield "many sequences are about as long as the longest: a longer one than was tokenised is possible"
-    refused = measured.tokenizer.refused if measured.tokenizer else {}
-    for reason, times in list(refused.items())[:_SHOWN_REASONS]:
-        yield f"the chat template refused {times:,} of the tokenised conversations, counted without it: {reason}"
-    if measured.scan.images:
-        yield f"{measured.scan.images:,} images are not counted: their tokens depend on the model"
-    if len(measured.scan.kinds) > 1:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in measured.scan.kinds.most_common())
-        yield f"samples of several kinds: {kinds}"

@@ -38,12 +38,13 @@ from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
+from xe_sizer.training.known_data import known_data
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.uncertainty import memory_suffices
-from xe_sizer.training.workload import DEFAULT_SEQ_LEN, dataset_of, workload
+from xe_sizer.training.workload import DEFAULT_SEQ_LEN, workload
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
@@ -185,8 +186,7 @@ def _resolved(
     """
     provenance = Provenance(given, registry)
     model, server = model_and_server(problems, given, registry, provenance)
-    if given.values.data.profile is not None:
-        collect(problems, dataset_of, given, registry)
+    collect(problems, known_data, given, registry)
     stack = collect(problems, _stack, given, registry, provenance)
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
@@ -289,7 +289,7 @@ def _assembled(
 def _lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
     """Whether nothing says how long sequences are, neither the job nor its data."""
     data = values.data
-    told = (data.profile, data.histogram, data.mean_tokens, data.max_tokens)
+    told = (data.profile, data.file, data.histogram, data.mean_tokens, data.max_tokens)
     return seq_len_from == "default" and all(one is None for one in told)
 
 

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.scenario.provenance import relative
 from xe_sizer.scenario.schema import DataSection, Histogram
+from xe_sizer.training.known_data import known_data
 from xe_sizer.training.lengths import constant_lengths, histogram_lengths, statistics_lengths
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.finder import Finder
+    from xe_sizer.scenario.caller import Caller
     from xe_sizer.scenario.read import Given
+    from xe_sizer.training.known_data import KnownData
     from xe_sizer.training.lengths import TokenLengths
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_STEPS = 1000
-PROFILE_SUFFIXES = (".yaml", ".yml")
-SAMPLE_SUFFIXES = (".jsonl", ".json", ".parquet", ".arrow", ".csv", ".tsv", ".txt", ".gz", ".zst")
-STATISTICS_EXAMPLE = {"samples": 50_000, "mean_tokens": 350, "max_tokens": 2048}
 
 
 @frozen
@@ -45,25 +42,6 @@ class Workload:
     defaults: dict[str, object]
     warnings: tuple[str, ...]
     source: str | None
-
-
-def dataset_of(given: Given, finder: Finder) -> DatasetProfile:
-    """The data set profile that the scenario names. Raises InputError."""
-    name, where = given.values.data.profile or "", partial(given.locate, ("data", "profile"))
-    path = (given.folder_for("data.profile") or Path()) / Path(name).expanduser()
-    suffix = path.suffix.lower()
-    if suffix in SAMPLE_SUFFIXES or (path.is_file() and suffix not in PROFILE_SUFFIXES):
-        raise InputError(_file_of_samples(given, name, path))
-    return load_dataset(relative(given, "data.profile", name), where, finder)
-
-
-def _file_of_samples(given: Given, name: str, path: Path) -> Problem:
-    """What to say to a file of samples, whose tokens nobody has counted."""
-    known = path.exists()
-    message = f"'{name}' holds samples; their tokens are not counted here" if known else f"no such file: {path}"
-    keys = (given.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE.items())
-    hint = f"say how long the samples are, for example {' '.join(keys)}, or name a data set profile (.yaml) that does"
-    return Problem(message, given.locate(("data", "profile")), hint)
 
 
 def _statistics(data: DataSection, profile: DatasetProfile) -> DataSection:
@@ -131,14 +109,14 @@ def workload(
     ------
     InputError : unknown data set; problems in its file or in the statistics
     """
-    asked, profile = given.values.data, None if given.values.data.profile is None else dataset_of(given, finder)
+    asked, found = given.values.data, known_data(given, finder)
+    profile = None if found is None else found.profile
     data = asked if profile is None else _statistics(asked, profile)
     lengths, samples = _lengths(data, seq_len, sequences_per_sample)
     lengths = _cut(lengths, asked, profile)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
-    if profile is not None:
-        warnings += _of_profile(profile, asked, sequences_per_sample)
+    warnings += _of_data(found, asked, sequences_per_sample, given.caller)
     known = data.max_tokens is not None or data.histogram is not None
     if data.mean_tokens is not None and not known:
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
@@ -161,16 +139,22 @@ def workload(
     )
 
 
-def _of_profile(profile: DatasetProfile, asked: DataSection, sequences_per_sample: int) -> list[str]:
-    """What a data set's profile gives to say."""
-    said = []
+def _of_data(found: KnownData | None, asked: DataSection, sequences_per_sample: int, caller: Caller) -> Iterator[str]:
+    """What a data set gives to say: how its tokens came about, and what of the scenario it has no use for."""
+    if asked.tokenizer is not None and not (found and found.counted):
+        setting, samples = caller.setting("data.tokenizer"), caller.setting("data.profile", "train.jsonl")
+        yield f"{setting} has no effect without a file of samples: {samples}, for example"
+    if found is None:
+        return
+    profile = found.profile
     low, high = profile.mean_tokens_low, profile.mean_tokens_high
     if low is not None and high is not None and asked.mean_tokens is None:
         mean = f"{profile.mean_tokens:,.0f} a sequence, between {low:,.0f} and {high:,.0f}"
-        said.append(f"tokens of {profile.name} are assumed from bytes: {mean}; a tokenizer counts them")
+        counts = caller.setting("data.tokenizer") if found.counted else "a tokenizer"
+        yield f"tokens of {profile.name} are assumed from bytes: {mean}; {counts} counts them"
     if profile.sequences_per_sample > sequences_per_sample:
-        said.append(f"{profile.name} has {profile.sequences_per_sample} sequences a sample: this job reads one of them")
-    return said
+        yield f"{profile.name} has {profile.sequences_per_sample} sequences a sample: this job reads one of them"
+    yield from found.remarks
 
 
 def _share_words(share: float) -> str:

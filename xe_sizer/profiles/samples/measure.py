@@ -226,7 +226,8 @@ class _Pass:
         """Tokens of some records; the rows of those that were not counted before are read again."""
         assert self.counter
         keys = list(zip(*(records[name].tolist() for name in ("file", "place", "part")), strict=True))
-        new = np.array([place for place, key in enumerate(keys) if key not in self.counted], dtype=np.intp)
+        first = {key: place for place, key in enumerate(keys) if key not in self.counted}  # long ones are drawn often
+        new = np.array(sorted(first.values()), dtype=np.intp)
         pieces = pieces_of(self.sources, self.asked.field, records[new])
         for batch in in_batches(pieces, lambda each: len(each[1].content)):
             counted = self.counter.count([piece for _, piece in batch])
