@@ -284,3 +284,28 @@ def test_manifests_of_another_shape_end_without_a_traceback(tmp_path: Path, text
     except InputError:
         return
     assert found.tool.serving
+
+
+def test_an_engine_that_a_python_file_makes(tmp_path: Path) -> None:
+    text = (
+        "from vllm import LLM\nRANKS = 2 * 2\n"
+        "llm = LLM(model='Qwen/Qwen2.5-32B-Instruct-AWQ', tensor_parallel_size=RANKS, max_model_len=8192)\n"
+    )
+    found = read(tmp_path, "serve.py", text)
+    assert values(found, "model", "layout.tp", "gpus", "serve.weights", "serve.max_model_len") == [
+        "Qwen/Qwen2.5-32B-Instruct-AWQ", 4, 4, "awq", 8192,
+    ]  # fmt: skip
+    nested = (
+        "from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\n"
+        "llm = LLM('meta-llama/Llama-3.1-8B', kv_cache_config=KvCacheConfig(free_gpu_memory_fraction=0.7, dtype='fp8'))\n"
+    )
+    found = read(tmp_path, "serve.py", nested)
+    assert found.tool.name == "trtllm"
+    assert values(found, "serve.gpu_memory_utilization", "serve.kv_cache") == [0.7, "fp8"]
+
+
+def test_a_dockerfile_starts_what_its_last_instructions_say(tmp_path: Path) -> None:
+    text = (
+        'FROM vllm/vllm-openai:v0.11.0\nENTRYPOINT ["vllm", "serve", "a/b-7b"]\nCMD ["--max-model-len", \\\n "4096"]\n'
+    )
+    assert values(read(tmp_path, "Dockerfile", text), "model", "serve.max_model_len") == ["a/b-7b", 4096]

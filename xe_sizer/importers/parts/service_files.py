@@ -16,8 +16,10 @@ from xe_sizer.importers.parts import (
     srt_slurm,
     vllm_recipes,
 )
+from xe_sizer.importers.parts.dockerfile import is_dockerfile, services_of_dockerfile
 from xe_sizer.importers.parts.nodes import Node
 from xe_sizer.importers.parts.option_files import with_options
+from xe_sizer.importers.parts.service_calls import services_of_calls
 from xe_sizer.importers.parts.service_commands import services_of
 from xe_sizer.importers.parts.services import NO_SERVICES, Services
 from xe_sizer.importers.parts.serving_load import benchmark_keys
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from xe_sizer.importers.source import Source
 
 _EXIT = re.compile(r"\bexit(?:[ \t]+\d+)?\b")
-_STARTS = re.compile(r"vllm|sglang|trtllm|atom")
+_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom")
 _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
     srt_slurm.read, production_stack.read, vllm_recipes.read, sgl_cookbook.read, container_files.read,
     engine_settings.read,
@@ -41,6 +43,10 @@ _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
 @lru_cache(maxsize=8)
 def services_in(source: Source) -> Services:
     """The model servers of a file, and what it says beside them."""
+    if is_dockerfile(source):
+        return Services(tuple(services_of_dockerfile(source)))
+    if source.kind == "python":
+        return _of_module(source)
     if source.script is not None:
         return _of_script(source, source.script)
     try:
@@ -52,6 +58,15 @@ def services_in(source: Source) -> Services:
         tuple(service for each in read for service in each.services),
         {name: written for each in read for name, written in each.beside.items()},
     )
+
+
+def _of_module(source: Source) -> Services:
+    """The servers that a Python file starts; files that name no engine are not looked through."""
+    try:
+        module = source.module if _STARTS.search(source.text) else None
+    except InputError:
+        return NO_SERVICES
+    return Services(tuple(services_of_calls(module.calls))) if module is not None else NO_SERVICES
 
 
 def _of_script(source: Source, script: Script) -> Services:

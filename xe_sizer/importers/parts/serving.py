@@ -35,7 +35,8 @@ _MODELS = ("model", "model_path", "model_tag")
 _FOLDER = re.compile(r"(?:/|\.{0,2}/|~|\$).*|[^/]*")
 _ACCEPTED = 0.7
 _SURE = 95
-_BESIDE = 60  # where a server of another engine stands in front
+_CALLED = 30  # a Python file that calls an engine may train with it
+_BESIDE = 20  # where a server of another engine stands in front
 _USUAL = 1280  # tokens of a prompt and its answer that `serve` assumes
 _TOLD = 6  # further services that are told one by one
 _PREFILL_ONLY = ("serve.max_step_tokens", "serve.max_sequences", "serve.gpu_memory_utilization", "serve.kv_cache")
@@ -60,7 +61,9 @@ def serving_tool(
 
     def recognises(source: Source) -> Certainty:
         found = services_in(source).services
-        return 0 if not own(source) else _SURE if found[0].engine in engines else _BESIDE
+        if not own(source):
+            return 0
+        return _BESIDE if found[0].engine not in engines else _SURE if source.kind != "python" else _CALLED
 
     def chosen(source: Source) -> Chosen | None:
         return choose(own(source), source.given.get("model"))

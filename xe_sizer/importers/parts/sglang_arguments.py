@@ -6,6 +6,7 @@ prefill step and the requests that run at once depend on the card; their default
 
 from __future__ import annotations
 
+from xe_sizer.importers.parts.serving_formats import cache_format, weights_format
 from xe_sizer.importers.parts.serving_values import human_count, share
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import positive, text
@@ -22,6 +23,9 @@ TABLE = Table(
         Key(("model_path", "model"), "model", text),
         Key(TP, "layout.tp", positive, default=1),
         Key(PP, "layout.pp", positive, default=1),
+        Key(DP, "layout.dp", positive),
+        Key(("quantization",), "serve.weights", weights_format),
+        Key(("kv_cache_dtype",), "serve.kv_cache", cache_format),
         Key(("context_length",), "serve.max_model_len", human_count),
         Key(("max_running_requests",), "serve.max_sequences", human_count),
         Key(("chunked_prefill_size",), "serve.max_step_tokens", human_count),

@@ -6,6 +6,7 @@ Keys and defaults: TensorRT-LLM 1.2 and 1.3, tensorrt_llm/commands/serve.py and 
 
 from __future__ import annotations
 
+from xe_sizer.importers.parts.serving_formats import cache_format
 from xe_sizer.importers.parts.serving_values import human_count, share
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import positive, text
@@ -22,6 +23,8 @@ TABLE = Table(
     keys=(
         Key(("model", "model_path"), "model", text),
         Key(PP, "layout.pp", positive, default=1),
+        Key(EP, "layout.ep", positive),
+        Key(("kv_cache_config.dtype", "kv_cache_dtype"), "serve.kv_cache", cache_format),
         Key(("max_seq_len", "build_config.max_seq_len"), "serve.max_model_len", human_count),
         Key(("max_batch_size", "build_config.max_batch_size"), "serve.max_sequences", human_count, default=2048),
         Key(("max_num_tokens", "build_config.max_num_tokens"), "serve.max_step_tokens", human_count, default=8192),

@@ -7,6 +7,7 @@ those of the engine's profile.
 
 from __future__ import annotations
 
+from xe_sizer.importers.parts.serving_formats import cache_format, weights_format
 from xe_sizer.importers.parts.serving_values import human_count, share
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import positive, text
@@ -16,6 +17,9 @@ TABLE = Table(
         Key(("model", "model_tag"), "model", text),
         Key(("tensor_parallel_size", "tp"), "layout.tp", positive, default=1),
         Key(("pipeline_parallel_size", "pp"), "layout.pp", positive, default=1),
+        Key(("data_parallel_size", "dp"), "layout.dp", positive),
+        Key(("quantization", "q"), "serve.weights", weights_format),
+        Key(("kv_cache_dtype",), "serve.kv_cache", cache_format),
         Key(("max_model_len",), "serve.max_model_len", human_count),
         Key(("max_num_seqs",), "serve.max_sequences", human_count),
         Key(("max_num_batched_tokens",), "serve.max_step_tokens", human_count),
