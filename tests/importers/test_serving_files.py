@@ -296,8 +296,8 @@ def test_an_engine_that_a_python_file_makes(tmp_path: Path) -> None:
         "Qwen/Qwen2.5-32B-Instruct-AWQ", 4, 4, "awq", 8192,
     ]  # fmt: skip
     nested = (
-        "from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\n"
-        "llm = LLM('meta-llama/Llama-3.1-8B', kv_cache_config=KvCacheConfig(free_gpu_memory_fraction=0.7, dtype='fp8'))\n"
+        "from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig as C\n"
+        "llm = LLM('meta-llama/Llama-2-7b', kv_cache_config=C(free_gpu_memory_fraction=0.7, dtype='fp8'))\n"
     )
     found = read(tmp_path, "serve.py", nested)
     assert found.tool.name == "trtllm"
