@@ -14,6 +14,7 @@ from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
 from xe_sizer.importers.parts.megatron_arguments import TABLE as MEGATRON
 from xe_sizer.importers.parts.swift_keys import TABLE
+from xe_sizer.importers.readers.shell import unwrapped
 from xe_sizer.importers.table import Table
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, text, whole
@@ -69,7 +70,8 @@ def _keys(source: Source) -> Keys:
     command = _command(source)
     if command is None:
         return {name.removeprefix(_GROUP): written for name, written in source.keys.items()}
-    return keys_of_flags(arguments_of(command, 1 if command.words[0].text in _FILES else 2))
+    first = unwrapped(command).command.words[0].text.rpartition("/")[2]
+    return keys_of_flags(arguments_of(command, 1 if first in _FILES else 2))
 
 
 def _subcommand(source: Source) -> tuple[bool, str]:
@@ -127,10 +129,8 @@ def _job(draft: Draft, kind: str, megatron: bool) -> None:
     bits = draft.take("quant_bits")
     quantised = adapted and bits is not None and is_on(bits.value)
     if adapted:
-        job = peft.QLORA if quantised and draft.value(bits, whole) == 4 else peft.LORA
-        draft.state("job", job, bits if job == peft.QLORA else tuner) if tuner or quantised else draft.default(
-            "job", job
-        )
+        four = quantised and draft.value(bits, whole) == _QLORA_BITS
+        _state(draft, "job", peft.QLORA if four else peft.LORA, bits if four else tuner)
         _adapters(draft)
     elif word == "full":
         _state(draft, "job", _JOBS.get(kind, "sft"), tuner)

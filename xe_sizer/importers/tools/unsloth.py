@@ -157,7 +157,9 @@ def _job(draft: Draft, kind: str, adapts: Written | None, quantised: bool, full:
     elif adapts is not None:
         draft.state("job", peft.QLORA if quantised else peft.LORA, draft.peek("load_in_4bit") or adapts)
     else:
-        draft.state("job", kind, full) if full is not None else draft.default("job", kind)
+        if full is not None:
+            draft.state("job", kind, full)
+        draft.default("job", kind)
 
 
 def _adapters(draft: Draft) -> None:
