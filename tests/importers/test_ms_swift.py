@@ -29,7 +29,8 @@ swift sft \\
 """
 MEGATRON = """
 NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --tensor_model_parallel_size 2 \\
-    --expert_model_parallel_size 4 --pipeline_model_parallel_size 2 --micro_batch_size 1 --global_batch_size 32 --max_length 8192 --packing true
+    --expert_model_parallel_size 4 --pipeline_model_parallel_size 2 --micro_batch_size 1 --global_batch_size 32 \\
+    --max_length 8192 --packing true
 """
 
 
