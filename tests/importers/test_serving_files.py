@@ -213,7 +213,8 @@ def test_a_recipe_of_srt_slurm_gives_both_roles(tmp_path: Path) -> None:
     roles = ("serve.prefill_replicas", "serve.prefill_tp", "serve.prefill_dp")
     assert values(found, *roles) == [2, 1, 4]
     assert values(found, "serve.concurrency", "serve.requests", "serve.input_tokens") == [64, 640, 8192]
-    assert {"moe_a2a_backend", "prefill.chunked_prefill_size"} <= lost(found)
+    assert values(found, "serve.max_step_tokens") == [16_384]  # prompts run on the replicas that prefill
+    assert "moe_a2a_backend" in lost(found)
     document = found.document().value
     assert "requests" not in document["serve"]  # no test is simulated on both roles
     assert values(read(tmp_path, "recipe.yaml", SLURM, concurrency="256"), "serve.concurrency") == [256]

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.draft import ASSUMED, Draft, Ignored
+from xe_sizer.importers.draft import ASSUMED, READ, Draft, Ignored
 from xe_sizer.importers.parts.gpu_names import gpus_in, state_gpu
 from xe_sizer.importers.parts.inferencex import named_by
 from xe_sizer.importers.parts.service import choose
@@ -39,7 +39,8 @@ _CALLED = 30  # a Python file that calls an engine may train with it
 _BESIDE = 20  # where a server of another engine stands in front
 _USUAL = 1280  # tokens of a prompt and its answer that `serve` assumes
 _TOLD = 6  # further services that are told one by one
-_PREFILL_ONLY = ("serve.max_step_tokens", "serve.max_sequences", "serve.gpu_memory_utilization", "serve.kv_cache")
+_STEP = "serve.max_step_tokens"
+_OF_ROLES = ("serve.max_sequences", "serve.gpu_memory_utilization", "serve.kv_cache", "serve.max_model_len")
 
 
 def serving_tool(
@@ -252,14 +253,7 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
         fact = part.facts.get(f"layout.{name}")
         if fact is not None:
             draft.replace(f"serve.prefill_{name}", fact)
-    for key in _PREFILL_ONLY:
-        fact = part.facts.get(key)
-        if fact is not None and fact.origin == "read" and fact.value != draft.fact(key):
-            name = next(
-                (each for row in table.keys if row.to == key for each in row.names if each in service.keys), key
-            )
-            told = f"{fact.value} on the replicas that prefill; one value holds for all"
-            draft.ignored.append(Ignored(f"prefill.{name}", fact.where, told))
+    _apart(draft, part, table)
     part.finish(table)
     draft.ignored += [
         Ignored(f"prefill.{each.key}", each.where, each.why, each.effect)
@@ -267,6 +261,27 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
         if each.effect == "memory or time" and each.key not in draft.keys
     ]
     return part
+
+
+def _apart(draft: Draft, part: Draft, table: Table) -> None:
+    """Values of the two roles that differ, of which a scenario has one: prompts run where they are only prefilled."""
+    steps = part.facts.get(_STEP)
+    if steps is not None and steps.origin == READ:
+        own = draft.facts.get(_STEP)
+        if own is not None and own.origin == READ and own.value != steps.value:
+            told = f"{own.value} on the replicas that decode; one value holds for all"
+            draft.ignored.append(Ignored(_foreign(_STEP, draft, table), own.where, told))
+        draft.replace(_STEP, steps)
+    for key in _OF_ROLES:
+        fact = part.facts.get(key)
+        if fact is not None and fact.origin == READ and fact.value != draft.fact(key):
+            told = f"{fact.value} on the replicas that prefill; one value holds for all"
+            draft.ignored.append(Ignored(f"prefill.{_foreign(key, part, table)}", fact.where, told))
+
+
+def _foreign(key: str, draft: Draft, table: Table) -> str:
+    """The argument that sets a scenario key."""
+    return next((name for row in table.keys if row.to == key for name in row.names if name in draft.keys), key)
 
 
 def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
