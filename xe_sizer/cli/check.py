@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from xe_sizer.cli.foreign import may_hold_a_job
+from xe_sizer.cli.foreign import held_by
 from xe_sizer.cli.invocation import Invocation, answering, read_flags
 from xe_sizer.cli.scenario_files import NOT_A_SCENARIO, may_be_scenario, named_or_below
 from xe_sizer.cli.streams import one_line, print_problems, write_stderr
@@ -19,6 +19,7 @@ from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.result.changes import changes
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, check_result, refused
 from xe_sizer.result.common import Sized
+from xe_sizer.scenario.foreign import NOT_SIZED
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import Given, serves
 
@@ -93,16 +94,27 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
     """
     if path.is_dir():
         return _nothing(str(path))
-    if not named and not may_hold_a_job(path):
+    held = "scenario" if named else held_by(path)
+    if held == "nothing":
         return None
     try:
         given = how.given(None, str(path), flags)
         return answered(str(path), _answer(given, how), dict(_lines(given)))
     except InputError as error:
-        if not named and not may_be_scenario(path):
-            write_stderr(f"note: {one_line(str(path))}: skipped: {NOT_A_SCENARIO}")
-            return Skipped(file=str(path), reason=NOT_A_SCENARIO)
-        return _refused(str(path), error.problems)
+        reason = _passed_over(held, path, error)
+        return _skipped(str(path), reason) if reason else _refused(str(path), error.problems)
+
+
+def _passed_over(held: str, path: Path, error: InputError) -> str | None:
+    """Why a file below a folder is no failure though it cannot be answered; None where it is one."""
+    if held == "job" and any(problem.hint == NOT_SIZED for problem in error.problems):
+        return "training on preferences or rewards is not sized"
+    return NOT_A_SCENARIO if held == "perhaps" and not may_be_scenario(path) else None
+
+
+def _skipped(file: str, reason: str) -> Skipped:
+    write_stderr(f"note: {one_line(file)}: skipped: {reason}")
+    return Skipped(file=file, reason=reason)
 
 
 def _lines(given: Given) -> Iterator[tuple[str, int]]:

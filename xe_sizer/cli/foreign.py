@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from xe_sizer.cli.streams import one_line, write_stderr
 from xe_sizer.errors import InputError, Location, Problem
@@ -58,16 +58,17 @@ def say_what_is_lost(imported: Imported) -> None:
         write_stderr(f"note: not known and not read: {names}{', ...' if len(imported.unknown) > _FEW else ''}")
 
 
-def scenario_reader(flags: Mapping[str, object]) -> Callable[[Path], Document]:
+def scenario_reader(flags: Mapping[str, object], *, brief: bool = False) -> Callable[[Path], Document]:
     """What reads a scenario file, or a file of another tool as a scenario.
 
     flags : typed values by dotted key; hardware that is passed takes the place of what a foreign file says
+    brief : one line on stderr for each foreign file, not all that is assumed and lost
     """
     hardware = {key: flags.get(key) for key in HARDWARE if flags.get(key) is not None}
 
     def read(path: Path) -> Document:
         own = _own(path)
-        return own if own is not None else _foreign(path, Asked(hardware=hardware)) or load_yaml(path)
+        return own if own is not None else _foreign(path, Asked(hardware=hardware), brief) or load_yaml(path)
 
     return read
 
@@ -84,7 +85,7 @@ def _own(path: Path) -> Document | None:
     return document if cast(dict[str, object], document.value).keys() <= known else None
 
 
-def _foreign(path: Path, asked: Asked) -> Document | None:
+def _foreign(path: Path, asked: Asked, brief: bool) -> Document | None:
     """The scenario in a file of another tool; None where no tool knows it."""
     from xe_sizer.importers.read import import_of
     from xe_sizer.importers.registry import tool_of
@@ -98,16 +99,29 @@ def _foreign(path: Path, asked: Asked) -> Document | None:
     if tool is None:
         return None
     imported = import_of(tool, source, (), asked)
-    write_stderr(f"note: {one_line(source.name)} is read as a file of {tool.title}")
-    for each in imported.missing:
-        write_stderr(f"note: {one_line(source.name)}: {one_line(each.why)}; pass {one_line(each.hint)}")
-    _say_assumed(imported)
-    say_what_is_lost(imported)
+    _say_briefly(imported) if brief else _say_all(imported)
     return imported.document()
 
 
-def may_hold_a_job(path: Path) -> bool:
-    """Whether a file below a folder is of concern: YAML that may be a scenario, or a job of another tool.
+def _say_briefly(imported: Imported) -> None:
+    assumed = sum(fact.origin == ASSUMED for fact in imported.facts.values())
+    counts = f"{assumed} values assumed, {len(imported.lost)} keys not in the scenario"
+    place = one_line(str(imported.path))
+    write_stderr(f"note: {place} is read as a file of {imported.tool.title}: {counts} ('xe-sizer import' lists them)")
+
+
+def _say_all(imported: Imported) -> None:
+    """The tool, and all that is missing, assumed and lost, to stderr."""
+    place = one_line(str(imported.path))
+    write_stderr(f"note: {place} is read as a file of {imported.tool.title}")
+    for each in imported.missing:
+        write_stderr(f"note: {place}: {one_line(each.why)}; pass {one_line(each.hint)}")
+    _say_assumed(imported)
+    say_what_is_lost(imported)
+
+
+def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
+    """What a file below a folder holds: a scenario of ours, a job of another tool, YAML that may be meant as either.
 
     Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
     """
@@ -117,13 +131,15 @@ def may_hold_a_job(path: Path) -> bool:
 
     yaml = path.suffix.lower() in YAML_ENDINGS
     if yaml and _own(path) is not None:
-        return True
+        return "scenario"
     try:
         source = source_of(path)
         tool = tool_of(source)
-        return yaml if tool is None else MODEL in nested_keys(import_of(tool, source, (), Asked()))
+        if tool is not None:
+            return "job" if MODEL in nested_keys(import_of(tool, source, (), Asked())) else "nothing"
     except InputError:
-        return yaml
+        pass
+    return "perhaps" if yaml else "nothing"
 
 
 def nested_keys(imported: Imported) -> set[str]:

@@ -177,7 +177,7 @@ def given_scenario(
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
     try:
-        given = read_scenario(path, values, environment, scenario_reader(values))
+        given = read_scenario(path, values, environment, scenario_reader(values, brief=asking is None))
     except BadScenarioError as error:
         problems += error.problems
         given = error.rest
