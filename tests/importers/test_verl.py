@@ -1,0 +1,101 @@
+"""verl: overrides of its commands, what its trainers fill in, and what is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+
+FSDP = """\
+SIZE=${SIZE:-64}
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\
+  data.max_prompt_length=512 data.max_response_length=1536 \\
+  actor_rollout_ref.model.path=$HOME/models/Qwen2.5-7B-Instruct \\
+  actor_rollout_ref.actor.ppo_mini_batch_size=$SIZE actor_rollout_ref.rollout.n=4 \\
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \\
+  actor_rollout_ref.actor.fsdp_config.param_offload=True \\
+  actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \\
+  trainer.n_gpus_per_node=8 trainer.nnodes=2 trainer.total_epochs=3 trainer.save_freq=-1
+"""
+MEGATRON = """\
+python3 -m verl.trainer.main_ppo --config-path=config --config-name=ppo_megatron_trainer.yaml \\
+  actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B actor_rollout_ref.actor.use_dynamic_bsz=True \\
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096 \\
+  actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 \\
+  actor_rollout_ref.actor.megatron.expert_model_parallel_size=4 \\
+  +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full \\
+  trainer.n_gpus_per_node=8 trainer.nnodes=1
+"""
+SFT = """\
+torchrun --nproc_per_node=4 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=32 \\
+  model.partial_pretrain=google/gemma-2b-it model.lora_rank=16 trainer.total_training_steps=100
+"""
+
+
+def imported(tmp_path: Path, text: str, name: str = "run.sh", **given: str) -> Imported:
+    path = tmp_path / name
+    path.write_text(text)
+    return read_foreign([path], Asked(given=given))
+
+
+def facts(found: Imported) -> dict[str, object]:
+    return {key: fact.value for key, fact in found.facts.items()}
+
+
+def test_a_command_says_prompts_answers_and_gpus(tmp_path: Path) -> None:
+    found = imported(tmp_path, FSDP)
+    said = facts(found)
+    assert (said["model"], said["job"], said["gpus"]) == ("Qwen2.5-7B-Instruct", "grpo", 16)
+    assert said["train.global_batch"] == 64 * 4
+    assert (said["train.seq_len"], said["train.micro_batch"], said["train.grad_accum"]) == (2048, 2, 8)
+    assert (said["layout.zero"], said["train.weights_dtype"], said["layout.offload"]) == (3, "fp32", "none")
+    assert "train.checkpoint_every" not in said
+
+
+def test_what_generates_answers_is_lost(tmp_path: Path) -> None:
+    lost = {each.key: each.why for each in imported(tmp_path, FSDP).ignored if each.effect == "memory or time"}
+    assert "answers are generated" in lost["actor_rollout_ref.rollout.gpu_memory_utilization"]
+    assert "back while the model trains" in lost["actor_rollout_ref.actor.fsdp_config.param_offload"]
+
+
+def test_a_variable_that_is_passed_changes_the_batch(tmp_path: Path) -> None:
+    assert facts(imported(tmp_path, FSDP, SIZE="128"))["train.global_batch"] == 512
+
+
+def test_megatron_actors_are_split_and_filled_by_tokens(tmp_path: Path) -> None:
+    found = imported(tmp_path, MEGATRON)
+    said = facts(found)
+    assert (said["stack"], said["job"], said["layout.tp"], said["layout.ep"]) == ("megatron-lm", "ppo", 2, 4)
+    assert (said["layout.recompute"], said["layout.zero"]) == ("full", 1)
+    assert said["layout.sequence_parallel"] is True
+    assert (said["train.micro_batch"], found.facts["train.micro_batch"].origin) == (4, "assumed")
+
+
+def test_supervised_training_takes_its_gpus_from_the_launcher(tmp_path: Path) -> None:
+    said = facts(imported(tmp_path, SFT))
+    assert (said["gpus"], said["job"], said["lora.rank"], said["train.steps"]) == (4, "lora", 16, 100)
+    assert (said["train.micro_batch"], said["train.grad_accum"]) == (4, 2)
+    assert said["train.padding"] == "to-seq-len"
+
+
+def test_a_configuration_refers_to_its_own_keys(tmp_path: Path) -> None:
+    text = """\
+actor_rollout_ref:
+  model: {path: Qwen/Qwen3-8B, lora_rank: 32}
+  actor: {strategy: fsdp2, ppo_mini_batch_size: "${data.train_batch_size}", ppo_micro_batch_size: 16}
+data: {train_batch_size: 128}
+trainer: {n_gpus_per_node: 4, nnodes: 1}
+"""
+    said = facts(imported(tmp_path, text, "ppo.yaml"))
+    assert (said["train.global_batch"], said["train.micro_batch"], said["gpus"]) == (128, 4, 4)
+    assert (said["lora.rank"], said["lora.targets"]) == (32, ("all-linear",))
+
+
+@pytest.mark.parametrize("value", ["$(rm -rf x)", "abc", "[[[", "-1", "1e400"])
+def test_values_that_are_no_numbers_are_told(tmp_path: Path, value: str) -> None:
+    text = FSDP.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "x.y=1").replace(
+        "trainer.save_freq=-1", f"'actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={value}'"
+    )
+    assert "train.micro_batch" not in facts(imported(tmp_path, text))
