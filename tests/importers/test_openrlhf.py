@@ -1,0 +1,88 @@
+"""OpenRLHF: commands of its trainers, with the flags of today and those before them."""
+
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+
+MODEL = "meta-llama/Llama-3.1-8B"
+SFT = f"deepspeed --num_gpus 4 --module openrlhf.cli.train_sft --model.model_name_or_path {MODEL}"
+BEFORE = f"deepspeed --num_gpus 4 --module openrlhf.cli.train_sft --pretrain {MODEL}"
+RAY = f"""\
+ray job submit --address=http://127.0.0.1:8265 -- python3 -m openrlhf.cli.train_ppo_ray \\
+  --actor.num_nodes 2 --actor.num_gpus_per_node 8 --vllm.num_engines 4 --actor.model_name_or_path {MODEL}"""
+RAY_BEFORE = f"python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 4 --pretrain {MODEL}"
+
+
+def imported(tmp_path: Path, text: str) -> Imported:
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    return read_foreign([path], Asked())
+
+
+def facts(tmp_path: Path, text: str) -> dict[str, object]:
+    return {key: fact.value for key, fact in imported(tmp_path, text).facts.items()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SFT} --ds.zero_stage 3 --train.batch_size 64 --train.micro_batch_size 2 --ds.adam_offload",
+        f"{BEFORE} --zero_stage 3 --train_batch_size 64 --micro_train_batch_size 2 --adam_offload",
+    ],
+)
+def test_flags_of_today_and_before_say_the_same(tmp_path: Path, text: str) -> None:
+    said = facts(tmp_path, text)
+    assert (said["model"], said["job"], said["gpus"], said["stack"]) == (MODEL, "sft", 4, "deepspeed")
+    assert (said["layout.zero"], said["layout.offload"]) == (3, "optimizer")
+    assert (said["train.global_batch"], said["train.micro_batch"], said["train.grad_accum"]) == (64, 2, 8)
+    assert said["train.seq_len"] == 2048
+
+
+def test_what_the_trainer_fills_in(tmp_path: Path) -> None:
+    found = imported(tmp_path, SFT)
+    said = {key: fact.value for key, fact in found.facts.items() if fact.origin == "tool-default"}
+    assert (said["layout.zero"], said["train.micro_batch"], said["train.epochs"]) == (2, 8, 2)
+    assert (said["layout.recompute"], said["train.padding"]) == ("none", "longest-in-micro-batch")
+    assert (said["precision"], said["attention"], said["optimizer"]) == ("bf16", "flash", "adamw")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "job", "length"), [("dpo", "dpo", 512), ("rm", "reward", 512), ("kto", "kto", 2048)]
+)
+def test_trainers_have_jobs_and_lengths_of_their_own(tmp_path: Path, trainer: str, job: str, length: int) -> None:
+    said = facts(tmp_path, SFT.replace("train_sft", f"train_{trainer}"))
+    assert (said["job"], said["train.seq_len"]) == (job, length)
+
+
+def test_adapters(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{SFT} --ds.lora.rank 64 --ds.load_in_4bit --ds.lora.target_modules q_proj v_proj")
+    assert (said["job"], said["lora.rank"], said["train.bits"]) == ("qlora", 64, 4)
+    assert said["lora.targets"] == ("q_proj", "v_proj")
+
+
+def test_reinforcement_runs_on_the_gpus_of_the_actor(tmp_path: Path) -> None:
+    found = imported(tmp_path, f"{RAY} --algo.advantage.estimator group_norm --train.num_episodes 3")
+    said = {key: fact.value for key, fact in found.facts.items()}
+    assert (said["job"], said["gpus"], said["train.epochs"], said["train.micro_batch"]) == ("grpo", 16, 3, 1)
+    assert "vllm.num_engines" in {each.key for each in found.ignored if each.effect == "memory or time"}
+
+
+def test_prompts_and_answers_of_earlier_releases_make_a_sequence(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{RAY_BEFORE} --prompt_max_len 1024 --generate_max_len 3072 --packing_samples --flash_attn")
+    assert (said["job"], said["gpus"], said["train.seq_len"]) == ("ppo", 4, 4096)
+    assert (said["train.micro_batch"], said["train.padding"]) == (4, "none")
+
+
+def test_micro_batches_filled_by_tokens_are_assumed(tmp_path: Path) -> None:
+    found = imported(tmp_path, f"{RAY} --train.dynamic_batch_enable --train.max_tokens_per_gpu 8192")
+    fact = found.facts["train.micro_batch"]
+    assert (fact.value, fact.origin) == (4, "assumed")
+
+
+@pytest.mark.parametrize("value", ["$(rm -rf x)", "many", "-3", "1e400"])
+def test_values_that_are_no_numbers_set_nothing(tmp_path: Path, value: str) -> None:
+    assert facts(tmp_path, f"{SFT} --train.batch_size '{value}'").get("train.global_batch") in (None, 128)

@@ -1,0 +1,233 @@
+"""OpenRLHF: commands of its trainers, from `train_sft` to `train_ppo_ray`, with their flags of all releases since 0.5.
+
+Rules: openrlhf/cli, openrlhf/utils/deepspeed, openrlhf/models/actor.py (read at 0.10).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.importers.parts import peft
+from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
+from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
+from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
+from xe_sizer.importers.parts.openrlhf_keys import TABLE, called
+from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.readers.shell import unwrapped
+from xe_sizer.importers.tool import Tool
+from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
+
+if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.readers.shell import Command
+    from xe_sizer.importers.source import Source
+    from xe_sizer.importers.tool import Certainty
+    from xe_sizer.importers.values import Converter
+    from xe_sizer.importers.written import Keys
+
+_JOBS = {
+    "sft": "sft", "dpo": "dpo", "kto": "kto", "rm": "reward", "prm": "reward", "kd": "distill", "ppo": "ppo",
+    "ppo_ray": "ppo",
+}  # fmt: skip
+"""Trainers by the ends of their names."""
+_MICRO = {"sft": 8, "dpo": 8, "kto": 8, "kd": 8}
+_EPOCHS = {"sft": 2}
+_LENGTHS = {"dpo": 512, "rm": 512}
+_BATCH, _LENGTH, _STAGE = 128, 2048, 2
+_RAY = "ppo_ray"
+_RAY_MICRO, _RAY_MICRO_BEFORE = 1, 4  # the flags of today, and those before 0.10
+_PER_NODE = 8
+_TOKENS = 16_192  # of a dynamic micro-batch, unasked
+_ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "kernels-community/flash-attn": "flash",
+    "kernels-community/vllm-flash-attn3": "flash", "flash2": "flash", "sdpa": "sdpa", "eager": "eager",
+}  # fmt: skip
+_DTYPES = {"bf16": "bf16", "fp16": "fp16"}
+
+
+def _trainer(word: str) -> str | None:
+    """The trainer that a module or file is: `sft` of openrlhf.cli.train_sft; None where it is none."""
+    name = word.replace("/", ".").removesuffix(".py")
+    last = name.rpartition(".")[2]
+    return last.removeprefix("train_") if "openrlhf" in name and last.removeprefix("train_") in _JOBS else None
+
+
+def _starts(words: tuple[str, ...]) -> bool:
+    return _trainer(words[0]) is not None
+
+
+def _command(source: Source) -> Command | None:
+    return command_of(source, _starts)
+
+
+def _recognises(source: Source) -> Certainty:
+    return 95 if source.kind == "shell" and _command(source) is not None else 0
+
+
+def _keys(source: Source) -> Keys:
+    command = _command(source)
+    return keys_of_flags(arguments_of(command)) if command is not None else source.keys
+
+
+def _read(draft: Draft, source: Source) -> None:
+    command = _command(source)
+    word = unwrapped(command).command.words[0].text if command is not None else ""
+    trainer = _trainer(word) or ("ppo_ray" if draft.peek("actor.model_name_or_path") is not None else "sft")
+    draft.state("stack", "deepspeed", next(iter(draft.keys.values()), None))
+    _hardware(draft, source, command, trainer)
+    _job(draft, trainer)
+    _states(draft)
+    _kernels(draft)
+    _batches(draft, trainer)
+    _duration(draft, trainer)
+
+
+def _hardware(draft: Draft, source: Source, command: Command | None, trainer: str) -> None:
+    """GPUs that train: of the launcher, or of the actor where Ray places the models."""
+    if trainer != _RAY:
+        if command is not None and source.script is not None:
+            state_gpus(draft, hardware_of(source.script, command))
+        return
+    names = called("actor.num_nodes"), called("actor.num_gpus_per_node")
+    if draft.unread.keys() & {*names[0], *names[1]}:
+        return
+    nodes, gpus = draft.take(*names[0]), draft.take(*names[1])
+    counts = draft.value(nodes, positive) or 1, draft.value(gpus, positive) or _PER_NODE
+    if isinstance(counts[0], int) and isinstance(counts[1], int):
+        note = "those of the actor" if counts[0] == 1 else f"those of the actor, {counts[0]} nodes of {counts[1]}"
+        if nodes is not None or gpus is not None:
+            draft.state("gpus", counts[0] * counts[1], gpus or nodes, note)
+        draft.default("gpus", counts[0] * counts[1], note)
+
+
+def _job(draft: Draft, trainer: str) -> None:
+    job = _JOBS[trainer]
+    estimator = draft.take(*called("algo.advantage.estimator"))
+    pretrained = draft.on(*called("model.pretrain_mode_enable"))
+    rank, bits = draft.on(*called("ds.lora.rank")), draft.on(*called("ds.load_in_4bit"))
+    if rank is not None and job == peft.SFT:
+        draft.state("job", peft.QLORA if bits is not None else peft.LORA, bits or rank)
+    if pretrained is not None:
+        draft.state("job", "pretrain", pretrained)
+    if estimator is not None and plain(estimator.value) != "gae":
+        draft.state("job", "grpo", estimator)
+    draft.state("job", job, estimator or next(iter(draft.keys.values()), None))
+    if rank is not None:
+        draft.state("lora.rank", draft.value(rank, positive), rank)
+        peft.state_targets(draft, draft.take(*called("ds.lora.target_modules")), (peft.ALL_LINEAR,))
+        draft.apply(TABLE)
+        draft.default("lora.dropout", 0)
+    else:
+        draft.count(*called("ds.lora.dropout"), *called("ds.lora.target_modules"))
+    if bits is not None:
+        peft.state_bits(draft, 4, bits)
+
+
+def _states(draft: Draft) -> None:
+    """What DeepSpeed keeps where, and in which number format."""
+    _whole(draft, "layout.zero", "ds.zero_stage", _STAGE, whole)
+    _whole(draft, "layout.tp", "ds.tensor_parallel_size", 1)
+    _whole(draft, "layout.cp", "ds.ring_attn_size", 1)
+    offload = draft.on(*called("ds.adam_offload"))
+    if offload is not None:
+        draft.state("layout.offload", "optimizer", offload)
+    draft.default("layout.offload", "none")
+    dtype, old = draft.take(*called("ds.param_dtype")), draft.on("bf16")
+    if dtype is not None:
+        draft.state("precision", draft.value(dtype, word_of(_DTYPES)), dtype)
+    if old is not None:
+        draft.state("precision", "bf16", old)
+    draft.default("precision", "bf16")
+    draft.default("train.weights_dtype", draft.fact("precision"), "that of the run")
+    state_optimizer(draft, "optim", draft.peek("optim"))
+    draft.default("optimizer", "adamw")
+
+
+def _whole(draft: Draft, key: str, name: str, usual: int, read: Converter = positive) -> None:
+    """A number of a flag, or its default."""
+    found = draft.take(*called(name))
+    if found is not None:
+        draft.state(key, draft.value(found, read), found)
+    if draft.unread.keys().isdisjoint(called(name)):
+        draft.default(key, usual)
+
+
+def _kernels(draft: Draft) -> None:
+    attention, old = draft.take(*called("ds.attn_implementation")), draft.on("flash_attn")
+    packed = draft.on(*called("ds.packing_samples"))
+    recompute = draft.take(*called("model.gradient_checkpointing_enable"))
+    if attention is not None and packed is not None and plain(attention.value) in ("sdpa", "eager"):
+        draft.state("attention", "flash", packed, "packed samples need it")
+    elif attention is not None:
+        draft.state("attention", draft.value(attention, word_of(_ATTENTION)), attention)
+    if old is not None:
+        draft.state("attention", "flash", old)
+    draft.default("attention", "flash")
+    if recompute is not None:
+        draft.state("layout.recompute", "full" if is_on(recompute.value) else "none", recompute)
+    draft.default("layout.recompute", "none")
+    liger = draft.on(*called("ds.use_liger_kernel"))
+    if liger is not None:
+        draft.state("train.fused_kernels", LIGER_KERNELS, liger)
+    dynamic, ring = draft.peek(*called("train.dynamic_batch_enable")), draft.peek(*called("ds.ring_attn_size"))
+    rings = draft.value(ring, positive)
+    filled = packed or (dynamic if dynamic is not None and is_on(dynamic.value) else None)
+    if filled is None and isinstance(rings, int) and rings > 1:
+        filled = ring
+    if filled is not None:
+        draft.state("train.padding", "none", filled, "samples of a micro-batch are put behind one another")
+    draft.default("train.padding", "longest-in-micro-batch")
+
+
+def _batches(draft: Draft, trainer: str) -> None:
+    _whole(draft, "train.global_batch", "train.batch_size", _BATCH)
+    _length(draft, trainer)
+    dynamic = draft.on(*called("train.dynamic_batch_enable"))
+    tokens = draft.take(*called("train.max_tokens_per_gpu"))
+    if dynamic is not None:
+        room, length = draft.value(tokens, positive) or _TOKENS, draft.fact("train.seq_len")
+        name = next(name for name in called("train.dynamic_batch_enable") if name in draft.keys)
+        draft.lose(name, "fills micro-batches up to a number of tokens")
+        draft.count(*called("train.micro_batch_size"))
+        if isinstance(room, int) and isinstance(length, int):
+            why = f"{room:,} tokens hold as many sequences of full length"
+            draft.assume("train.micro_batch", max(1, room // length), why, dynamic.where)
+        return
+    today = any("." in name for name in draft.keys)
+    usual = (_RAY_MICRO if today else _RAY_MICRO_BEFORE) if trainer == _RAY else _MICRO.get(trainer, 1)
+    _whole(draft, "train.micro_batch", "train.micro_batch_size", usual)
+
+
+def _length(draft: Draft, trainer: str) -> None:
+    """A prompt and its answer together; releases before 0.10 say both lengths."""
+    prompt, answer = draft.take("prompt_max_len"), draft.peek("generate_max_len")
+    sizes = [draft.value(each, positive) for each in (prompt, answer)]
+    if trainer == _RAY and (prompt is not None or answer is not None):
+        both = [size if isinstance(size, int) else _LENGTH // 2 for size in sizes]
+        note = f"{both[0]} of the prompt, {both[1]} of the answer"
+        draft.state("train.seq_len", sum(both), answer or prompt, note)
+        draft.take("generate_max_len")
+    _whole(draft, "train.seq_len", "data.max_len", _LENGTHS.get(trainer, _LENGTH))
+
+
+def _duration(draft: Draft, trainer: str) -> None:
+    """Passes over the data; of reinforcement learning episodes times passes over the answers of each."""
+    epochs, episodes = draft.take(*called("train.max_epochs")), draft.take(*called("train.num_episodes"))
+    passes = draft.value(epochs, positive)
+    rounds = draft.value(episodes, positive)
+    found = [each for each in (passes, rounds) if isinstance(each, int)]
+    if found:
+        count = found[0] * (found[1] if len(found) > 1 else 1)
+        draft.state("train.epochs", count, epochs or episodes)
+    draft.default("train.epochs", _EPOCHS.get(trainer, 1))
+
+
+TOOL = Tool(
+    name="openrlhf",
+    title="OpenRLHF",
+    reads="scripts that start `openrlhf.cli.train_sft`, `train_dpo`, `train_rm`, `train_ppo_ray` and others",
+    recognises=_recognises,
+    read=_read,
+    table=TABLE,
+    keys=_keys,
+)
