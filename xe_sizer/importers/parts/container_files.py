@@ -7,6 +7,7 @@ LLMInferenceService, the Compose specification (deploy.resources.reservations.de
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -90,8 +91,8 @@ def _container(node: Node, around: Node, given: Mapping[str, str]) -> Iterator[S
 
 
 def _started(node: Node, image: Written | None, given: Mapping[str, str]) -> Iterator[Service]:
-    command, args = node.get("command") or node.get("entrypoint"), node.get("args") or node.get("command")
-    words = [*(command.words() if command else []), *(args.words() if args and args.path != _path(command) else [])]
+    parts = [each for name in ("entrypoint", "command", "args") if (each := node.get(name)) is not None]
+    words = [word for part in parts for word in (_split(part) if len(parts) > 1 else part.words())]
     known = {**{name: str(value.value) for name, value in _environment(node, "").items()}, **given}
     found = list(services_of(read_words(words, known).commands)) if words else []
     engine = engine_of_image(str(image.value)) if image is not None else None
@@ -109,8 +110,14 @@ def _resolved(words: list[tuple[str, Location]], known: Mapping[str, str]) -> It
         yield re.sub(r"\$[({](\w+)[)}]", lambda found: known.get(found[1], found[0]), text), where
 
 
-def _path(node: Node | None) -> object:
-    return None if node is None else node.path
+def _split(part: Node) -> list[tuple[str, Location]]:
+    """Words of a list, or of a command line beside another one."""
+    if not isinstance(part.value, str):
+        return part.words()
+    try:
+        return [(word, part.where) for word in shlex.split(part.value)]
+    except ValueError:
+        return part.words()
 
 
 def _environment(node: Node, prefix: str = "env.") -> dict[str, Written]:

@@ -43,7 +43,7 @@ TABLE = Table(
         Loss(("scheduler_delay_factor", "state_checkpoint_interval_tokens"), "sets when prompts run"),
         Loss(("enable_mamba_cache_stochastic_rounding", "mamba_cache_philox_rounds"), "rounds the states at random"),
         Loss(("enforce_eager",), "launches every kernel from Python, without CUDA graphs"),
-        Loss(("enable_chunked_prefill",), "cuts prompts into the steps, or not"),
+        Loss(("enable_chunked_prefill",), "runs prompts whole", unless=True),
         Loss(
             ("max_cudagraph_capture_size", "cudagraph_capture_sizes", "max_seq_len_to_capture"),
             "sizes the batches that run as CUDA graphs",
@@ -172,9 +172,9 @@ TABLE = Table(
         ),
     ),
     silent=names("""
-        lmcacheConfig* raySpec* default_chat_template_kwargs* server_port disable_access_log* omni deploy_config
-        init_timeout cfg_parallel_size ulysses_degree use_hsdp hsdp_shard_size num_gpus usp ring vae_* enable_tool
-        tool_call_parser_plugin kv_transfer_config.* features.* recipe frontend* resources* infra* env
+        lmcacheConfig* raySpec* default_chat_template_kwargs* server_port model_name disable_access_log* omni
+        deploy_config init_timeout cfg_parallel_size ulysses_degree use_hsdp hsdp_shard_size num_gpus usp ring vae_*
+        enable_tool tool_call_parser_plugin kv_transfer_config.* features.* recipe frontend* resources* infra* env
         hardware_overrides v1 benchmark.* host port api_key* served_model_name trust_remote_code tokenizer
         tokenizer_* hf_config_path skip_tokenizer_init allowed_* download_dir safetensors_* load_format
         model_loader_extra_config* config_format seed revision code_revision hf_token model_impl override_*
