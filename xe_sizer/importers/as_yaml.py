@@ -65,7 +65,7 @@ def _section(imported: Imported, prefix: str, indent: str) -> Iterator[tuple[str
 
 def _line(indent: str, key: str, fact: Fact) -> str:
     """A key with its value; as a comment where the scenario goes without it."""
-    return f"{indent}{_ASIDE if fact.aside else ''}{key}: {scalar(fact.value)}"
+    return f"{indent}{_ASIDE if fact.aside else ''}{key}: {scalar(fact.written)}"
 
 
 def scalar(value: object) -> str:

@@ -37,6 +37,7 @@ class Fact:
     """A scenario value: where it comes from, and in a few words why where that is not the key's own line.
 
     aside : why the scenario is written without it, though the file says it; empty where it is in
+    instead : what the scenario is written with in place of the value; None: the value itself
     """
 
     value: object
@@ -44,6 +45,12 @@ class Fact:
     where: Location | None = None
     note: str = ""
     aside: str = ""
+    instead: object = None
+
+    @property
+    def written(self) -> object:
+        """What the scenario is written with."""
+        return self.value if self.instead is None else self.instead
 
 
 @frozen
@@ -159,8 +166,8 @@ class Draft:
         self.facts[key] = fact
 
     def narrow(self, key: str, value: object, why: str) -> None:
-        """A scenario value in place of a wider one that a file states."""
-        self.facts[key] = replace(self.facts[key], value=value, note=why)
+        """Write the scenario with less than a file states."""
+        self.facts[key] = replace(self.facts[key], instead=value, note=why)
 
     def set_aside(self, key: str, why: str) -> None:
         """Keep a value out of the scenario that is written, in which something else does not go with it."""

@@ -97,7 +97,7 @@ def nested(facts: Mapping[str, Fact]) -> dict[str, Any]:
         group = values
         for section in sections:
             group = group.setdefault(section, {})
-        group[last] = list(fact.value) if isinstance(fact.value, tuple) else fact.value
+        group[last] = list(fact.written) if isinstance(fact.written, tuple) else fact.written
     return values
 
 
