@@ -64,8 +64,12 @@ class Plan:
         """Keys with their values that nothing has said though they change memory or time."""
         for key in _TOLD:
             value = self.values.get(key)
-            if key in self.values and key not in self._said and value not in NEUTRAL.get(key, frozenset()):
+            if key in self.values and key not in self._said and not _is_neutral(key, value):
                 yield key, value
+
+
+def _is_neutral(key: str, value: Any) -> bool:
+    return any(value == each for each in NEUTRAL.get(key, ()))
 
 
 def _whole(value: Any) -> Any:

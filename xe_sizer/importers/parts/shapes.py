@@ -35,7 +35,7 @@ _EXPERTS: Mapping[str, object] = {
 _LATENT = ("query_rank", "kv_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _STATE_SPACE = ("state", "heads", "head_dim", "groups")
 _NEAR = 0.02  # of the vocabulary: what padding, and tokens without a use, add to a published one
-_RELEASED = re.compile(r"^released: (\S+)$", re.MULTILINE)
+_RELEASED = re.compile(r"^released: [\"']?([\d-]+)", re.MULTILINE)
 
 
 @frozen

@@ -1,0 +1,53 @@
+"""Plans as scripts of Megatron-LM and Slurm."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.exporters.exporter import export
+from xe_sizer.exporters.plan import Plan
+from xe_sizer.exporters.registry import exporters
+from xe_sizer.importers.asked import Asked
+from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.read import read_foreign
+
+PLAN: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B", "job": "pretrain", "gpus": 16, "nodes": 2, "gpus_per_node": 8, "layout.tp": 2,
+    "layout.zero": 1, "layout.recompute": "full", "layout.recompute_layers": 4, "precision": "bf16",
+    "train.seq_len": 8192, "train.micro_batch": 1, "train.global_batch": 64, "train.steps": 100,
+}  # fmt: skip
+
+
+def read_back(name: str, values: dict[str, Any], folder: Path) -> Imported:
+    exporter = exporters()[name]
+    file = folder / f"job{exporter.ending}"
+    file.write_text(export(Plan(values), exporter).written.text)
+    return read_foreign([file], Asked())
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "slurm"])
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"])
+def test_the_model_and_the_hardware_are_read_back(name: str, model: str, tmp_path: Path) -> None:
+    facts = {key: fact.value for key, fact in read_back(name, PLAN | {"model": model}, tmp_path).facts.items()}
+    assert (
+        facts["model"] == {"L": "llama-3.1-8b", "Q": "qwen3-30b-a3b", "D": "deepseek-v2-lite"}[model.split("/")[1][0]]
+    )
+    assert (facts["gpus"], facts["layout.recompute_layers"], facts["train.steps"]) == (16, 4, 100)
+
+
+def test_a_batch_script_has_directives() -> None:
+    text = export(Plan(PLAN), exporters()["slurm"]).written.text
+    assert text.startswith("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n")
+    assert '--rdzv_endpoint "$MASTER_ADDR:29500"' in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"train.steps": None}, "counts steps"), ({"model": "mamba-130m"}, "no arguments for the layers"),
+     ({"job": "lora", "lora.rank": 8}, "job"), ({"layout.offload": "params"}, "layout.offload")],
+)  # fmt: skip
+def test_what_megatron_cannot_run_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        export(Plan(PLAN | change), exporters()["megatron-lm"])
