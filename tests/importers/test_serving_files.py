@@ -136,6 +136,7 @@ def test_a_script_gives_the_service_and_the_load_of_its_benchmark(tmp_path: Path
     assert values(found, "model", "layout.tp", "gpus", "serve.kv_cache") == [
         "meta-llama/Llama-3.1-70B-Instruct", 4, 4, "fp8",
     ]  # fmt: skip
+    assert found.facts["gpus"].origin == "read"
     limits = ("serve.max_model_len", "serve.gpu_memory_utilization", "serve.max_step_tokens", "serve.prefix_hit_share")
     assert values(found, *limits) == [16_000, 0.85, 8192, 0]
     load = ("serve.input_tokens", "serve.output_tokens", "serve.concurrency", "serve.requests", "serve.request_rate")

@@ -294,7 +294,7 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
     own = _of_replica(draft, service)
     if own is None or not isinstance(replicas, int):
         return
-    used = [key for key in _RANKS if key in draft.facts]
+    used = [key for key in _RANKS if draft.fact(key) not in (None, 1)] or [key for key in _RANKS if key in draft.facts]
     parts = [f"{replicas} x {own}"] if replicas > 1 else []
     total = replicas * own
     if chosen.prefill is not None and prefill is not None:
