@@ -1,0 +1,173 @@
+"""`import` and `export`, and files of other tools where a scenario is expected: exit codes, streams and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from xe_sizer.cli.main import main
+from xe_sizer.profiles.source import load_yaml
+
+AXOLOTL = """\
+base_model: meta-llama/Llama-3.1-8B
+adapter: lora
+lora_r: 16
+lora_target_linear: true
+sequence_len: 4096
+sample_packing: true
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+max_steps: 100
+gradient_checkpointing: true
+val_set_size: 0.05
+# num_epochs: 7
+unheard_of: 3
+"""
+GPU = ["--gpu", "h100-sxm-80gb"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "axolotl.yml"
+    file.write_text(AXOLOTL)
+    return str(file)
+
+
+def test_a_scenario_is_written_with_the_place_of_every_value(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    assert main(["import", config, "--gpus", "8", "-o", str(job)]) == 0
+    text = job.read_text()
+    value = load_yaml(job).value
+    assert isinstance(value, dict)
+    assert value["train"]["seq_len"] == 4096
+    assert value["train"]["global_batch"] == 64
+    assert "epochs" not in value["train"]
+    assert any("seq_len: 4096" in line and "line 5" in line for line in text.splitlines())
+    assert "assumed" in next(line for line in text.splitlines() if line.startswith("server:"))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "val_set_size" in shown.err
+    assert "unheard_of" in shown.err
+
+
+def test_the_scenario_that_is_written_can_be_answered(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    assert main(["import", config, "--gpus", "8", *GPU, "-o", str(job)]) == 0
+    answers = []
+    for file in (str(job), config):
+        capsys.readouterr()
+        assert main(["estimate", file, "--gpus", "8", *GPU, "--format", "json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0]["time"]["step_s"] == answers[1]["time"]["step_s"]
+    assert answers[1]["scenario"]["origin"]["train.seq_len"] == "file"
+    assert answers[1]["scenario"]["origin"]["layout.zero"] == "stack"
+
+
+def test_what_is_missing_is_bad_input_and_writes_no_file(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    assert main(["import", config, "-o", str(job)]) == 2
+    assert not job.exists()
+    assert "--gpus N" in capsys.readouterr().err
+    assert main(["import", config, "--format", "json"]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert [each["key"] for each in answer["missing"]] == ["gpus"]
+
+
+def test_json_tells_origins_and_what_is_ignored(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", config, "--gpus", "8", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema_version"] == 1
+    assert answer["tool"] == "axolotl"
+    assert answer["scenario"]["train.seq_len"] == {"value": 4096, "origin": "read", "where": f"{config}:5:15"}
+    assert answer["scenario"]["gpus"]["origin"] == "flag"
+    assert answer["scenario"]["layout.zero"]["origin"] == "tool-default"
+    effects = {each["key"]: each["effect"] for each in answer["ignored"]}
+    assert effects["val_set_size"] == "memory or time"
+    assert effects["unheard_of"] == "unknown"
+    assert "num_epochs" not in effects
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["import"], "a file is missing"),
+        (["import", "FILE", "--from", "axolotle"], "did you mean 'axolotl'"),
+        (["import", "FILE", "--set", "NNODES"], "sets no variable"),
+        (["import", "FILE", "--gpus", "many"], "gpus"),
+        (["import", "FILE", "--format", "xml"], "xml"),
+        (["import", "nowhere.yml"], "no such file"),
+        (["export", "FILE"], "a tool is missing"),
+        (["export", "FILE", "--to", "axolotle"], "did you mean 'axolotl'"),
+        (["export", "--to", "axolotl"], "a scenario file is missing"),
+        (["export", "FILE", "--to", "vllm", "--gpus", "8"], "does not train models"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], said: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([config if word == "FILE" else word for word in arguments]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+
+
+def test_several_files_say_one_job(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launch = tmp_path / "zero3.json"
+    launch.write_text('{"zero_optimization": {"stage": 3}}')
+    assert main(["import", config, str(launch), "--gpus", "8", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["scenario"]["layout.zero"]["value"] == 3
+
+
+def test_a_plan_leaves_the_number_of_gpus_open(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", config, *GPU, "--max-gpus", "8", "--brief"]) in (0, 1)
+    assert "pass --gpus N" in capsys.readouterr().err
+
+
+def test_check_looks_through_mixed_folders(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 1\n")
+    (tmp_path / "zero3.json").write_text('{"zero_optimization": {"stage": 3}}')
+    (tmp_path / "setup.py").write_text("print('no job')\n")
+    (tmp_path / "build.sh").write_text("make all\n")
+    (tmp_path / "dpo.yml").write_text(AXOLOTL + "rl: dpo\n")
+    assert main(["check", str(tmp_path), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert sorted(Path(each["file"]).name for each in answer["checks"]) == ["axolotl.yml", "serve.sh"]
+    assert [Path(each["file"]).name for each in answer["skipped"]] == ["dpo.yml"]
+
+
+def test_a_job_that_is_not_sized_is_imported_and_refused_by_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "dpo.yml"
+    file.write_text(AXOLOTL + "rl: dpo\n")
+    assert main(["import", str(file), "--gpus", "8"]) == 0
+    assert "job: dpo" in capsys.readouterr().out
+    assert main(["estimate", str(file), "--gpus", "8"]) == 2
+    assert "not sized" in capsys.readouterr().err
+
+
+def test_an_export_is_read_back(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "again.yml"
+    assert main(["export", config, "--to", "axolotl", "--gpus", "8", *GPU, "-o", str(out)]) == 0
+    assert "axolotl train" in capsys.readouterr().err
+    assert main(["import", str(out), "--gpus", "8", "--format", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)["scenario"]
+    assert facts["train.seq_len"]["value"] == 4096
+    assert facts["lora.rank"]["value"] == 16
+    assert facts["model"]["value"] == "meta-llama/Llama-3.1-8B"
+
+
+def test_what_does_not_fit_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: llama-3.1-70b\ngpu: rtx-4090\ngpus: 1\njob: sft\n")
+    out = tmp_path / "out.yml"
+    assert main(["export", str(job), "--to", "axolotl", "-o", str(out)]) == 1
+    assert not out.exists()
+    assert "nothing is written" in capsys.readouterr().err
