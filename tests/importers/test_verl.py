@@ -99,3 +99,17 @@ def test_values_that_are_no_numbers_are_told(tmp_path: Path, value: str) -> None
         "trainer.save_freq=-1", f"'actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={value}'"
     )
     assert "train.micro_batch" not in facts(imported(tmp_path, text))
+
+
+def test_a_comment_between_the_lines_cuts_nothing_off(tmp_path: Path) -> None:
+    text = FSDP.replace("  trainer.n_gpus", "  # how long\n  trainer.n_gpus")
+    assert facts(imported(tmp_path, text))["train.epochs"] == 3
+
+
+def test_null_says_nothing_and_groups_of_gpus_share_the_shards(tmp_path: Path) -> None:
+    text = FSDP.replace(
+        "trainer.save_freq=-1", "actor_rollout_ref.actor.fsdp_config.fsdp_size=8 trainer.save_freq=null"
+    )
+    said = facts(imported(tmp_path, text))
+    assert said["layout.zero_group"] == 8
+    assert "train.checkpoint_every" not in said

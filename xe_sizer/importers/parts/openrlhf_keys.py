@@ -111,6 +111,6 @@ TABLE = Table(
     enable_vllm_is_correction vllm_is_* overlong_* stop_properly_penalty_coef ema_beta actor_init_on_gpu image_key
     dynamic_filtering_reward_range best_metric_key placeholder_token reward_tokens unpaired_preference
     desirable_loss_weight undesirable_loss_weight vanilla_loss pretrain_data_probs
-    m module
+    max_samples m module
     """),
 )  # fmt: skip

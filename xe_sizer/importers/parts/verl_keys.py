@@ -115,7 +115,7 @@ TABLE = Table(
         {ROOT}*logprobs_mode {ROOT}*scheduling_policy {ROOT}*skip_dump_dir {ROOT}*rollout_n {ROOT}*load_weight
         {ROOT}*full_determinism {ROOT}*forward_only {ROOT}*use_rollout_log_probs {ROOT}*fsdp_config.strategy
         {ROOT}*fsdp_config.dtype {ROOT}*num_images_in_input {ROOT}*router_replay.* {ROOT}*warmup* {ROOT}*agent_loop*
-        {ROOT}*freeze* {ROOT}*custom_* {ROOT}*grad_norm* {ROOT}*seq_len_cap*
+        {ROOT}ref.*compile {ROOT}ref.*entropy* {ROOT}*freeze* {ROOT}*custom_* {ROOT}*grad_norm* {ROOT}*seq_len_cap*
         data.* algorithm.* trainer.* custom_reward_function.* reward_manager.* reward_model.* critic.* reward.*
         global_profiler.* profiler.* ray_kwargs.* ray_init.* transfer_queue.* optim.* checkpoint.* hydra.* defaults*
         model.trust_remote_code model.external_lib model.use_shm model.lora_alpha model.*chat_template*

@@ -8,25 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import peft
-from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
 from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
 from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.parts.verl_commands import SFT, command, keys_said, program, recognises
 from xe_sizer.importers.parts.verl_keys import ACTOR, MEGATRON_GROUPS, MODEL, ROLLOUT, ROOT, TABLE
-from xe_sizer.importers.readers.interpolation import resolved
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
-from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
-    from xe_sizer.importers.readers.shell import Command
     from xe_sizer.importers.source import Source
-    from xe_sizer.importers.tool import Certainty
-    from xe_sizer.importers.written import Keys
+    from xe_sizer.importers.written import Written
 
-_SFT = "sft_trainer"
 _OLD_SFT = "fsdp_sft_trainer"
 _PPO, _GRPO = "ppo", "grpo"
 _LENGTHS = (("data.max_prompt_length", 512), ("data.max_response_length", 512))
@@ -45,59 +40,9 @@ _ATTENTION = {
 }  # fmt: skip
 
 
-def _starts(words: tuple[str, ...]) -> bool:
-    trains = words[0].startswith(("verl.", "verl/", "recipe.")) and ("main_" in words[0] or _SFT in words[0])
-    trains = trains or (words[0].startswith("verl.") and words[0].endswith("_main"))
-    return trains or any(word.lstrip("+").startswith(ROOT) for word in words[1:])
-
-
-def _command(source: Source) -> Command | None:
-    return command_of(source, _starts)
-
-
-def _recognises(source: Source) -> Certainty:
-    if source.kind == "shell":
-        return 95 if _command(source) is not None else 0
-    return 90 if any(name.startswith(ROOT) for name in source.keys) or _is_sft_file(source.keys) else 0
-
-
-def _is_sft_file(keys: Keys) -> bool:
-    return {"data.train_batch_size", "trainer.project_name"} <= keys.keys() and (
-        "model.partial_pretrain" in keys or "data.pad_mode" in keys
-    )
-
-
-def _keys(source: Source) -> Keys:
-    """Overrides of the command, over the configuration that it names where that is found."""
-    command = _command(source)
-    if command is None:
-        return resolved(source.keys, source.given)
-    found = {name: _local(each) for name, each in keys_of_flags(arguments_of(command)).items()}
-    named = found.get("config_name")
-    file = source.companion(f"{str(named.value).removesuffix('.yaml')}.yaml") if named is not None else None
-    return resolved({**(file.keys if file is not None else {}), **found}, source.given)
-
-
-def _local(written: Written) -> Written:
-    """A path whose folder alone is not known says by its last part what it is of."""
-    if not isinstance(written.value, Unread):
-        return written
-    last = written.value.text.rstrip("/").rpartition("/")[2]
-    return Written(last, written.where) if last and "$" not in last and "/" in written.value.text else written
-
-
-def _program(source: Source) -> str:
-    command = _command(source)
-    if command is None:
-        return ""
-    return next(
-        (word.text for word in command.words if word.text.startswith(("verl", "recipe")) or _SFT in word.text), ""
-    )
-
-
 def _read(draft: Draft, source: Source) -> None:
-    program = _program(source)
-    tuned = _SFT in program or (not program and not any(name.startswith(ROOT) for name in draft.keys))
+    started = program(source)
+    tuned = SFT in started or (not started and not any(name.startswith(ROOT) for name in draft.keys))
     _hardware(draft, source, tuned)
     if _is_megatron(draft):
         _megatron(draft, tuned)
@@ -105,7 +50,7 @@ def _read(draft: Draft, source: Source) -> None:
         _fsdp(draft, tuned)
     _lora(draft, tuned)
     if tuned:
-        _tuning(draft, old=_OLD_SFT in program or draft.peek("model.partial_pretrain") is not None)
+        _tuning(draft, old=_OLD_SFT in started or draft.peek("model.partial_pretrain") is not None)
     else:
         _reinforcement(draft)
     draft.default("layout.offload", "none")
@@ -113,7 +58,7 @@ def _read(draft: Draft, source: Source) -> None:
 
 def _hardware(draft: Draft, source: Source, tuned: bool) -> None:
     """GPUs: those of the trainer's section, or of torchrun, which starts supervised training."""
-    command = _command(source)
+    started = command(source)
     nodes, per_node = draft.take("trainer.nnodes"), draft.take("trainer.n_gpus_per_node")
     if not tuned and not {"trainer.nnodes", "trainer.n_gpus_per_node"} & draft.unread.keys():
         counts = [draft.value(each, positive) for each in (nodes, per_node)]
@@ -125,8 +70,8 @@ def _hardware(draft: Draft, source: Source, tuned: bool) -> None:
             draft.default("gpus", number * gpus, "one node of 8")
             if number > 1:
                 draft.state("nodes", number, nodes)
-    elif command is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, command))
+    elif started is not None and source.script is not None:
+        state_gpus(draft, hardware_of(source.script, started))
 
 
 def _is_megatron(draft: Draft) -> bool:
@@ -186,6 +131,18 @@ def _fsdp(draft: Draft, tuned: bool) -> None:
         draft.state("layout.cp", draft.value(spread, positive), spread, "Ulysses")
     draft.default("layout.cp", 1)
     _batches(draft, tuned)
+    _formats(draft, section)
+    recompute = draft.take(f"{MODEL}enable_gradient_checkpointing", "model.enable_gradient_checkpointing")
+    if recompute is not None:
+        draft.state("layout.recompute", "full" if is_on(recompute.value) else "none", recompute)
+    draft.default("layout.recompute", "full")
+    state_optimizer(draft, *_optimizer(draft))
+    draft.default("optimizer", "adamw")
+    _padding(draft, tuned)
+
+
+def _formats(draft: Draft, section: str) -> None:
+    """Number formats, and the kernel of attention."""
     dtype = draft.take(f"{section}model_dtype", "engine.model_dtype")
     if dtype is not None:
         draft.state("train.weights_dtype", draft.value(dtype, word_of(_DTYPES)), dtype)
@@ -198,13 +155,6 @@ def _fsdp(draft: Draft, tuned: bool) -> None:
     if kind is not None:
         draft.state("attention", draft.value(kind, word_of(_ATTENTION)), kind)
     draft.default("attention", "flash")
-    recompute = draft.take(f"{MODEL}enable_gradient_checkpointing", "model.enable_gradient_checkpointing")
-    if recompute is not None:
-        draft.state("layout.recompute", "full" if is_on(recompute.value) else "none", recompute)
-    draft.default("layout.recompute", "full")
-    state_optimizer(draft, *_optimizer(draft))
-    draft.default("optimizer", "adamw")
-    _padding(draft, tuned)
 
 
 def _optimizer(draft: Draft) -> tuple[str, Written | None]:
@@ -219,7 +169,7 @@ def _sharding(draft: Draft, section: str) -> None:
     gpus = draft.fact("gpus")
     if group is not None and size == 1:
         draft.state("layout.zero", 0, group, "groups of one GPU shard nothing")
-    elif group is not None and isinstance(size, int) and size > 1 and size != gpus:
+    elif group is not None and isinstance(size, int) and size > 1 and not (isinstance(gpus, int) and size >= gpus):
         draft.state("layout.zero_group", size, group)
     kept = draft.take(f"{section}reshard_after_forward", "engine.reshard_after_forward")
     if kept is not None and not is_on(kept.value):
@@ -378,8 +328,8 @@ TOOL = Tool(
     name="verl",
     title="verl",
     reads="scripts that start `verl.trainer.main_ppo`, recipes and SFT trainers, and their configurations",
-    recognises=_recognises,
+    recognises=recognises,
     read=_read,
     table=TABLE,
-    keys=_keys,
+    keys=keys_said,
 )

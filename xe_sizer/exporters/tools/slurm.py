@@ -1,0 +1,54 @@
+"""Slurm scripts for training: `srun` starts accelerate on each node, which runs one of TRL's trainers.
+
+Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/accelerate/commands/launch.py (1.12).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.exporters.as_text import command_text, yaml_text
+from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.parts.accelerate import accelerate_configuration
+from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.words import as_words
+
+if TYPE_CHECKING:
+    from xe_sizer.exporters.plan import Plan
+
+_CONFIGURATION = "accelerate.yaml"
+_PORT = 29_500
+_DIRECTIVES = """\
+#!/bin/bash
+#SBATCH --job-name=training
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={per_node}
+
+"""
+_HEAD = 'head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
+
+
+def _write(plan: Plan) -> Written:
+    nodes, per_node = plan.take("nodes", 1), plan.take("gpus_per_node", plan.peek("gpus", 1))
+    configuration = accelerate_configuration(plan)
+    launch = f"srun accelerate launch --config_file {_CONFIGURATION}"
+    if nodes > 1:
+        launch += f' --rdzv_backend c10d \\\n  --main_process_ip "$head_node" --main_process_port {_PORT}'
+    if nodes > 1 and configuration["distributed_type"] == "DEEPSPEED":
+        launch += " --deepspeed_multinode_launcher standard"
+    trainer = command_text(["-m", f"trl.scripts.{trainer_of(plan)}"], as_words(trl_settings(plan)))
+    head = _HEAD if nodes > 1 else ""
+    text = f"{_DIRECTIVES.format(nodes=nodes, per_node=per_node)}{head}{launch} \\\n  {trainer}"
+    return Written(text, beside={_CONFIGURATION: yaml_text(configuration)}, run="sbatch FILE")
+
+
+EXPORTERS = (
+    Exporter(
+        name="slurm",
+        title="Slurm",
+        ending=".sbatch",
+        write=_write,
+        says=(*SAYS, "layout.zero", "layout.tp", "layout.cp", "layout.zero_group", "gpus"),
+    ),
+)
