@@ -104,6 +104,11 @@ def test_jobs(tmp_path: Path, flags: str, job: str) -> None:
     assert values(read(tmp_path, "train.sh", text))["job"] == job
 
 
+def test_tests_of_inference_are_no_training(tmp_path: Path) -> None:
+    text = "MODE: inference\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --top-k: 1\n  --bf16: true\n"
+    assert values(read(tmp_path, "model_config.yaml", text))["job"] == "inference"
+
+
 def test_nothing_is_run(tmp_path: Path) -> None:
     read(tmp_path, "train.sh", f"$(touch {tmp_path}/made)\n" + SCRIPT)
     assert not (tmp_path / "made").exists()

@@ -87,6 +87,8 @@ TABLE = Table(
         log.* resume.* optim.* data.* *._target_ _target_ *._args_* tokenizer* peft* _recipe inference.* model.version
         model.config.* model._target_ defaults* hydra.* mode cluster_type run.* prompt* model.language_model_path
         model.virtual_prompt* model.existing_tasks model.new_tasks model.task_templates* model.precision
+        model.grad_* model.do_layer_norm* model.attention_type model.megatron_legacy model.activations_checkpoint_rec*
+        chatbot_config.* server port web_* share username password chat
         model.model_type model.skip_* model.nsys* model.mup* model.gc_* model.freeze* fn trainer
     """) + with_groups(ARGUMENTS, PREFIXES).silent,
 )  # fmt: skip

@@ -21,6 +21,7 @@ _PRECISION = re.compile(r"(?:^|_)(bf16|fp16|fp8[a-z]{0,2}|nvfp4|mxfp8|mxfp4)(?:_
 _LENGTH = re.compile(r"[-_](\d+)k$")
 _VERSIONS = (
     (re.compile(r"^llama(\d)(\d)-"), r"llama-\1.\2-"),
+    (re.compile(r"^qwen35-(?:vl|text)-"), "qwen3.5-"),
     (re.compile(r"^qwen(\d)(5)-"), r"qwen\1.\2-"),
     (re.compile(r"^glm(\d)(\d)\b"), r"glm-\1.\2"),
     (re.compile(r"^nemotronh-"), "nemotron-h-"),

@@ -48,6 +48,7 @@ _BASE: Mapping[str, object] = {
     "ddp.use_distributed_optimizer": True, "model.bf16": True, "model.hidden_dropout": 0.0,
     "model.attention_dropout": 0.0, "validation.eval_iters": 0,
 }  # fmt: skip
+_LAYOUT = "model.pipeline_model_parallel_layout."
 _LORA_RANK = 32
 TABLE = Table(
     keys=(),
@@ -59,6 +60,10 @@ TABLE = Table(
               "model.bias_dropout_fusion", "model.persist_layer_norm", "model.masked_softmax_fusion"),
              "runs kernels one by one that are otherwise fused", unless=True),
         Loss(("model.moe_a2a_overlap",), "hides the exchange of tokens among experts behind other work"),
+        Loss(("model.num_layers", "model.hidden_size", "model.*ffn_hidden_size", "model.num_attention_heads",
+              "model.num_query_groups", "model.kv_channels", "model.num_moe_experts", "model.moe_router_topk",
+              "model.hybrid_layer_pattern", "model.mamba_*", "model.moe_shared_expert_intermediate_size"),
+             "changes the shape of the model"),
         Loss(("model.freeze_*",), "trains a part of the weights"),
         Loss(("model.vision_cuda_graph*",), "replays kernels as CUDA graphs", ("none",)),
         Loss(("dataset.pad_to_max_length",), "pads samples to the full length"),
@@ -73,6 +78,7 @@ TABLE = Table(
         model._* model.fp8_output_proj model.has_sound model.temporal* model.max_vision* model.separate* model.vit_*
         model.cp_partition* model.multimodal* mixed_precision.* optimizer.* ddp.* comm_overlap.* straggler.*
         model.hf_* *.passed_to* _recipe model.transformer_layer_spec model.vocab_size
+        model.make_vocab_size* model.activation_func model.is_hybrid_model model.virtual_pipeline*
     """) + with_groups(ARGUMENTS, PREFIXES).silent,
 )  # fmt: skip
 
@@ -99,7 +105,16 @@ def _keys(source: Source) -> Keys:
     if not chosen or source.module is None:
         return {}
     entry = entries.get(chosen) or source.module.entry(chosen)
-    return {_RECIPE: Written(chosen, entry.where), **keys_of_call(entry)}
+    return {_RECIPE: Written(chosen, entry.where), **_joined(keys_of_call(entry))}
+
+
+def _joined(keys: Keys) -> Keys:
+    """The stages of a written layout, which have keys of their own, as one list."""
+    stages = {name: each for name, each in keys.items() if name.startswith(_LAYOUT)}
+    if not stages:
+        return keys
+    written = Written([each.value for each in stages.values()], next(iter(stages.values())).where)
+    return {**{name: each for name, each in keys.items() if name not in stages}, _LAYOUT.rstrip("."): written}
 
 
 def _read(draft: Draft, source: Source) -> None:

@@ -12,7 +12,7 @@ from xe_sizer.importers.parts.megatron_shape import state_model
 from xe_sizer.importers.readers.shell import Word, flags_of, read_script, unwrapped
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import whole
+from xe_sizer.importers.values import plain, whole
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -40,12 +40,26 @@ _DEEPSPEED = Table(
     losses=(Loss(("deepspeed_config", "cpu_optimizer"), "sets what the file of DeepSpeed says"),),
     silent=names("deepspeed deepspeed_mpi deepspeed_activation_checkpointing no_pipeline_parallel local_rank"),
 )
+_VISION = (
+    Loss(("freeze_LM", "freeze_ViT", "recompute_vision"), "trains or recomputes a part of a vision model"),
+    Loss(("vision_model_type", "use_tiling", "max_num_tiles", "pixel_shuffle"), "adds an encoder of images"),
+    Loss(("window_size",), "lets tokens look back a window only"),
+    Loss(("use_flashinfer_fused_rope",), "fuses kernels"),
+)
+_SAMPLING = names("num_tokens_to_generate incoming_requests_per_sec incoming_requests_per_step out_seq_length")
 _GROUPED = with_groups(ARGUMENTS, _PREFIXES)
+_OTHER = names("""
+    ENV_VARS.* TEST_TYPE MODE METRICS LAUNCHER BEFORE_SCRIPT temperature top_k top_p num_tokens* output_path
+    return_log* prompts prompt_* incoming_* model_provider use_te language_model* disable_vision* image_*
+    out_seq_length dataset_provider use_thumbnail input_image* num_partitions gt_path no_record* allow_missing*
+    is_hybrid_model task output_every* total_seq* num_frames termination_id cuda_graph_warmup* guess_file
+    answer_file sample_* num_prompt* use_loss_scaling use_area* use_tile* use_coordinator MODEL_ENV_VARS.*
+    AFTER_SCRIPT NGPUS SKIP_PYTEST ENV_VARS THROUGHPUT_TEST_PARAMS* yaml_cfg BOUNDED_RERUN*
+""")
 TABLE = Table(
     keys=(*_GROUPED.keys, *_DEEPSPEED.keys),
-    losses=(*_DEEPSPEED.losses, *_GROUPED.losses),
-    silent=(*_DEEPSPEED.silent, *_GROUPED.silent, *names("ENV_VARS.* TEST_TYPE MODE METRICS LAUNCHER BEFORE_SCRIPT "
-            "AFTER_SCRIPT NGPUS SKIP_PYTEST ENV_VARS THROUGHPUT_TEST_PARAMS* yaml_cfg BOUNDED_RERUN*")),
+    losses=(*_DEEPSPEED.losses, *_VISION, *_GROUPED.losses),
+    silent=(*_DEEPSPEED.silent, *_GROUPED.silent, *_OTHER),
 )  # fmt: skip
 
 
@@ -133,6 +147,11 @@ def _job(draft: Draft, arguments: Arguments, command: Command | None) -> None:
     rewarded = arguments.on("perform_rl_step") or next(
         (each for name, each in draft.keys.items() if name.startswith("grpo_group_size")), None
     )
+    generates = next((draft.keys[name] for name in _SAMPLING if name in draft.keys), None)
+    mode = draft.take("MODE")
+    if mode is not None and plain(mode.value) == "inference":
+        generates = generates or mode
+    draft.state("job", "inference" if generates else None, generates)
     tuned = arguments.on("sft") or arguments.peek("finetune_hf_dataset")
     for found, job in ((rewarded, "grpo"), (teacher, "distill"), (tuned, "sft")):
         if found is not None:

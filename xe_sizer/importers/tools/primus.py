@@ -58,6 +58,9 @@ _OWN = Table(
     losses=(
         Loss(("use_turbo_*", "enable_turbo_*", "turbo_*"), "takes AMD's own kernels"),
         Loss(("torch_compile.enable",), "compiles the model"),
+        Loss(("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "num_experts",
+              "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_shared_expert*", "moe_latent_size"),
+             "changes the shape of the model"),
         Loss(("patch_zero_bubble", "enable_zero_bubble", "zero_bubble_v_schedule*", "enable_1f1b_v", "pp_algorithm",
               "patch_primus_pipeline"),
              "orders the passes of a pipeline in another way", ("1f1b", "1f1b-interleaved")),
@@ -79,6 +82,8 @@ _OWN = Table(
         precision_config packed_sequence optimizer_foreach warmup_train* work_group user_name exp_name workspace
         platform.* modules.* extends HSA_* NVTE_* GPU_* CLEAN_* TURBO_* LEGACY_* PRIMUS_* USING_* params* swiglu_limit
         timestep_* cfg_dropout* vae_* nemo_* per_step* adaln_* empty_cache* prefetch_factor mock_dataset.*
+        multi_latent_attention _trainer_class env.* runtime.* data.* _maxdiffusion* output_dir _trainable
+        torch_fsdp2_reshard* use_dual* step_scheduler.* add_qkv_bias window_size enable_profiler checkpoint_every
         enable_primus_turbo overrides.* _framework _model _config
     """),
 )  # fmt: skip
