@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_files import measured
 
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.samples.fields import sample_of
-from xe_sizer.profiles.samples.measure import Asked, Measured, measure
 from xe_sizer.profiles.samples.profile import profile_of, profile_yaml
-
-
-def measured(path: Path, asked: Asked | None = None) -> Measured:
-    return measure([path], asked or Asked(), lambda done, total: None)
 
 
 @pytest.mark.parametrize(

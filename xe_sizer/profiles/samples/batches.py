@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-BATCH_CHARS = 1 << 19  # chosen: a tokenizer needs some 100 bytes a token
+BATCH_CHARS = 1 << 17  # chosen: a tokenizer needs some 200 bytes a token
 _BATCH_TEXTS = 512
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from xe_sizer.errors import Where
-    from xe_sizer.profiles.samples.batches import BATCH_CHARS, in_batches
     from xe_sizer.profiles.samples.fields import Piece
     from xe_sizer.profiles.samples.template import ChatTemplate
 
