@@ -113,3 +113,18 @@ def test_null_says_nothing_and_groups_of_gpus_share_the_shards(tmp_path: Path) -
     said = facts(imported(tmp_path, text))
     assert said["layout.zero_group"] == 8
     assert "train.checkpoint_every" not in said
+
+
+def test_micro_batches_of_tokens_divide_what_a_rank_has(tmp_path: Path) -> None:
+    text = FSDP.replace(
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=15000",
+    )
+    said = facts(imported(tmp_path, text))  # 7 sequences of 2048 tokens go in; a rank has 16
+    assert (said["train.micro_batch"], said["train.grad_accum"]) == (4, 4)
+
+
+def test_the_newer_trainer_fills_micro_batches_unasked(tmp_path: Path) -> None:
+    text = "torchrun --nproc_per_node=4 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B data.train_batch_size=64\n"
+    said = facts(imported(tmp_path, text))
+    assert (said["train.micro_batch"], said["train.padding"], said["layout.recompute"]) == (8, "none", "full")

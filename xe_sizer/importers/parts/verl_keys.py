@@ -97,8 +97,6 @@ TABLE = Table(
         Loss((f"{ACTOR}checkpoint.save_contents", f"{ACTOR}checkpoint.contents", "checkpoint.save_contents",
               "trainer.checkpoint.save_contents"), "says what checkpoints hold"),
         Loss((f"{ACTOR}checkpoint.async_save",), "writes checkpoints while training goes on"),
-        Loss((f"{ACTOR}policy_loss.loss_mode",), "keeps a loss of its own, priced as that of PPO",
-             harmless=("vanilla", "gspo", "gpg")),
         Loss(("distillation.*",), "runs a teacher beside the model"),
         *_MEGATRON.losses,
     ),

@@ -13,6 +13,7 @@ from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.openrlhf_keys import TABLE, called
 from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.parts.token_batches import assume_micro_batch
 from xe_sizer.importers.readers.shell import unwrapped
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
@@ -185,13 +186,12 @@ def _batches(draft: Draft, trainer: str) -> None:
     dynamic = draft.on(*called("train.dynamic_batch_enable"))
     tokens = draft.take(*called("train.max_tokens_per_gpu"))
     if dynamic is not None:
-        room, length = draft.value(tokens, positive) or _TOKENS, draft.fact("train.seq_len")
+        room = draft.value(tokens, positive) or _TOKENS
         name = next(name for name in called("train.dynamic_batch_enable") if name in draft.keys)
         draft.lose(name, "fills micro-batches up to a number of tokens")
         draft.count(*called("train.micro_batch_size"))
-        if isinstance(room, int) and isinstance(length, int):
-            why = f"{room:,} tokens hold as many sequences of full length"
-            draft.assume("train.micro_batch", max(1, room // length), why, dynamic.where)
+        if isinstance(room, int):
+            assume_micro_batch(draft, room, dynamic.where)
         return
     today = any("." in name for name in draft.keys)
     usual = (_RAY_MICRO if today else _RAY_MICRO_BEFORE) if trainer == _RAY else _MICRO.get(trainer, 1)

@@ -12,6 +12,7 @@ from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
 from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.parts.token_batches import assume_micro_batch
 from xe_sizer.importers.parts.verl_commands import SFT, command, keys_said, program, recognises
 from xe_sizer.importers.parts.verl_keys import ACTOR, MEGATRON_GROUPS, MODEL, ROLLOUT, ROOT, TABLE
 from xe_sizer.importers.tool import Tool
@@ -257,13 +258,11 @@ def _micro_batch(draft: Draft) -> None:
 
 def _dynamic(draft: Draft, dynamic: Written, tokens: Written | None, usual: int) -> None:
     """Micro-batches filled up to a number of tokens: as many sequences of full length as go in."""
-    room, length = draft.value(tokens, positive) or usual, draft.fact("train.seq_len")
-    split = draft.fact("layout.cp") or 1
+    room, split = draft.value(tokens, positive) or usual, draft.fact("layout.cp") or 1
     name = next((name for name, each in draft.keys.items() if each is dynamic), "")
     draft.lose(name, "fills micro-batches up to a number of tokens")
-    if isinstance(room, int) and isinstance(length, int) and isinstance(split, int):
-        why = f"{room * split:,} tokens hold as many sequences of full length"
-        draft.assume("train.micro_batch", max(1, room * split // length), why, dynamic.where)
+    if isinstance(room, int) and isinstance(split, int):
+        assume_micro_batch(draft, room * split, dynamic.where)
 
 
 def _tuning_batches(draft: Draft) -> None:
@@ -285,15 +284,14 @@ def _tuning(draft: Draft, *, old: bool) -> None:
     if dynamic is not None and is_on(dynamic.value):
         _dynamic(draft, dynamic, tokens, _SFT_TOKENS)
     elif dynamic is None and not old:
-        length = draft.fact("train.seq_len")
-        if isinstance(length, int):
-            room = draft.value(tokens, positive) or _SFT_TOKENS
-            draft.assume("train.micro_batch", max(1, int(str(room)) // length), "micro-batches are filled by tokens")
+        room = draft.value(tokens, positive) or _SFT_TOKENS
+        assume_micro_batch(draft, int(str(room)), None)
     elif micro is not None:
         draft.state("train.micro_batch", draft.value(micro, positive), micro)
     if dynamic is not None:
         draft.take("data.use_dynamic_bsz")
-    draft.default("train.micro_batch", _SFT_MICRO)
+    if old or (dynamic is not None and not is_on(dynamic.value)):
+        draft.default("train.micro_batch", _SFT_MICRO)
     if draft.peek("data.micro_batch_size") is not None:
         draft.lose("data.micro_batch_size", "an old name that sets nothing", "none")
     draft.default("train.padding", "to-seq-len" if old else "none")
