@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.draft import READ
 from xe_sizer.importers.imported import Imported
@@ -107,6 +108,16 @@ def test_jobs(tmp_path: Path, flags: str, job: str) -> None:
 def test_tests_of_inference_are_no_training(tmp_path: Path) -> None:
     text = "MODE: inference\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --top-k: 1\n  --bf16: true\n"
     assert values(read(tmp_path, "model_config.yaml", text))["job"] == "inference"
+
+
+def test_a_script_that_is_sourced_may_lie_deeper(tmp_path: Path) -> None:
+    inner = tmp_path / "beside" / "examples" / "paper"
+    inner.mkdir(parents=True)
+    (inner / "LAUNCH.sh").write_text(SCRIPT)
+    assert values(read(tmp_path, "figure.sh", "TP=8\n. `pwd`/LAUNCH.sh\n"))["layout.tp"] == 8
+    (tmp_path / "beside" / "LAUNCH.sh").write_text("echo another")
+    with pytest.raises(InputError):
+        read(tmp_path, "figure.sh", "TP=8\n. `pwd`/LAUNCH.sh\n")
 
 
 def test_nothing_is_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
@@ -30,6 +31,8 @@ KINDS: Mapping[str, Kind] = {
 """Endings of files that are read, each with what the text is."""
 COMPANIONS = frozenset({".yaml", ".yml", ".json", ".toml"})
 """Endings of files that a file may name and that are read with it."""
+_MOST_FOLDERS = 300
+_LEVELS_DOWN = 8
 _LEVELS_UP = 4  # folders above a file in which the files that it names are looked for
 
 
@@ -126,7 +129,7 @@ class Source:
                 with suppress(OSError, ValueError):
                     if (folder / name).is_file():
                         return folder / name
-        return None
+        return None if self.path == STDIN or not names else _only_one_below(self.path.parent, names[0])
 
     def _folders(self) -> Iterator[Path]:
         here = Path.cwd() if self.path == STDIN else self.path.parent
@@ -146,6 +149,20 @@ def _below(folder: Path) -> list[Path]:
         return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     except OSError:
         return []
+
+
+def _only_one_below(folder: Path, name: Path) -> Path | None:
+    """The file of a name in the folders below one, where there is just one and they are few."""
+    found: list[Path] = []
+    waiting = deque((each, 1) for each in _below(folder))
+    for _ in range(_MOST_FOLDERS):
+        if not waiting:
+            return found[0] if len(found) == 1 else None
+        below, level = waiting.popleft()
+        with suppress(OSError, ValueError):
+            found += [below / name] if (below / name).is_file() else []
+        waiting.extend((each, level + 1) for each in (_below(below) if level < _LEVELS_DOWN else ()))
+    return None
 
 
 def source_of(path: Path, given: Mapping[str, str] | None = None) -> Source:

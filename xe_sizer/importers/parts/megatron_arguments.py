@@ -90,6 +90,7 @@ LOSSES = (
          "fuses the kernels of experts"),
     Loss(("moe_router_padding_for_fp8", "moe_router_padding_for_quantization", "moe_paged_stash*"),
          "pads or pages the tokens of experts"),
+    Loss(("moe_router_force_load_balancing", "moe_router_force_biased"), "spreads tokens over experts by force"),
     Loss(("moe_router_dtype",), "routes tokens in a wider number format"),
     Loss(("moe_dispatch_fwd_dtype", "moe_combine_bwd_dtype"), "sends tokens to experts in 8 bit", ("bf16",)),
     Loss(("enable_cuda_graph", "cuda_graph_impl", "external_cuda_graph", "cuda_graph_scope", "cuda_graph_modules",
