@@ -18,6 +18,7 @@ from xe_sizer.importers.draft import ASSUMED, READ, TOOL_DEFAULT
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.report.format import plural
 from xe_sizer.scenario.read import read_scenario, serves
 from xe_sizer.studies.estimate import estimate
 from xe_sizer.studies.serve import serve
@@ -49,7 +50,9 @@ EXAMPLES = (
     Example("unsloth/notebooks--python_scripts__Qwen3_(14B)-Alpaca.py", (("gpu", "l4-24gb"),)),
     Example("megatron/megatron-lm--examples__llama__train_llama3_8b_h100_fp8.sh"),
     Example("vllm/recipes--models__openai__gpt-oss-120b.yaml"),
-    Example("sglang/inferencex--benchmarks__single_node__fixed_seq_len__dsr1_fp8_mi300x.sh"),
+    Example(
+        "sglang/inferencex--benchmarks__multi_node__srt-slurm-recipes__sglang__qwen3.5__gb200-fp8__1k1k__1p1d-dep4-dep16.yaml"
+    ),
 )  # fmt: skip
 
 
@@ -92,14 +95,14 @@ def _trained(answer: Any) -> str:
     used = f"{memory.peak_bytes / 2**30:.1f} of {memory.usable_bytes / 2**30:.1f} GiB"
     fits = "fits" if answer.verdict.fits else "does not fit"
     step = f", {answer.time.step_s.expected:.2f} s a step" if answer.verdict.fits else ""
-    return f"{fits} on {gpus.count} GPUs, {used} each{step}, {answer.time.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"
+    return f"{fits} on {plural(gpus.count, 'GPU')}, {used} each{step}, {answer.time.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"
 
 
 def _served(answer: Any) -> str:
     if not answer.verdict.fits:
         return "does not fit"
     return (
-        f"{answer.replicas.count} replicas on {answer.replicas.gpus} GPUs, "
+        f"{plural(answer.replicas.count, 'replica')} on {plural(answer.replicas.gpus, 'GPU')}, "
         f"{answer.throughput.output_tokens_per_s:,.0f} output tokens/s, "
         f"{answer.latency.tpot_s.expected * 1e3:.1f} ms per output token"
     )

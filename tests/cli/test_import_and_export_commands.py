@@ -138,7 +138,7 @@ def test_check_looks_through_mixed_folders(config: str, tmp_path: Path, capsys: 
     (tmp_path / "dpo.yml").write_text(AXOLOTL + "rl: dpo\n")
     assert main(["check", str(tmp_path), "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert sorted(Path(each["file"]).name for each in answer["checks"]) == ["axolotl.yml", "serve.sh"]
+    assert sorted(Path(each["file"]).name for each in answer["scenarios"]) == ["axolotl.yml", "serve.sh"]
     assert [Path(each["file"]).name for each in answer["skipped"]] == ["dpo.yml"]
 
 
