@@ -95,7 +95,8 @@ def _trained(answer: Any) -> str:
     used = f"{memory.peak_bytes / 2**30:.1f} of {memory.usable_bytes / 2**30:.1f} GiB"
     fits = "fits" if answer.verdict.fits else "does not fit"
     step = f", {answer.time.step_s.expected:.2f} s a step" if answer.verdict.fits else ""
-    return f"{fits} on {plural(gpus.count, 'GPU')}, {used} each{step}, {answer.time.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"
+    rate = f"{answer.time.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"
+    return f"{fits} on {plural(gpus.count, 'GPU')}, {used} each{step}, {rate}"
 
 
 def _served(answer: Any) -> str:
