@@ -128,3 +128,9 @@ def test_the_newer_trainer_fills_micro_batches_unasked(tmp_path: Path) -> None:
     text = "torchrun --nproc_per_node=4 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B data.train_batch_size=64\n"
     said = facts(imported(tmp_path, text))
     assert (said["train.micro_batch"], said["train.padding"], said["layout.recompute"]) == (8, "none", "full")
+
+
+def test_checkpoints_after_each_epoch_are_no_number_of_steps(tmp_path: Path) -> None:
+    found = imported(tmp_path, SFT.rstrip() + " trainer.save_freq=after_each_epoch\n")
+    assert "train.checkpoint_every" not in facts(found)
+    assert not [each for each in found.ignored if each.key == "trainer.save_freq" and each.effect == "unknown"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xe_sizer.importers.parts.megatron import with_groups
 from xe_sizer.importers.parts.megatron_arguments import TABLE as MEGATRON_ARGUMENTS
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive
+from xe_sizer.importers.values import plain, positive
 
 ROOT = "actor_rollout_ref."
 ACTOR, MODEL, ROLLOUT = f"{ROOT}actor.", f"{ROOT}model.", f"{ROOT}rollout."
@@ -36,11 +36,18 @@ _EVERY_ROLE = tuple(
         router_replay* chat_template* .name .strategy strategy
         """)
 )
+
+
+def _every(value: object) -> int | None:
+    """A number of steps; once after each pass over the data, or never, is no number of steps."""
+    return None if plain(value) in ("aftereachepoch", "false") else positive(value)
+
+
 TABLE = Table(
     keys=(
         Key((f"{MODEL}path", "model.path", "model.partial_pretrain"), "model"),
-        Key(("trainer.save_freq",), "train.checkpoint_every", positive),
-        Key(("trainer.test_freq",), "train.evaluate_every", positive),
+        Key(("trainer.save_freq",), "train.checkpoint_every", _every),
+        Key(("trainer.test_freq",), "train.evaluate_every", _every),
     ),
     losses=(
         Loss((f"{ROLLOUT}n",), "sets how many answers are generated, which is not counted", harmless=(1, "1")),
@@ -50,7 +57,7 @@ TABLE = Table(
             pipeline_model_parallel_size engine_kwargs.* multi_turn.* agent.* mode response_length prompt_length
             enable_prefix_caching quantization* layered_summon update_weights_bucket_megabytes over_sample_rate
             checkpoint_engine.* cudagraph_capture_sizes dtype multi_stage_wake_up tensor_parallel_size nnodes
-            n_gpus_per_node mtp.* skip_rollout limit_images
+            n_gpus_per_node mtp.* skip_rollout limit_images enable_sleep_mode
             """)), _GENERATION),
         Loss((f"{ROLLOUT}log_prob_*",), "sets the passes over generated answers, which are not counted"),
         Loss((f"{ROOT}ref.*log_prob_*",), "sets the passes of the reference model, which are not counted"),
@@ -121,7 +128,8 @@ TABLE = Table(
         model.fsdp_config.wrap_policy* engine.use_mbridge engine.vanilla_mbridge engine.*seed engine.wrap_policy*
         engine.use_orig_params engine.forward_prefetch engine.*dist_checkpointing* engine.dtype engine._target_
         engine.full_determinism engine.forward_only data_loader* config_path config_name config_dir m searchpath
-        *@* model_engine actor_rollout_ref.model._target_ _target_ model._target_
+        *@* model_engine engine optim model actor critic {ROOT}*target_modules model.target_modules
+        {ACTOR}ppo_max_token_len_per_gpu data.max_token_len_per_gpu {ROOT}model._target_ _target_ model._target_
         """),
         *_EVERY_ROLE,
         *_MEGATRON.silent,
