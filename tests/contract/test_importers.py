@@ -1,0 +1,99 @@
+"""What holds for every tool that is read, and for every exporter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.exporters.registry import exporters
+from xe_sizer.importers.registry import all_tools, tool_named
+from xe_sizer.importers.source import Source, kind_of
+from xe_sizer.importers.table import NOTHING, Key
+from xe_sizer.importers.tool import Tool
+from xe_sizer.scenario.foreign import NOT_SIZED
+from xe_sizer.scenario.options import ALL_OPTIONS
+from xe_sizer.scenario.read import BadScenarioError, read_scenario
+
+TOOLS = list(all_tools().values())
+KEYS = set(ALL_OPTIONS.values()) | {"layout.expert_tp", "layout.recompute_layers"}
+WORDS = 16
+NOTHINGS = {
+    "empty.yaml": "", "list.yaml": "- 1\n- 2\n", "prose.yaml": "hello: world\n", "empty.json": "{}", "empty.toml": "",
+    "empty.py": "", "empty.sh": "", "make.sh": "#!/bin/sh\nmake -j all && ls --color\n", "main.py": "print('hello')\n",
+    "compose.yaml": "services: {db: {image: postgres, command: [postgres, -c, a=b]}}\n",
+    "ci.yml": "on: push\njobs: {test: {runs-on: ubuntu-latest, steps: [{run: pytest}]}}\n",
+    "package.json": '{"name": "x", "scripts": {"test": "jest"}}', "pyproject.toml": '[project]\nname = "x"\n',
+}  # fmt: skip
+"""Files that no tool of ours reads."""
+
+
+def ids(tool: Tool) -> str:
+    return tool.name
+
+
+def rows() -> list[Any]:
+    return [pytest.param(key, id=f"{tool.name}-{key.to}-{key.names[0]}") for tool in TOOLS for key in tool.table.keys]
+
+
+@pytest.mark.parametrize("key", rows())
+def test_a_row_sets_a_scenario_key_that_there_is(key: Key) -> None:
+    assert key.names
+    assert all(key.names)
+    assert not key.to or key.to in KEYS or key.to.startswith("model.")
+
+
+def defaults() -> list[Any]:
+    found = {(key.to, str(key.default)): key for tool in TOOLS for key in tool.table.keys if key.default is not NOTHING}
+    return [pytest.param(key, id=f"{key.to}={key.default}") for key in found.values() if key.default is not None]
+
+
+@pytest.mark.parametrize("key", defaults())
+def test_a_default_is_a_value_that_a_scenario_takes(key: Key) -> None:
+    value = list(key.default) if isinstance(key.default, tuple) else key.default
+    if key.to not in set(ALL_OPTIONS.values()):
+        return
+    try:
+        read_scenario(None, {"model": "llama-3.1-8b", key.to: value}, {})
+    except BadScenarioError as error:
+        own = [each for each in error.problems if each.hint != NOT_SIZED and key.to.rpartition(".")[2] in str(each)]
+        assert not own, own
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=ids)
+def test_why_a_key_is_lost_is_a_short_clause(tool: Tool) -> None:
+    for loss in tool.table.losses:
+        assert loss.names
+        assert loss.why
+        assert not loss.why.endswith(".")
+        assert len(loss.why.split()) <= WORDS, loss.why
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=ids)
+def test_a_tool_is_found_by_its_name_and_has_a_page(tool: Tool) -> None:
+    assert tool_named(tool.name) is tool
+    assert tool_named(tool.name.upper()) is tool
+    page = Path(__file__).parents[2] / "docs" / "import" / f"{tool.name}.md"
+    assert tool.title in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=ids)
+@pytest.mark.parametrize("name", NOTHINGS)
+def test_no_tool_takes_a_file_that_is_not_its_own(tool: Tool, name: str, tmp_path: Path) -> None:
+    source = Source(tmp_path / name, kind_of(tmp_path / name, NOTHINGS[name]), NOTHINGS[name])
+    try:
+        certainty = tool.recognises(source)
+    except InputError:
+        certainty = 0
+    assert certainty == 0
+
+
+@pytest.mark.parametrize("name", exporters())
+def test_an_exporter_says_scenario_keys_and_writes_for_one_wing(name: str) -> None:
+    exporter = exporters()[name]
+    assert exporter.says
+    assert set(exporter.says) <= KEYS | {"job"}
+    assert exporter.serving or exporter.training
+    assert exporter.ending.startswith(".")
