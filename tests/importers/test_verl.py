@@ -134,3 +134,12 @@ def test_checkpoints_after_each_epoch_are_no_number_of_steps(tmp_path: Path) -> 
     found = imported(tmp_path, SFT.rstrip() + " trainer.save_freq=after_each_epoch\n")
     assert "train.checkpoint_every" not in facts(found)
     assert not [each for each in found.ignored if each.key == "trainer.save_freq" and each.effect == "unknown"]
+
+
+def test_numbers_beyond_all_bounds_take_no_time(tmp_path: Path) -> None:
+    text = FSDP.replace(
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        f"actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu={10**30}",
+    )
+    said = facts(imported(tmp_path, text, SIZE=str(16 * (10**20 + 39))))
+    assert str(said["train.micro_batch"]).isdecimal()

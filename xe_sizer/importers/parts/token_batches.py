@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.importers.draft import Draft
 
+_MOST = 65_536  # sequences of a micro-batch; no GPU holds more
 _SPLIT = ("layout.tp", "layout.pp", "layout.cp")
 
 
@@ -24,7 +25,7 @@ def _assume(draft: Draft, tokens: int, where: Location | None) -> None:
     length = draft.fact("train.seq_len")
     if not isinstance(length, int):
         return
-    most = max(1, tokens // length)
+    most = max(1, min(tokens // length, _MOST))
     share = _share(draft)
     size = next((each for each in range(min(most, share), 0, -1) if share % each == 0), 1) if share else most
     draft.assume("train.micro_batch", size, f"{tokens:,} tokens hold {most} sequences of full length", where)
