@@ -14,6 +14,7 @@ import ast
 import json
 import random
 import resource
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -123,6 +124,7 @@ def main() -> int:
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--exact-mb", type=float, default=EXACT_MB)
     parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--full", action="store_true", help="tokenise all gigabytes too, to compare")
     parser.add_argument("--kinds", default="chat,mixed,short,long")
     parser.add_argument("--seeds", type=int, default=3)
     asked = parser.parse_args()
@@ -132,7 +134,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.jsonl"
         tokenizer = asked.tokenizer or trained(Path(folder) / "tokenizer.json", corpora)
-        for kind in asked.kinds.split(","):
+        for kind in filter(None, asked.kinds.split(",")):
             print(f"{kind}, {asked.exact_mb:.0f} MB")
             written(file, samples(kind, rng, corpora), asked.exact_mb * 1e6)
             for seed in range(asked.seeds):
@@ -140,8 +142,27 @@ def main() -> int:
         if asked.gigabytes:
             written(file, samples("mixed", rng, corpora), asked.gigabytes * 1e9)
             print(f"mixed, {asked.gigabytes:g} GB")
-            timed("a sample tokenised", lambda: measure([file], Asked(tokenizer), lambda *_: None))
+            by_command(file, tokenizer, full=asked.full)
     return 0
+
+
+def by_command(file: Path, tokenizer: Path, *, full: bool) -> None:
+    """Time and peak memory of the command in a process of its own; errors against all tokenised where asked."""
+    found = [_answered(file, tokenizer, more) for more in ([], ["--full"])[: 1 + full]]
+    if full:
+        pairs = [("mean", *(each["mean_tokens"]["expected"] for each in found))]
+        pairs += [(name, *(each["percentiles"][name] for each in found)) for name in found[0]["percentiles"]]
+        pairs += [("longest", *(each["longest"]["tokens"] for each in found))]
+        print("    " + ", ".join(f"{name} {100 * (mine / theirs - 1):+.2f} %" for name, mine, theirs in pairs))
+
+
+def _answered(file: Path, tokenizer: Path, more: list[str]) -> Any:
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "xe_sizer", "data", str(file), "--tokenizer", str(tokenizer), "--format", "json"]
+    ran = subprocess.run([*command, *more], stdout=subprocess.PIPE, check=True)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # of the largest so far
+    print(f"  {' '.join(more) or 'a sample tokenised'}: {time.perf_counter() - start:.1f} s, peak {peak:.0f} MiB")
+    return json.loads(ran.stdout)
 
 
 _exact: dict[Path, tuple[float, Measured]] = {}
