@@ -27,7 +27,7 @@ def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
     for follow in draft.following:
         follow(draft)
     if "gpus" in draft.facts:
-        draft.drop("nodes")
+        draft.set_aside("nodes", "follows from the number of GPUs")
     _length(draft)
     if draft.fact("job") != INFERENCE:
         _number_of_gpus(draft)

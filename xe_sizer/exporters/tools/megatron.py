@@ -21,7 +21,8 @@ def _write(plan: Plan) -> Written:
     return Written(text, run="sh FILE, on each node, from the folder of Megatron-LM")
 
 
-def _write_batch(plan: Plan) -> Written:
+def megatron_batch(plan: Plan) -> Written:
+    """A script for sbatch that starts Megatron-LM with torchrun on every node."""
     nodes, per_node = _hardware(plan)
     head = f"#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={per_node}\n"
     words = [
@@ -37,7 +38,4 @@ def _hardware(plan: Plan) -> tuple[int, int]:
     return plan.take("nodes", 1), plan.take("gpus_per_node", 1)
 
 
-EXPORTERS = (
-    Exporter(name="megatron-lm", title="Megatron-LM", ending=".sh", write=_write, says=SAYS),
-    Exporter(name="slurm", title="Slurm", ending=".sbatch", write=_write_batch, says=SAYS),
-)
+EXPORTERS = (Exporter(name="megatron-lm", title="Megatron-LM", ending=".sh", write=_write, says=SAYS),)

@@ -1,4 +1,4 @@
-"""Slurm scripts for training: `srun` starts accelerate on each node, which runs one of TRL's trainers.
+"""Slurm scripts for training: `srun` starts accelerate with one of TRL's trainers on each node, or Megatron-LM.
 
 Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/accelerate/commands/launch.py (1.12).
 """
@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from xe_sizer.exporters.as_text import command_text, yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.accelerate import accelerate_configuration
+from xe_sizer.exporters.parts.megatron import SAYS as MEGATRON
 from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
 from xe_sizer.exporters.parts.words import as_words
+from xe_sizer.exporters.tools.megatron import megatron_batch
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
 _CONFIGURATION = "accelerate.yaml"
 _PORT = 29_500
+_RANKS, _PRETRAINS = ("tp", "pp", "cp", "ep"), "pretrain"
 _DIRECTIVES = """\
 #!/bin/bash
 #SBATCH --job-name=training
@@ -30,6 +33,12 @@ _HEAD = 'head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\
 
 
 def _write(plan: Plan) -> Written:
+    """Megatron-LM pre-trains and splits the model; all else is TRL's."""
+    split = any(plan.peek(f"layout.{ranks}", 1) > 1 for ranks in _RANKS)
+    return megatron_batch(plan) if split or plan.peek("job") == _PRETRAINS else _write_trl(plan)
+
+
+def _write_trl(plan: Plan) -> Written:
     nodes, per_node = plan.take("nodes", 1), plan.take("gpus_per_node", plan.peek("gpus", 1))
     configuration = accelerate_configuration(plan)
     launch = f"srun accelerate launch --config_file {_CONFIGURATION}"
@@ -49,6 +58,6 @@ EXPORTERS = (
         title="Slurm",
         ending=".sbatch",
         write=_write,
-        says=(*SAYS, "layout.zero", "layout.tp", "layout.cp", "layout.zero_group", "gpus"),
+        says=tuple(key for key in SAYS if key in MEGATRON),
     ),
 )
