@@ -161,6 +161,10 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     "script",
     [
         "$(" * 200,
+        ")" * 10_000,
+        "A+=x\n" * 10_000,
+        "a" * 2_000_000,
+        "A=" + "a" * 1_900 + "\n" + "B=${A//*a*a*a*b/x}\n" * 20,
         "${A:-" * 200,
         '"$(' * 200,
         "((" * 5000,
@@ -177,3 +181,14 @@ def test_functions_that_call_themselves_end() -> None:
     with pytest.raises(InputError, match="expands to more"):
         read("f() { f; f; f; }\nf")
     assert read("g() { g 1; }\ng 2").unread
+
+
+def test_numbers_that_are_not_set_count_as_zero_where_shells_say_so() -> None:
+    assert words("if [[ $BATCH -eq 0 ]]; then run yes; else run no; fi") == ["yes"]
+    assert words("if (( BATCH > 0 )); then run yes; else run no; fi") == ["no"]
+
+
+def test_placeholders_are_words() -> None:
+    assert words("M=<path of model>\nrun --data <your data> $M --n=<n> < in > out") == [
+        "--data", "<your data>", "${M}", "--n=<n>",
+    ]  # fmt: skip

@@ -13,6 +13,7 @@ from xe_sizer.importers.readers.shell.expansion import pattern_of
 from xe_sizer.importers.readers.shell.values import computed_in, plain_text, text_of, unknown_in
 
 if TYPE_CHECKING:
+    from xe_sizer.importers.readers.shell.expansion import Expander
     from xe_sizer.importers.readers.shell.values import Runs
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -57,8 +58,9 @@ def either(left: Truth, right: Truth) -> Truth:
 class Condition:
     """One test. Variables that are not set are empty, as for a shell; answers that rest on them are not sure."""
 
-    def __init__(self, words: Sequence[Runs], number: Callable[[str, int], int], *, double: bool) -> None:
-        self.words, self.number, self.double = words, number, double
+    def __init__(self, words: Sequence[Runs], expander: Expander, *, double: bool) -> None:
+        self.words, self.number, self.double = words, expander.number, double
+        self.budget = expander.budget
         self.at = self.depth = 0
 
     def truth(self) -> Truth:
@@ -133,15 +135,19 @@ class Condition:
             return self._numbers(first, sign, second, left, why)
         if sign in _SAME or sign == _DIFFERENT:
             pattern = pattern_of(right) if self.double else None
+            self.budget.work(len(first) * len(second))
             same = patterns.matches(pattern, first) if pattern is not None else first == second
             return Truth(same is (sign != _DIFFERENT), why)
         if sign == "=~":
+            self.budget.work(len(first) ** 3 // 64)  # the engine's steps are small
             return _expression(first, right, why)
         return Truth(first < second if sign == "<" else first > second, why)
 
     def _numbers(self, first: str, sign: str, second: str, left: Runs, why: str) -> Truth:
         try:
             at = left[0].at if left else 0
+            if self.double:  # there, what is empty counts as zero
+                first, second = first or "0", second or "0"
             return Truth(_COMPARISONS[sign](self.number(first, at), self.number(second, at)), why)
         except NoValueError:
             return Truth(False, why or f"'{first} {sign} {second}' compares no numbers")
@@ -152,7 +158,7 @@ def _expression(text: str, right: Runs, why: str) -> Truth:
     expression = "".join([re.escape(run.text) if run.quoted else run.text for run in right if not run.unknown])
     simple = _SAFE_EXPRESSION.fullmatch(expression) and sum(map(expression.count, "*+?")) <= _MAX_REPEATS
     try:
-        if simple and len(text) <= patterns.MAX_TEXT:
+        if simple:
             return Truth(re.search(expression, text) is not None, why)
     except re.error:
         pass

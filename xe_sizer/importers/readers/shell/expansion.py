@@ -89,7 +89,8 @@ class Expander:
     def _pieces(self, parts: Iterable[Part]) -> Iterator[Run | None]:
         for part in parts:
             if isinstance(part, Literal):
-                yield Run(part.text, part.at, part.moves, part.quoted)
+                unknown = (part.text,) if part.placeholder else ()
+                yield Run(part.text, part.at, part.moves, part.quoted, unknown, computed=part.placeholder)
             elif isinstance(part, Parameter):
                 yield from self._parameter(part)
             elif isinstance(part, Arithmetic):
@@ -241,13 +242,14 @@ class Expander:
         """What an operator on text makes of one item."""
         text = known_text(item)
         arguments = [_pattern(self.text(argument)) for argument in part.arguments]
-        if text is None or len(text) > patterns.MAX_TEXT or any(argument is None for argument in arguments):
+        if text is None or any(argument is None for argument in arguments):
             names = unknown_in(item) or (part.name,)
             return (Run(f"${{{part.name}}}", part.at, False, False, names, computed_in(item)),)
         if part.operator == ":":
             changed = self._substring(part, text)
         else:
             replacement = text_of(self.text(part.arguments[1])) if len(part.arguments) > 1 else ""
+            self.budget.work(patterns.steps(text, arguments[0] or ""))
             changed = _operated(part.operator, text, arguments[0] or "", replacement)
         return (Run(changed, item[0].at if item else part.at, moves=False),)
 

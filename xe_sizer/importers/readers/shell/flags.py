@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xe_sizer.frozen import frozen
 
@@ -53,15 +52,35 @@ class Arguments:
     positionals: tuple[Word, ...]
 
 
+class _Occurrence(NamedTuple):
+    """One occurrence of a flag while its words are gathered."""
+
+    name: str
+    where: Location
+    values: list[Word]
+    override: bool = False
+    sign: str = ""
+
+    def flag(self, earlier: tuple[Flag, ...] = ()) -> Flag:
+        return Flag(self.name, tuple(self.values), self.where, self.override, self.sign, earlier)
+
+
 class _Sorter:
-    """Sorts words one after the other; `name` is the flag that takes what follows, `room` how many words more."""
+    """Sorts words one after the other; `current` is the flag that takes what follows, `room` how many words more."""
 
     def __init__(self, switches: Collection[str], single: Collection[str]) -> None:
         self.switches, self.single = switches, single
-        self.flags: dict[str, Flag] = {}
+        self.found: dict[str, list[_Occurrence]] = {}
         self.positionals: list[Word] = []
         self.only_positionals = False
-        self.name, self.room = "", 0.0
+        self.current: list[Word] = []
+        self.room = 0.0
+
+    def arguments(self) -> Arguments:
+        flags = {
+            name: last.flag(tuple([each.flag() for each in earlier])) for name, (*earlier, last) in self.found.items()
+        }
+        return Arguments(flags, tuple(self.positionals))
 
     def take(self, word: Word) -> None:
         if self.only_positionals:
@@ -73,35 +92,30 @@ class _Sorter:
         elif self._overrides(word):
             self._override(word)
         elif self.room > 0 and not self._is_further(word):
-            flag_so_far = self.flags[self.name]
-            self._keep(flag_so_far, values=(*flag_so_far.values, word))
+            self.current.append(word)
             self.room -= 1
         else:
             self.positionals.append(word)
 
     def _open(self, name: str, value: str | None, word: Word) -> None:
-        self.name = name
+        values = [] if value is None else [Word(value, word.where, word.unknown)]
+        self._add(_Occurrence(name, word.where, values))
         self.room = 0 if value is not None or name in self.switches else 1 if name in self.single else math.inf
-        values = () if value is None else (Word(value, word.where, word.unknown),)
-        self._add(Flag(name, values, word.where))
 
     def _override(self, word: Word) -> None:
         assigned = _OVERRIDE.fullmatch(word.text)
-        self.name, self.room = "", 0
         if assigned:
             value = Word(assigned[3], word.where, word.unknown)
-            self._add(Flag(assigned[2], (value,), word.where, True, assigned[1] or ""))
+            self._add(_Occurrence(assigned[2], word.where, [value], True, assigned[1] or ""))
         else:
-            self._add(Flag(word.text[1:], (), word.where, True, "~"))
+            self._add(_Occurrence(word.text[1:], word.where, [], True, "~"))
+        self.room = 0
 
-    def _add(self, flag: Flag) -> None:
-        before = self.flags.pop(flag.name, None)
-        if before is not None:
-            flag = replace(flag, earlier=(*before.earlier, replace(before, earlier=())))
-        self.flags[flag.name] = flag
-
-    def _keep(self, flag: Flag, values: tuple[Word, ...]) -> None:
-        self.flags[flag.name] = replace(flag, values=values)
+    def _add(self, occurrence: _Occurrence) -> None:
+        before = self.found.pop(occurrence.name, [])  # flags stand in the order of their last occurrence
+        before.append(occurrence)
+        self.found[occurrence.name] = before
+        self.current = occurrence.values
 
     def _overrides(self, word: Word) -> bool:
         """`a.b=c` is an override wherever it stands; `a=c` is one unless the flag in front takes such words."""
@@ -110,14 +124,13 @@ class _Sorter:
             return bool(_REMOVED.fullmatch(word.text))
         if self.room <= 0 or match[1] or "." in match[2]:
             return True
-        values = self.flags[self.name].values
-        return bool(values) and not any(_OVERRIDE.fullmatch(value.text) for value in values)
+        return bool(self.current) and not _OVERRIDE.fullmatch(self.current[0].text)
 
     def _is_further(self, word: Word) -> bool:
         """Whether a word that is not known holds further flags rather than a value of the one in front."""
         if len(word.unknown) != 1 or word.text != f"${{{word.unknown[0]}}}":
             return False
-        return bool(self.flags[self.name].values or _FURTHER_FLAGS.search(word.unknown[0]))
+        return bool(self.current or _FURTHER_FLAGS.search(word.unknown[0]))
 
 
 def flags_of(
@@ -133,4 +146,4 @@ def flags_of(
     sorter = _Sorter(switches, single)
     for word in words:
         sorter.take(word)
-    return Arguments(sorter.flags, tuple(sorter.positionals))
+    return sorter.arguments()

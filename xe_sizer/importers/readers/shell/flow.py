@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.importers.readers.shell.arithmetic import NoValueError, UnknownNamesError
+from xe_sizer.importers.readers.shell.arithmetic import NoValueError, UnknownNamesError, evaluate
 from xe_sizer.importers.readers.shell.conditions import PRESUMED, Condition, Truth
 from xe_sizer.importers.readers.shell.expansion import Expander, pattern_of
 from xe_sizer.importers.readers.shell.patterns import matches
@@ -64,6 +64,7 @@ class Flow(ABC):
         self.places, self.variables, self.budget = places, variables, Budget()
         self.expander = Expander(variables, self.budget, lambda part: substituted(part, self.expander), own_name)
         self.functions: dict[str, Node] = {}
+        self.endings: set[str] = set()  # functions that only say something and end the script, as `usage` does
         self.notes: dict[tuple[int, str], None] = {}
 
     @abstractmethod
@@ -131,19 +132,13 @@ class Flow(ABC):
         """Whether commands end the script; a branch that does is not the one that people run."""
         for node in nodes:
             if isinstance(node, Simple):
-                name = _name(node)
-                if name in _LEAVING or (name in self.functions and self._leaves((self._body(name),))):
+                if _name(node) in _LEAVING or _name(node) in self.endings:
                     return True
-            elif (isinstance(node, Group) and self._leaves(node.body)) or (
-                isinstance(node, AndOr) and self._leaves((node.right,))
-            ):
+                continue
+            last = node.body if isinstance(node, Group) else (node.right,) if isinstance(node, AndOr) else ()
+            if self._leaves(last):
                 return True
         return False
-
-    def _body(self, name: str) -> Node:
-        """The body of a function; one that calls itself counts as empty."""
-        body = self.functions[name]
-        return Group((), subshell=False) if isinstance(body, Simple) and _name(body) == name else body
 
     def _matter(self, nodes: Iterable[Node]) -> bool:
         """Whether commands can change what is launched."""
@@ -167,6 +162,7 @@ class Flow(ABC):
 
     def _fits(self, pattern: Parts, text: str, computed: bool) -> bool:
         wanted = pattern_of(self.expander.text(pattern))
+        self.budget.work(len(text) * len(wanted or ""))
         return wanted is not None and (wanted == "*" or (not computed and matches(wanted, text)))
 
     def _note_case(self, names: str, body: Sequence[Node], at: int) -> None:
@@ -207,12 +203,16 @@ class Flow(ABC):
 
     def _function(self, node: Function) -> Truth:
         self.functions[node.name] = node.body
+        self.endings.discard(node.name)
+        if not self._matter((node.body,)) and self._leaves((node.body,)):
+            self.endings.add(node.name)
         return Truth(True)
 
     def _group(self, node: Group) -> Truth:
         if not node.subshell:
             return self.run(node.body)
         before = dict(self.variables.values)
+        self.budget.spend(0, len(before))
         try:
             return self.run(node.body)
         except ScriptEndError:
@@ -222,7 +222,7 @@ class Flow(ABC):
 
     def _test(self, node: Test) -> Truth:
         words = [self.expander.text(word) or (Run("", node.at, False, True),) for word in node.words]
-        return Condition(words, self.expander.number, double=True).truth()
+        return Condition(words, self.expander, double=True).truth()
 
     def _calculation(self, node: Calculation) -> Truth:
         return self._calculate(node.expression, node.at)
@@ -235,9 +235,23 @@ class Flow(ABC):
                 raise UnknownNamesError(*unknown)
             return Truth(self.expander.number(text_of(text), at) != 0)
         except UnknownNamesError as problem:
-            return Truth(False, f"{', '.join(problem.names)} is not set")
+            return Truth(self._with_zeros(plain_text(text), at), f"{', '.join(problem.names)} is not set")
         except NoValueError:
             return Truth(False, f"'{text_of(text)}' is no calculation")
+
+    def _with_zeros(self, text: str, at: int) -> bool:
+        """Whether a calculation holds where variables that are not set count as zero; it assigns nothing."""
+
+        def value(name: str) -> int:
+            try:
+                return self.expander.number(name, at)
+            except NoValueError:
+                return 0
+
+        try:
+            return evaluate(text, value, lambda name, number: None) != 0
+        except NoValueError:
+            return False
 
 
 def _name(node: Simple) -> str:

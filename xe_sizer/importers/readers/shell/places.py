@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from xe_sizer.errors import InputError, Location, Problem
 
-MAX_CHARACTERS = 4 * 2**20
-"""Longest text that is read, and the most characters that all expansions of a script may make."""
+MAX_CHARACTERS = 2**20
+"""Longest script that is read."""
 
 
 class Text(NamedTuple):
@@ -41,7 +41,7 @@ class Places:
         Raises InputError where the text is longer than `MAX_CHARACTERS`.
         """
         if len(text) > MAX_CHARACTERS:
-            raise InputError(Problem(f"a script has at most {MAX_CHARACTERS // 2**20} MiB of text", location))
+            raise InputError(Problem(f"a script has at most {MAX_CHARACTERS:,} characters", location))
         begins, self._end = self._end, self._end + len(text) + 1
         starts = (0, *(at + 1 for at, character in enumerate(text) if character == "\n"))
         self._origins.append(_Origin(begins, location, starts))

@@ -9,28 +9,30 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.readers.shell.commands import DECLARATIONS, CommandReader
-from xe_sizer.importers.readers.shell.conditions import PRESUMED, Condition, Truth
+from xe_sizer.importers.readers.shell.builtins import BUILTINS, joined, leading_options
+from xe_sizer.importers.readers.shell.commands import CommandReader
+from xe_sizer.importers.readers.shell.conditions import PRESUMED, Truth
 from xe_sizer.importers.readers.shell.flags import Word, flags_of
 from xe_sizer.importers.readers.shell.flow import Flow, FunctionEndError, LoopEndError, ScriptEndError
 from xe_sizer.importers.readers.shell.runners import Command, unwrapped
 from xe_sizer.importers.readers.shell.script import Heredoc, Script, Unread
+from xe_sizer.importers.readers.shell.simple_commands import DECLARATIONS
 from xe_sizer.importers.readers.shell.syntax import Assignment, Simple
 from xe_sizer.importers.readers.shell.values import (
     Array,
     Run,
-    Runs,
     moving_text,
     split_words,
     text_of,
     unknown_in,
 )
-from xe_sizer.importers.readers.shell.variables import appended, items_of, known_text
+from xe_sizer.importers.readers.shell.variables import appended, items_of
 
 if TYPE_CHECKING:
     from xe_sizer.importers.readers.shell.places import Places, Text
     from xe_sizer.importers.readers.shell.syntax import Redirection
     from xe_sizer.importers.readers.shell.values import (
+        Runs,
         Value,
     )
     from xe_sizer.importers.readers.shell.variables import Variables
@@ -103,7 +105,7 @@ class Reading(Flow):
         name = text_of(words[0])
         if name in DECLARATIONS:
             return self._declare(name, words[1:], [each for each in node.words if isinstance(each, Assignment)])
-        builtin = _BUILTINS.get(name)
+        builtin = BUILTINS.get(name)
         if builtin:
             return builtin(self, node, words, text)
         self._output(node, words, text)
@@ -157,6 +159,7 @@ class Reading(Flow):
     def _environment(self, node: Simple) -> dict[str, Word]:
         """What was exported so far, and the assignments in front of the command."""
         found = dict(self._inherited)
+        self.budget.spend(0, 10 * len(self.variables.exported))
         for name in self.variables.exported:
             value = self.variables.get(name, node.at)
             if value and not isinstance(value, Array):
@@ -172,6 +175,8 @@ class Reading(Flow):
             new: Value = self._array(node, named or (isinstance(old, Array) and old.named))
         else:
             new = self.expander.text(node.value)
+        if node.append or node.index is not None:  # each one copies what was there
+            self.budget.spend(0, len(old.items if isinstance(old, Array) else old or ()))
         if node.index is not None and not isinstance(new, Array):
             self._assign_item(node, new, old, named)
             return
@@ -245,14 +250,14 @@ class Reading(Flow):
     def _started(self, name: str, words: Sequence[Runs], text: Runs | None) -> None:
         """What a shell, `sbatch` or `ssh` starts: a text in its words, a file, or its standard input."""
         if name in _SHELLS:
-            options, rest = _options(words[1:], "-o -O")
-            if rest and any(re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", each) for each in options):
+            flags, rest = leading_options(words[1:], "-o -O")
+            if rest and any(re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", each) for each in flags):
                 self.inner(rest[0], ())
                 return
         elif name in _SUBMITTERS:
-            _, rest = _options(words[1:], _SUBMITTERS[name])
+            _, rest = leading_options(words[1:], _SUBMITTERS[name])
             if name == "ssh" and len(rest) > 1:
-                self.inner(_joined(rest[1:]), ())
+                self.inner(joined(rest[1:]), ())
                 return
             rest = [] if name == "ssh" else rest
         elif text_of(words[0]).endswith(".sh"):
@@ -297,94 +302,6 @@ class Reading(Flow):
         self.inner((Run(text.characters, text.offsets[0]),), arguments)
         self.expander.own_name = own
 
-    def _source(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        if len(words) > 1:
-            self.file(words[1], words[2:] or self.variables.arguments[-1])
-        return Truth(True)
-
-    def _eval(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        if len(words) > 1 and not all(run.computed for word in words[1:] for run in word):
-            self.inner(_joined(words[1:]), self.variables.arguments[-1])
-        return PRESUMED
-
-    def _bracket(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        parts = [word for word in node.words[1:] if not isinstance(word, Assignment)]
-        operands = [self.expander.text(part) or (Run("", node.at, False, True),) for part in parts]
-        if operands and text_of(words[0]) == "[" and text_of(operands[-1]) == "]":
-            operands.pop()
-        return Condition(operands, self.expander.number, double=False).truth()
-
-    def _let(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        truth = Truth(True)
-        for word in node.words[1:]:
-            truth = Truth(True) if isinstance(word, Assignment) else self._calculate(word, node.at)
-        return truth
-
-    def _read(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        """`read NAMES <<< text`; without a text the names hold what is not known."""
-        options, names = _options(words[1:], "-d -p -t -n -N -u")
-        separators = next((each.value for each in node.assignments if each.name == "IFS"), None)
-        as_list = any("a" in option for option in options if option.startswith("-")) and names
-        fields = self._fields(text, "" if separators is None else text_of(self.expander.text(separators)))
-        missing = (Run("$(read)", node.at, False, False, ("$(read)",), computed=True),)
-        if as_list:
-            self.variables.set(text_of(names[0]), Array({str(at): field for at, field in enumerate(fields)}))
-            return PRESUMED
-        whole = "-d" in options
-        for at, name in enumerate(names):
-            last = at == len(names) - 1
-            value = text if whole or (last and at == 0) else _joined(fields[at:] if last else fields[at : at + 1])
-            self.variables.set(text_of(name), missing if text is None else _stripped(value or ()))
-        return PRESUMED
-
-    def _fields(self, text: Runs | None, separators: str) -> list[Runs]:
-        known = known_text(text) if text is not None else None
-        if separators.strip() and known is not None and text:
-            parts = re.split(f"[{re.escape(separators)}]", known.strip())
-            return [(Run(part, text[0].at, moves=False),) for part in parts]
-        return split_words(run._replace(quoted=False) for run in text or ())
-
-    def _lines(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        """`mapfile NAME <<< text`."""
-        _, names = _options(words[1:], "-d -n -O -s -u -C -c")
-        known = known_text(text) if text is not None else None
-        if names and known is not None and text:
-            lines = enumerate(known.splitlines())
-            items = {str(at): (Run(line, text[0].at, moves=False),) for at, line in lines}
-            self.variables.set(text_of(names[0]), Array(items))
-        return PRESUMED
-
-    def _set(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        """`set -- words` are the arguments from here on."""
-        if len(words) > 1 and text_of(words[1]) == "--":
-            self.variables.arguments[-1] = tuple(words[2:])
-        return Truth(True)
-
-    def _shift(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        count = text_of(words[1]) if len(words) > 1 else "1"
-        self.variables.shift(int(count) if count.isdigit() and len(count) < 6 else 1)
-        return Truth(True)
-
-    def _unset(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        for word in words[1:]:
-            self.variables.unset(text_of(word))
-        return Truth(True)
-
-    def _exit(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        raise ScriptEndError
-
-    def _return(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        raise FunctionEndError
-
-    def _leave_loop(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        raise LoopEndError
-
-    def _true(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        return Truth(True)
-
-    def _false(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        return Truth(False)
-
     def complete(self, read: Callable[[], None]) -> None:
         """Reads until the script ends or leaves itself."""
         with suppress(ScriptEndError, FunctionEndError, LoopEndError):
@@ -405,69 +322,12 @@ class Reading(Flow):
         return Script(tuple(self.commands), variables, split, self.directives, tuple(self.heredocs), unread)
 
 
-_Builtin: TypeAlias = Callable[[Reading, Simple, Sequence[Runs], "Runs | None"], Truth]
-_BUILTINS: Mapping[str, _Builtin] = {
-    "source": Reading._source,
-    ".": Reading._source,
-    "eval": Reading._eval,
-    "[": Reading._bracket,
-    "test": Reading._bracket,
-    "let": Reading._let,
-    "read": Reading._read,
-    "mapfile": Reading._lines,
-    "readarray": Reading._lines,
-    "set": Reading._set,
-    "shift": Reading._shift,
-    "unset": Reading._unset,
-    "exit": Reading._exit,
-    "return": Reading._return,
-    "break": Reading._leave_loop,
-    "continue": Reading._leave_loop,
-    ":": Reading._true,
-    "true": Reading._true,
-    "false": Reading._false,
-}
-
-
 def _path(name: str) -> str:
     return posixpath.normpath(name)
-
-
-def _joined(words: Sequence[Runs]) -> Runs:
-    """Words as one text with blanks between them."""
-    found: list[Run] = []
-    for at, word in enumerate(words):
-        if at and word:
-            found.append(Run(" ", word[0].at, moves=False))
-        found += word
-    return tuple(found)
 
 
 def _echoed(words: Sequence[Runs]) -> Runs:
     kept = list(words)
     while kept and text_of(kept[0]) in {"-n", "-e", "-E", "-ne", "-en"}:
         kept.pop(0)
-    return (*_joined(kept), Run("\n", kept[-1][0].at, moves=False)) if kept else ()
-
-
-def _stripped(runs: Runs) -> Runs:
-    """Text without blanks and ends of lines around it."""
-    kept = list(runs)
-    while kept and (short := kept[-1].text.rstrip()) != kept[-1].text:
-        kept[-1:] = [kept[-1]._replace(text=short)] if short else []
-    while kept and (short := kept[0].text.lstrip()) != kept[0].text:
-        start = len(kept[0].text) - len(short)
-        kept[:1] = [kept[0].part(start, len(kept[0].text))] if short else []
-    return tuple(kept)
-
-
-def _options(words: Sequence[Runs], valued: str) -> tuple[list[str], list[Runs]]:
-    """Options in front and the words behind them; `valued` are the options that take the next word."""
-    taking, options, at = valued.split(), [], 0
-    while at < len(words) and (text := text_of(words[at])).startswith(("-", "+")) and len(text) > 1:
-        options.append(text)
-        at += 1
-        if text == "--":
-            break
-        at += text in taking
-    return options, list(words[at:])
+    return (*joined(kept), Run("\n", kept[-1][0].at, moves=False)) if kept else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from xe_sizer.frozen import frozen
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Location
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
+_MAX_RUNNERS = 50
 _PYTHON = re.compile(r"(python|pypy)[\d.]*|ipython")
 _PROGRAM = re.compile(r".+\.(py|sh)|python[\d.]*|torchrun|deepspeed|accelerate|bash|sh")
 
@@ -150,7 +151,7 @@ def unwrapped(command: Command) -> Launch:
     while True:
         words = _without_assignments(words, environment)
         count = _own_words(words)
-        if not 0 < count < len(words):
+        if not 0 < count < len(words) or len(runners) >= _MAX_RUNNERS:
             break
         runners.append(Command(words[:count], environment))
         words = words[count:]
@@ -210,8 +211,3 @@ def _takes_value(flag: str, runner: _Runner) -> bool:
 def _is_program(words: tuple[Word, ...], at: int, runner: _Runner) -> bool:
     """Whether a word behind a flag that nobody lists is the program already."""
     return runner.valued is None and at + 1 < len(words) and bool(_PROGRAM.fullmatch(words[at].text))
-
-
-def shells() -> Collection[str]:
-    """Programs whose `-c` is a script."""
-    return frozenset({"bash", "sh", "zsh", "dash", "ksh"})

@@ -8,12 +8,16 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Literal:
-    """Text as it stands; `moves` where its characters stand one after the other in the file."""
+    """Text as it stands; `moves` where its characters stand one after the other in the file.
+
+    A `placeholder` is what users are to replace: `<path of the model>`.
+    """
 
     text: str
     at: int
     quoted: bool
     moves: bool = True
+    placeholder: bool = False
 
 
 @dataclass(frozen=True)

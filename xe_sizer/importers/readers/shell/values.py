@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.importers.readers.shell.places import MAX_CHARACTERS, Text
+from xe_sizer.importers.readers.shell.places import Text
 
-MAX_WORDS = 100_000
+MAX_WORDS, MAX_CHARACTERS = 100_000, 4 * 2**20
+"""The most words and characters that all expansions of a script may make."""
+
+_STEPS = 8
 _FIELD = re.compile(r"[^ \t\r\n]+")
 
 
@@ -107,6 +110,10 @@ class Budget:
 
     def __init__(self) -> None:
         self.words = self.characters = 0
+
+    def work(self, steps: int) -> None:
+        """Counts steps of a comparison, a character for `_STEPS` of them."""
+        self.spend(0, steps // _STEPS)
 
     def spend(self, words: int, characters: int) -> None:
         """Raises InputError when a script makes more than `MAX_WORDS` words or `MAX_CHARACTERS`."""

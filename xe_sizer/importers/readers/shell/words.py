@@ -19,6 +19,8 @@ METACHARACTERS = " \t\r\n;&|()<>"
 _QUOTES = "'\""
 _NAME = re.compile(r"[A-Za-z_]\w*|\d|[@*#?$!-]", re.ASCII)
 _BRACED_NAME = re.compile(r"[A-Za-z_]\w*|\d+|[@*#?$!-]", re.ASCII)
+PLACEHOLDER = re.compile(r"""<[A-Za-z][^<>|&;\n"'$()`\\]*(?<!\s)>(?=[\s/,"']|$)""")
+"""`<path of the model>`, where people are to write something of their own."""
 _OPERATOR = re.compile(r":[-=+?]|[-=+?]|##?|%%?|//|/[#%]?|\^\^?|,,?|@|:")
 _ANSI_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
 _ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
@@ -57,7 +59,12 @@ class WordReader(ABC):
         """One word; empty where a metacharacter stands."""
         if self.starts("<(", ">("):
             return (self._process(),)
-        return self.parts(stop, _QUOTES, quoted=False)
+        found = self.parts(stop, _QUOTES, quoted=False)
+        while placeholder := PLACEHOLDER.match(self.text, self.position):
+            found = (*found, Literal(placeholder[0], self.at(), True, placeholder=True))
+            self.position = placeholder.end()
+            found += self.parts(stop, _QUOTES, quoted=False)
+        return found
 
     def parts(self, stop: str, quotes: str, *, quoted: bool) -> Parts:
         """Parts up to one of the characters `stop`; `quotes` are the quotation marks that count here."""
@@ -208,7 +215,9 @@ class WordReader(ABC):
         return Parameter(name[0], self.at(start), quoted, prefix, index, operator[0] if operator else "", arguments)
 
     def _as_written(self, start: int, quoted: bool) -> Literal:
-        self.position = max(self.position, min(self._find("}", self.position) + 1, self._find("\n", start)))
+        line_end = self._find("\n", start)
+        end = self.text.find("}", self.position, line_end) + 1
+        self.position = max(self.position, end or line_end)
         return Literal(self.text[start : self.position], self.at(start), quoted)
 
     def _index(self) -> Parts | None:
