@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from xe_sizer.errors import InputError, Location, Problem, collecting
-from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import Document, load_yaml
 from xe_sizer.scenario.arguments import (
@@ -48,7 +48,7 @@ Source = AnyPath | Mapping[str, object]
 """A file or folder of measurement records, or one record."""
 
 
-@frozen
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """A scenario file, read but not yet answered; keyword arguments of a question win over its keys."""
 
@@ -244,7 +244,7 @@ def _unknown_quantity(only: object, known: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-@frozen
+@dataclass(frozen=True, eq=False)
 class _Asked:
     """One call: what its messages name, where it finds profiles, and what is wrong with its arguments beside keys.
 

@@ -17,9 +17,9 @@ from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
 from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.report.calibration import calibration_yaml
+from xe_sizer.report.format import percent
 from xe_sizer.software.stack import load_stack
 from xe_sizer.software.uncertainty import in_words
-from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.calibrate import Calibration
@@ -84,9 +84,7 @@ def _stack_file(output: Sequence[str] | None) -> Path | None:
 
 
 def _remarks(found: Calibration) -> list[str]:
-    factors = "; ".join(
-        f"{factor.name} x {factor.value:.2f} (+-{whole_percent(factor.error)})" for factor in found.factors
-    )
+    factors = "; ".join(f"{factor.name} x {factor.value:.2f} (+-{percent(factor.error)})" for factor in found.factors)
     remarks = [
         (
             f"Fitted to {len(found.used)} measured times. Median error: {found.before:.1%} with {found.parent}, "

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.laws.precision import FP32
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import KINDS, LIST_HINT, RELEASED, is_path, is_repository
 from xe_sizer.profiles.inherited import Release, of_release, read_inherited, releases
@@ -25,6 +23,9 @@ from xe_sizer.software.number_formats import format_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.software.stack import load_stack
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
 
 _FIGURES: dict[str, tuple[str, ...]] = {
     "gpu": (
@@ -226,7 +227,8 @@ def _load_model(path: str, registry: Registry) -> ModelShape:
     """A model, whose weights are published in a format that is known. Raises InputError."""
     model = registry.model(path)
     try:
-        format_of(model.checkpoint_format or FP32)
+        if model.checkpoint_format:
+            format_of(model.checkpoint_format)
     except InputError as error:
         place = load_yaml(Path(path)).locate(("checkpoint_format",))
         raise InputError(replace(problem, location=place) for problem in error.problems) from None

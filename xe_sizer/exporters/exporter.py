@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.plan import DECIDES
-from xe_sizer.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
 
-@frozen
+@dataclass(frozen=True)
 class Written:
     """What a tool runs.
 
@@ -29,7 +28,7 @@ class Written:
     run: str = ""
 
 
-@frozen
+@dataclass(frozen=True)
 class Exporter:
     """A tool that plans are written for.
 
@@ -51,7 +50,7 @@ class Exporter:
     training: bool = True
 
 
-@frozen
+@dataclass(frozen=True)
 class Exported:
     """The files of a plan, and what of it they do not say."""
 

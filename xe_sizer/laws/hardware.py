@@ -6,12 +6,12 @@ Profiles (YAML) are turned into these once, by `xe_sizer.profiles`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.attention import DecodeLaw
-from xe_sizer.units import GIB
+from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
     from xe_sizer.laws.attention import AttentionLaw
@@ -154,6 +154,15 @@ class Server:
     network_assumptions: tuple[str, ...] = ()
     source: str = ""
     host_most_bytes: float | None = None
+
+    @property
+    def bare(self) -> bool:
+        """Whether it stands for a GPU that was named alone."""
+        return self.name.startswith(BARE_SERVER)
+
+    def with_host_memory(self, memory_gib: float) -> Server:
+        """The server with the host memory that it is said to have [GiB]."""
+        return replace(self, host_memory_bytes=memory_gib * GIB, host_most_bytes=None)
 
     @property
     def host_usable_bytes(self) -> float | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
+from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.fabric import fabric_with, load_fabric_profile
 from xe_sizer.profiles.finder import Finder, default_name
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
@@ -45,6 +46,18 @@ class Registry(Finder):
 
     def _gpu(self, path: Path) -> GpuProfile:
         return self.once("gpu", path, load_gpu_profile)
+
+    def neighbours(self, own: ModelShape, apart: float) -> tuple[str, ...]:
+        """Names of the next smaller and the next larger model of the family that differ by at least a factor in size.
+
+        apart : the factor between the weights of two models [-]
+        """
+        kin = [self.model(name) for name in self.names("model") if _kin(name, own.name)]
+        sized = sorted((count_parameters(model).total, model.name) for model in kin if model.family == own.family)
+        total = count_parameters(own).total
+        smaller = [name for size, name in sized if size < total / apart][-1:]
+        larger = [name for size, name in sized if size > total * apart][:1]
+        return (*smaller, *larger)
 
     def _link(self, profile: GpuProfile, path: Path) -> FabricProfile:
         """The fabric of an accelerator's link; that of a link that nobody measured where it has none."""
@@ -151,3 +164,8 @@ def _text_of(file: Path) -> str:
         return read_text(file)
     except InputError:
         return ""
+
+
+def _kin(name: str, own: str) -> bool:
+    """Names of one family: everything before the first size or version."""
+    return name.split("-", maxsplit=1)[0] == own.split("-", maxsplit=1)[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +16,6 @@ from xe_sizer.profiles.inherited import of_release
 from xe_sizer.profiles.model import inline_model
 from xe_sizer.profiles.model_schema import InlineModel
 from xe_sizer.scenario.tariff import Tariff
-from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
@@ -102,8 +100,7 @@ def _server(given: Given, registry: Registry, provenance: Provenance) -> Server 
     server = _profile_server(given, registry, provenance)
     if server is None or given.values.host_memory_gib is None:
         return server
-    settled = provenance.settle("host_memory_gib", None) * GIB
-    return replace(server, host_memory_bytes=settled, host_most_bytes=None)
+    return server.with_host_memory(provenance.settle("host_memory_gib", None))
 
 
 def _gpu_price(given: Given, server: Server, finder: Finder) -> float | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.frozen import frozen
-from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import IntArray
@@ -49,5 +48,5 @@ def whole_servers(billed: int, used: int, server: Server) -> Iterator[str]:
     whole = -(-used // server.accelerators) * server.accelerators
     if billed > used:
         yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
-    elif billed < whole and not server.name.startswith(BARE_SERVER):
+    elif billed < whole and not server.bare:
         yield f"the price by GPU counts the {billed} GPUs used, not all {whole} of the servers"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.certainty import EXACT, Spread
 from xe_sizer.software.uncertainty import (
     ANY,
@@ -38,8 +37,7 @@ def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -
     if fixed := of_fixed(resolved.job.efficiency, engine.uncertainty):
         return fixed
     table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
-    parent = of_release(engine.parent)[0] if engine.parent else ""
-    known = (engine.name, engine.measured_as or "", parent)
+    known = (engine.name, engine.measured_as or "", engine.parent_name)
     name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)
     borrowed = bool(resolved.job.server.accelerator.laws.assumed)
     kin = tuple(dict.fromkeys(one for one in known if one))

@@ -10,7 +10,7 @@ import msgspec
 
 from xe_sizer.errors import Where
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import Release, load_inherited
+from xe_sizer.profiles.inherited import Release, load_inherited, of_release
 from xe_sizer.software.number_formats import Format
 from xe_sizer.units import GIB, MICRO, MILLI
 
@@ -257,6 +257,11 @@ class Engine(_Part, frozen=True):
     by_card: tuple[EngineOnCard, ...] = ()
     by_context: EngineInContext | None = None
     ports: dict[str, str] = {}
+
+    @property
+    def parent_name(self) -> str:
+        """The name of its parent without a release, empty where it has none."""
+        return of_release(self.parent)[0] if self.parent else ""
 
     def on_card(self, memory_bytes: float, generation: str) -> Self:
         """The engine with what it chooses for a card of that memory [bytes] and generation."""

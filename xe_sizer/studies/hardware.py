@@ -10,7 +10,6 @@ from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_m
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
 from xe_sizer.scenario.change import changed
-from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
@@ -102,7 +101,7 @@ def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]
 
 def hardware_name(server: Server) -> str:
     """The server, or the GPU where none is named."""
-    return server.accelerator.name if server.name.startswith(BARE_SERVER) else server.name
+    return server.accelerator.name if server.bare else server.name
 
 
 def one_price(given: Given) -> Iterator[str]:

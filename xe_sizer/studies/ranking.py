@@ -14,7 +14,6 @@ from xe_sizer.result.common import CERTAINTIES
 from xe_sizer.result.studies import Answers
 from xe_sizer.studies.hardware import hardware_name
 from xe_sizer.training.ties import GPUS_ERROR, complexity
-from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
@@ -32,7 +31,7 @@ def objective_of(given: Given) -> str:
 def servers(sized: TrainingEstimate) -> int:
     """Servers to be bought; a bare GPU has none, and counts itself."""
     server = sized.resolved.job.server
-    return sized.gpus if server.name.startswith(BARE_SERVER) else -(-sized.gpus // server.accelerators)
+    return sized.gpus if server.bare else -(-sized.gpus // server.accelerators)
 
 
 def surely(sized: TrainingEstimate) -> bool:

@@ -11,7 +11,6 @@ import msgspec
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.network import network as network_of
 from xe_sizer.laws.precision import sixteen_bit
@@ -180,20 +179,8 @@ def _data(base: TrainingEstimate) -> Iterator[_Step]:
 
 def _sizes(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
     """The next smaller and the next larger model of the family."""
-    own = base.resolved.job.model
-    kin = [registry.model(name) for name in registry.names("model") if _kin(name, own.name)]
-    family = [model for model in kin if model.family == own.family]
-    sized = sorted((count_parameters(model).total, model.name) for model in family)
-    total = count_parameters(own).total
-    smaller = [name for size, name in sized if size < total / CLEARLY][-1:]
-    larger = [name for size, name in sized if size > total * CLEARLY][:1]
-    for name in (*smaller, *larger):
+    for name in registry.neighbours(base.resolved.job.model, CLEARLY):
         yield _Step(name, {"model": name})
-
-
-def _kin(name: str, own: str) -> bool:
-    """Names of one family: everything before the first size or version."""
-    return name.split("-", maxsplit=1)[0] == own.split("-", maxsplit=1)[0]
 
 
 def _methods(base: TrainingEstimate) -> Iterator[_Step]:

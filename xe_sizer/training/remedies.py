@@ -24,7 +24,7 @@ from xe_sizer.training.methods.lora import narrower_targets
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.space import LARGEST_SEARCH
 from xe_sizer.training.step import OFFLOAD_PARTS
-from xe_sizer.units import BARE_SERVER, GIB, whole_percent
+from xe_sizer.units import GIB, whole_percent
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -230,7 +230,7 @@ def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]
 def _most_gpus(sized: TrainingEstimate) -> int:
     """As many as advice may name: what a machine holds of cards for desktops."""
     job, most = sized.resolved.job, sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
-    on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.name.startswith(BARE_SERVER)
+    on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.bare
     return min(most, MOST_ON_A_DESK) if on_a_desk else most
 
 

@@ -11,7 +11,6 @@ from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules, gpu_counts
 from xe_sizer.training.stages import Split
-from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -55,7 +54,7 @@ class ResolvedTraining:
         """
         values, node = self.given.values, self.job.server.accelerators
         part = (self.gpus or 0) % node > 0 or (values.limits.max_gpus or node) < node
-        return not (self.job.server.name.startswith(BARE_SERVER) or values.partial_servers or part)
+        return not (self.job.server.bare or values.partial_servers or part)
 
     def gpu_numbers(self, largest: int) -> tuple[int, ...]:
         """The numbers of GPUs among which a search chooses, ascending, at most `largest` unless the user says more."""

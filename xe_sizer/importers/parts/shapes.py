@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import GATED_ACTIVATIONS
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.text_file import read_text
 
@@ -154,7 +154,7 @@ def _is_like(model: ModelShape, shape: Shape) -> bool:
         }.items()
     )  # fmt: skip
     activation = shape.value("activation")
-    gated = activation is None or (activation in GATED_ACTIVATIONS) == model.gated
+    gated = activation is None or replace(model, activation=activation).gated == model.gated
     return (
         same and gated and (model.state_space is None) == (not _has(shape, "state_space."))
         and _attention_is_like(model, shape) and _mlp_is_like(model, shape) and _vocab_is_like(model, shape)
