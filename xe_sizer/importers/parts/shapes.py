@@ -154,7 +154,7 @@ def _is_like(model: ModelShape, shape: Shape) -> bool:
         }.items()
     )  # fmt: skip
     activation = shape.value("activation")
-    gated = activation is None or replace(model, activation=activation).gated == model.gated
+    gated = activation is None or replace(model, activation=str(activation)).gated == model.gated
     return (
         same and gated and (model.state_space is None) == (not _has(shape, "state_space."))
         and _attention_is_like(model, shape) and _mlp_is_like(model, shape) and _vocab_is_like(model, shape)
