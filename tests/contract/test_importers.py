@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.registry import exporters
+from xe_sizer.exporters.registry import exporter_named, exporters
 from xe_sizer.importers.registry import all_tools, tool_named
 from xe_sizer.importers.source import Source, kind_of
 from xe_sizer.importers.table import NOTHING, Key
@@ -74,7 +74,7 @@ def test_why_a_key_is_lost_is_a_short_clause(tool: Tool) -> None:
 @pytest.mark.parametrize("tool", TOOLS, ids=ids)
 def test_a_tool_is_found_by_its_name_and_has_a_page(tool: Tool) -> None:
     assert tool_named(tool.name) is tool
-    assert tool_named(tool.name.upper()) is tool
+    assert all(tool_named(name.upper()) is tool for name in (tool.name, *tool.aliases))
     page = Path(__file__).parents[2] / "docs" / "import" / f"{tool.name}.md"
     assert tool.title in page.read_text(encoding="utf-8")
 
@@ -88,6 +88,17 @@ def test_no_tool_takes_a_file_that_is_not_its_own(tool: Tool, name: str, tmp_pat
     except InputError:
         certainty = 0
     assert certainty == 0
+
+
+WRITTEN = (
+    "axolotl", "llama-factory", "trl", "torchtune", "torchtitan", "megatron", "nemo", "deepspeed", "accelerate", "vllm",
+    "sglang", "trtllm", "slurm", "kubernetes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_promised_tools_are_written(name: str) -> None:
+    assert exporter_named(name).write
 
 
 @pytest.mark.parametrize("name", exporters())

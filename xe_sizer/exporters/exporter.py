@@ -39,6 +39,7 @@ class Exporter:
     says : scenario keys that the files state, which an import of them reads back
     serving : whether the tool serves models
     training : whether it trains them
+    aliases : what else `--to` calls it
     """
 
     name: str
@@ -48,6 +49,7 @@ class Exporter:
     says: tuple[str, ...]
     serving: bool = False
     training: bool = True
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

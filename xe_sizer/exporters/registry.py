@@ -26,7 +26,8 @@ def exporters() -> dict[str, Exporter]:
 def exporter_named(name: str) -> Exporter:
     """The exporter that a user names. Raises InputError: there is none."""
     known = exporters()
-    if name.lower() in known:
-        return known[name.lower()]
+    for each in known.values():
+        if name.lower() in (each.name, *each.aliases):
+            return each
     hint = did_you_mean(name, known) or f"known are {', '.join(known)}"
     raise InputError(Problem(f"nothing is written for '{name}'", Location("--to"), hint))

@@ -27,8 +27,9 @@ def all_tools() -> dict[str, Tool]:
 def tool_named(name: str) -> Tool:
     """The tool that a user names. Raises InputError: there is none."""
     known = all_tools()
-    if name.lower() in known:
-        return known[name.lower()]
+    for each in known.values():
+        if name.lower() in (each.name, *each.aliases):
+            return each
     hint = did_you_mean(name, known) or f"known are {', '.join(sorted(known))}"
     raise InputError(Problem(f"no tool is called '{name}'", Location("--from"), hint))
 

@@ -35,6 +35,7 @@ class Tool:
     table : keys that set a scenario key as they stand, defaults, losses, and keys without effect
     keys : the tool's keys in a file, where these are not simply those of its first document
     serving : whether the tool serves models
+    aliases : what else `--from` calls it
     """
 
     name: str
@@ -45,3 +46,4 @@ class Tool:
     table: Table
     keys: Callable[[Source], Keys] = keys_of_document
     serving: bool = False
+    aliases: tuple[str, ...] = ()

@@ -38,4 +38,6 @@ def _hardware(plan: Plan) -> tuple[int, int]:
     return plan.take("nodes", 1), plan.take("gpus_per_node", 1)
 
 
-EXPORTERS = (Exporter(name="megatron-lm", title="Megatron-LM", ending=".sh", write=_write, says=SAYS),)
+EXPORTERS = (
+    Exporter(name="megatron-lm", title="Megatron-LM", ending=".sh", write=_write, says=SAYS, aliases=("megatron",)),
+)

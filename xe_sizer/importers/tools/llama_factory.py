@@ -272,6 +272,7 @@ def _kernels(draft: Draft) -> None:
 
 TOOL = Tool(
     name="llama-factory",
+    aliases=("llamafactory",),
     title="LLaMA-Factory",
     reads="`llamafactory-cli train` in scripts, YAML and JSON configurations of both of its interfaces, with the "
     "DeepSpeed files that they name",

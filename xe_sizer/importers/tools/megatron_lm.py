@@ -167,6 +167,7 @@ def _job(draft: Draft, arguments: Arguments, command: Command | None) -> None:
 
 TOOL = Tool(
     name="megatron-lm",
+    aliases=("megatron",),
     title="Megatron-LM",
     reads="launch scripts of pretrain_gpt.py and its like, sourced model configurations, model_config.yaml of tests",
     recognises=_recognises,

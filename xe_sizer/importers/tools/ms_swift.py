@@ -216,6 +216,7 @@ def _megatron(draft: Draft) -> None:
 
 TOOL = Tool(
     name="ms-swift",
+    aliases=("swift",),
     title="ms-swift",
     reads="scripts with `swift sft`, `pt` or `rlhf` and `megatron sft`, and YAML or JSON files of their arguments",
     recognises=_recognises,

@@ -301,6 +301,7 @@ def _intervals(draft: Draft) -> None:
 
 TOOL = Tool(
     name="nemo-automodel",
+    aliases=("automodel",),
     title="NeMo AutoModel",
     reads="YAML recipes, and `automodel` and torchrun commands with the recipe that they name",
     recognises=_recognises,
