@@ -39,5 +39,12 @@ def _hardware(plan: Plan) -> tuple[int, int]:
 
 
 EXPORTERS = (
-    Exporter(name="megatron-lm", title="Megatron-LM", ending=".sh", write=_write, says=SAYS, aliases=("megatron",)),
+    Exporter(
+        name="megatron-lm",
+        title="Megatron-LM",
+        ending=".sh",
+        write=_write,
+        says=SAYS,
+        aliases=("megatron",),
+    ),
 )

@@ -78,7 +78,6 @@ def _caches(draft: Draft) -> None:
 
 TOOL = serving_tool(
     name="trtllm",
-    aliases=("tensorrt-llm",),
     title="TensorRT-LLM",
     reads="`trtllm-serve` in scripts with its options, recipes of srt-slurm, files of options of the LLM API",
     engines=(TENSORRT_LLM,),
