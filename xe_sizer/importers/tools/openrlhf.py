@@ -74,7 +74,7 @@ def _read(draft: Draft, source: Source) -> None:
     command = _command(source)
     word = unwrapped(command).command.words[0].text if command is not None else ""
     trainer = _trainer(word) or ("ppo_ray" if draft.peek("actor.model_name_or_path") is not None else "sft")
-    draft.state("stack", "deepspeed", next(iter(draft.keys.values()), None))
+    draft.state("stack", "openrlhf", next(iter(draft.keys.values()), None))
     _hardware(draft, source, command, trainer)
     _job(draft, trainer)
     _states(draft)

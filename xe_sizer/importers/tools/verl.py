@@ -120,7 +120,7 @@ def _megatron(draft: Draft, tuned: bool) -> None:
 def _fsdp(draft: Draft, tuned: bool) -> None:
     section = "model.fsdp_config." if tuned else f"{ACTOR}fsdp_config."
     liger = draft.on(f"{MODEL}use_liger", "model.use_liger")
-    draft.state("stack", "pytorch-fsdp", _where(draft))
+    draft.state("stack", "verl", _where(draft))
     if liger is not None:
         draft.state("train.fused_kernels", LIGER_KERNELS, liger)
     _sharding(draft, section)
