@@ -36,7 +36,7 @@ def facts(tmp_path: Path, text: str) -> dict[str, object]:
 )
 def test_flags_of_today_and_before_say_the_same(tmp_path: Path, text: str) -> None:
     said = facts(tmp_path, text)
-    assert (said["model"], said["job"], said["gpus"], said["stack"]) == (MODEL, "sft", 4, "deepspeed")
+    assert (said["model"], said["job"], said["gpus"], said["stack"]) == (MODEL, "sft", 4, "openrlhf")
     assert (said["layout.zero"], said["layout.offload"]) == (3, "optimizer")
     assert (said["train.global_batch"], said["train.micro_batch"], said["train.grad_accum"]) == (64, 2, 8)
     assert said["train.seq_len"] == 2048
