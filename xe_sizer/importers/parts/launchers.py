@@ -55,7 +55,7 @@ def state_gpus(draft: Draft, said: Hardware) -> None:
     elif said.per_node is not None:
         note = f"{nodes} nodes of {said.per_node.value} GPUs" if nodes > 1 else ""
         draft.state("gpus", nodes * (_number(said.per_node) or 1), said.per_node, note)
-    if said.nodes is not None and nodes > 1:
+    if said.nodes is not None and (nodes > 1 or "gpus" in draft.facts):
         draft.state("nodes", nodes, said.nodes)
 
 

@@ -107,6 +107,8 @@ def state_megatron(arguments: Arguments) -> None:
     _batches(arguments)
     _saving(arguments)
     _loss(arguments)
+    if draft.fact("layout.ep") not in (None, 1):
+        draft.default("layout.expert_tp", draft.fact("layout.tp") or 1, "as tensor parallelism")
 
 
 def _precision(arguments: Arguments) -> None:

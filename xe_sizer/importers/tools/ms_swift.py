@@ -44,6 +44,7 @@ _MEGATRON = (
     ("train.seq_len", "max_length", None), ("train.epochs", "num_train_epochs", None),
     ("train.micro_batch", "micro_batch_size", 1), ("train.global_batch", "global_batch_size", 16),
     ("train.checkpoint_every", "save_steps", None), ("train.evaluate_every", "eval_steps", None),
+    ("layout.expert_tp", "expert_tensor_parallel_size", 1),
 )  # fmt: skip
 """Arguments of `megatron sft` that Megatron calls otherwise, with the defaults of ms-swift."""
 
