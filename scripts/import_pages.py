@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from xe_sizer.exporters.exporter import Exporter
 from xe_sizer.exporters.registry import exporters
 from xe_sizer.importers.as_yaml import scalar
 from xe_sizer.importers.registry import all_tools
@@ -41,11 +42,21 @@ def pages() -> dict[str, str]:
 
 def _index(tools: dict[str, Tool]) -> str:
     rows = [
-        f"| [{tool.title}]({name}.md) | `{name}` | {tool.reads} | {f'`{name}`' if name in exporters() else ''} |"
-        for name, tool in tools.items()
+        f"| [{tool.title}]({name}.md) | `{name}` | {tool.reads} | {_written(tool)} |" for name, tool in tools.items()
     ]
-    others = [f"- `{name}`: {each.title}" for name, each in exporters().items() if name not in tools]
+    titles = {tool.title for tool in tools.values()}
+    others = [f"- `{name}`: {each.title}" for name, each in exporters().items() if each.title not in titles]
     return HEADER + "\n".join(rows) + "\n" + (ONLY_WRITTEN + "\n".join(others) + "\n" if others else "")
+
+
+def _exporter(tool: Tool) -> Exporter | None:
+    """What writes files of a tool."""
+    return next((each for each in exporters().values() if each.title == tool.title), None)
+
+
+def _written(tool: Tool) -> str:
+    exporter = _exporter(tool)
+    return f"`{exporter.name}`" if exporter is not None else ""
 
 
 def _page(tool: Tool) -> str:
@@ -70,10 +81,10 @@ def _page(tool: Tool) -> str:
     silent = ", ".join(f"`{name}`" for name in sorted(set(tool.table.silent)))
     if silent:
         parts += ["## Keys without effect on memory and time\n", f"{silent}\n"]
-    exporter = exporters().get(tool.name)
+    exporter = _exporter(tool)
     if exporter is not None:
         says = ", ".join(f"`{key}`" for key in exporter.says)
-        parts += ["## What an export says\n", f"`xe-sizer export job.yaml --to {tool.name}` writes {says}.\n"]
+        parts += ["## What an export says\n", f"`xe-sizer export job.yaml --to {exporter.name}` writes {says}.\n"]
     return "\n".join(parts)
 
 
