@@ -10,12 +10,15 @@ from cases import layouts
 
 from xe_sizer.studies.ranking import Ranking, servers
 from xe_sizer.training.ties import GPUS_ERROR
+from xe_sizer.units import BARE_SERVER
 
 
 def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None = None, **more: Any) -> Any:
     """A plan on servers of eight; `sure` is the probability of its one limit."""
     accelerator = SimpleNamespace(name="card", tdp_w=None)
-    server = SimpleNamespace(name=more.get("server", "box"), accelerators=8, accelerator=accelerator)
+    name = more.get("server", "box")
+    bare = name.startswith(BARE_SERVER)
+    server = SimpleNamespace(name=name, bare=bare, accelerators=8, accelerator=accelerator)
     tariff = SimpleNamespace(currency=more.get("currency", "USD"))
     return SimpleNamespace(
         gpus=gpus, total_s=hours, gpu_hours=hours * gpus, cost=price, ok=more.get("ok", True), shortfall=hours,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROFILE_SUFFIXES = (".yaml", ".yml")
 COUNTED_SUFFIXES = (".jsonl", ".json", ".parquet")
 OTHER_SUFFIXES = (".arrow", ".csv", ".tsv", ".txt", ".gz", ".zst")
-STATISTICS_EXAMPLE = {"samples": 50_000, "mean_tokens": 350, "max_tokens": 2048}
+STATISTICS_EXAMPLE = (("samples", "50000"), ("mean_tokens", "350"), ("max_tokens", "2048"))
 
 
 @frozen
@@ -75,7 +75,7 @@ def _other_file(given: Given, name: str, path: Path) -> Problem:
 
 
 def _statistics_hint(given: Given) -> str:
-    keys = (given.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE.items())
+    keys = (given.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE)
     return (
         "samples are read from .jsonl, .json and .parquet; or say how long they are, for example "
         f"{' '.join(keys)}, or name a data set profile (.yaml) that does"
