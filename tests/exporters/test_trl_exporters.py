@@ -66,3 +66,9 @@ def test_accelerate_takes_deepspeed_for_stages_that_fsdp_lacks() -> None:
 def test_pretraining_is_refused() -> None:
     with pytest.raises(InputError, match="job"):
         written("trl", job="pretrain")
+
+
+@pytest.mark.parametrize("tool", ["trl", "axolotl", "llama-factory"])
+def test_adapters_are_named_as_the_modules_of_models(tool: str) -> None:
+    text = written(tool, lora__targets=["q", "v", "mlp"]).text
+    assert all(name in text for name in ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"))

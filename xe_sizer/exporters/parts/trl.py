@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.exporters.parts.adapters import adapted_modules
+
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
@@ -70,7 +72,7 @@ def _job(plan: Plan) -> dict[str, Any]:
         plan.said("job")
     values = dict(_LOSSES.get(job, {}))
     if job in _ADAPTERS or plan.peek("lora.rank"):
-        targets = list(plan.take("lora.targets") or ())
+        targets = adapted_modules(plan)
         values |= {
             "use_peft": True,
             "lora_r": plan.take("lora.rank"),

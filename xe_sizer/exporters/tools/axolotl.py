@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.parts.adapters import adapted_modules
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _job(plan: Plan) -> dict[str, Any]:
 
 
 def _adapters(plan: Plan) -> dict[str, Any]:
-    targets = list(plan.take("lora.targets") or ())
+    targets = adapted_modules(plan)
     return {
         "lora_r": plan.take("lora.rank"),
         "lora_dropout": plan.take("lora.dropout", 0),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.parts.adapters import adapted_modules
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _job(plan: Plan) -> dict[str, Any]:
     if job in ("orpo", "simpo"):
         values["pref_loss"] = job
     if job in _ADAPTERS:
-        targets = list(plan.take("lora.targets") or ())
+        targets = adapted_modules(plan)
         values |= {
             "finetuning_type": "lora",
             "lora_rank": plan.take("lora.rank"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from xe_sizer.importers.table import Loss, names
 from xe_sizer.importers.values import UnreadableError, listed, plain
 from xe_sizer.profiles.convert import show
 
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.written import Written
 
+LOSSES = (
+    Loss(("layers_to_transform", "layers_pattern"), "gives adapters to some layers only"),
+    Loss(("rank_pattern", "rank_pattern.*"), "gives some modules adapters of another rank", harmless=({},)),
+    Loss(("trainable_token_indices", "trainable_token_indices.*"), "trains some embeddings beside the adapters"),
+    Loss(("exclude_modules",), "leaves modules without adapters"),
+    Loss(("use_qalora",), "pools what adapters take in"),
+    Loss(("llm_int8_enable_fp32_cpu_offload",), "keeps weights in host memory"),
+)
+"""Arguments of LoraConfig and BitsAndBytesConfig that change memory or time and have no counterpart."""
+SILENT = names("""
+    bias inference_mode init_lora_weights fan_in_fan_out base_model_name_or_path peft_type auto_mapping
+    alpha_pattern* megatron_* loftq_config* eva_config* corda_config* lora_bias runtime_config* modules_to_transform
+    ensure_weight_tying qalora_group_size llm_int8_* quant_method _load_in_*
+""")
+"""Their arguments that change neither."""
 ALL_LINEAR = "all-linear"
 BITSANDBYTES = "bitsandbytes"
 LORA, QLORA, SFT = "lora", "qlora", "sft"

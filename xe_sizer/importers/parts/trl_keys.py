@@ -6,7 +6,7 @@ Keys and defaults: trl/trainer/*_config.py, trl/scripts/utils.py and trl/trainer
 
 from __future__ import annotations
 
-from xe_sizer.importers.parts import hf_arguments
+from xe_sizer.importers.parts import hf_arguments, peft
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import number, positive, switch
 
@@ -99,6 +99,7 @@ TABLE = Table(
         Loss(("generate_during_eval",), "generates answers during evaluations"),
         Loss(("pad_to_multiple_of",), "pads sequences to a multiple", harmless=("auto",)),
         Loss(("use_bnb_nested_quant",), "keeps the scales of quantised weights in float32", unless=True),
+        *peft.LOSSES,
         Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
         Loss(("cast_lm_head_to_fp32",), "computes the logits in float32"),
         Loss(("ignore_bias_buffers", "optimize_cuda_cache", "optimize_device_cache"), "changes what memory is kept"),
@@ -134,6 +135,7 @@ TABLE = Table(
         der_loss_weight* mask_type mask_ratio tpo_* filter_all_incorrect beta1 beta2 world_size seed_* trl_project
         rpo_* model_type
         """),
+        *peft.SILENT,
         *hf_arguments.SILENT,
     ),
 )  # fmt: skip

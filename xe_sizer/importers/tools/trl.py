@@ -6,16 +6,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts import hf_arguments, hf_scripts, peft, trl_keys
+from xe_sizer.importers.parts import hf_arguments, hf_calls, hf_scripts, peft, trl_keys
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, plain, positive
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.readers.python import Call
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
     from xe_sizer.importers.written import Keys
@@ -47,13 +48,24 @@ def _starts(words: Sequence[str]) -> bool:
     return _called(words) is not None
 
 
+def _called_in(source: Source) -> Call | None:
+    """The call in a Python file by which TRL is known: of a trainer's configuration, else of the trainer."""
+    if source.kind != "python" or "trl" not in source.text:
+        return None
+    return hf_calls.call_of(source, *_CONFIGS) or hf_calls.call_of(source, *_CLASSES)
+
+
 def _keys(source: Source) -> Keys:
+    if source.kind == "python":
+        return hf_calls.keys_called(source, (*_CONFIGS, *hf_calls.ARGUMENTS), _CLASSES)
     return hf_scripts.keys_started(source, _starts)
 
 
 def _recognises(source: Source) -> Certainty:
     if hf_scripts.command_of(source, _starts) is not None:
         return 85
+    if _called_in(source) is not None:
+        return 80
     keys = source.keys
     tops = {name.partition(".")[0] for name in keys}
     if "model_name_or_path" not in keys or tops & _OTHERS:
@@ -66,7 +78,7 @@ def _recognises(source: Source) -> Certainty:
 def _read(draft: Draft, source: Source) -> None:
     draft.state("stack", TOOL.name, draft.peek("model_name_or_path"))
     trainer = _trainer(draft, source)
-    _job(draft, trainer)
+    _job(draft, source, trainer)
     hf_arguments.state_dtype(draft, "dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")
     if draft.fact("train.bits") is None and draft.fact("job") != peft.QLORA:
         draft.default("train.weights_dtype", "fp32")
@@ -90,7 +102,11 @@ def _trainer(draft: Draft, source: Source) -> str:
     named = _named(source)
     called = _called(hf_scripts.words_started(source, _starts))
     command = hf_scripts.command_of(source, _starts)
-    if called is not None and command is not None:
+    call = _called_in(source)
+    if call is not None:
+        job = next(job for name, job in _CLASS_JOBS.items() if call.is_a(name))
+        draft.state("trainer", job, Written(job, call.where))
+    elif called is not None and command is not None:
         draft.state("trainer", called, Written(called, command.words[0].where))
     elif by_loss is not None and loss is not None and by_loss != trl_keys.DPO:
         draft.state("trainer", by_loss, loss)
@@ -107,6 +123,19 @@ def _trainer(draft: Draft, source: Source) -> str:
     return str(draft.fact("trainer"))
 
 
+_CLASS_JOBS = {
+    f"{name}{ending}": job
+    for name, job in {
+        "SFT": trl_keys.SFT, "IterativeSFT": trl_keys.SFT, "DPO": trl_keys.DPO, "KTO": trl_keys.KTO,
+        "BCO": trl_keys.KTO, "ORPO": trl_keys.ORPO, "CPO": trl_keys.SIMPO, "Reward": trl_keys.REWARD,
+        "PRM": trl_keys.REWARD, "PPO": trl_keys.PPO, "GRPO": trl_keys.GRPO, "RLOO": trl_keys.GRPO,
+        "OnlineDPO": trl_keys.DPO, "NashMD": trl_keys.DPO, "XPO": trl_keys.DPO, "GKD": trl_keys.DISTILL,
+        "GOLD": trl_keys.DISTILL, "MiniLLM": trl_keys.DISTILL,
+    }.items()
+    for ending in ("Config", "Trainer")
+}  # fmt: skip
+_CONFIGS = tuple(name for name in _CLASS_JOBS if name.endswith("Config"))
+_CLASSES = tuple(name for name in _CLASS_JOBS if name.endswith("Trainer"))
 _LOSS_JOBS = {plain(word): job for word, job in trl_keys.LOSS_TYPES.items()}
 
 
@@ -125,7 +154,7 @@ def _named(source: Source) -> str | None:
     return None
 
 
-def _job(draft: Draft, trainer: str) -> None:
+def _job(draft: Draft, source: Source, trainer: str) -> None:
     """The job, its adapters and quantised weights."""
     stated = draft.facts["trainer"]
     draft.drop("trainer")
@@ -140,7 +169,7 @@ def _job(draft: Draft, trainer: str) -> None:
     else:
         draft.replace("job", stated)
     if trained:
-        _adapters(draft)
+        _adapters(draft, hf_calls.state_peft if source.kind == "python" else _state_model_config)
         if four is not None:
             peft.state_bits(draft, 4, four)
         elif eight is not None:
@@ -151,15 +180,20 @@ def _job(draft: Draft, trainer: str) -> None:
                 draft.lose(name, "there are no adapters: use_peft is off", "none")
 
 
-def _adapters(draft: Draft) -> None:
+def _state_model_config(draft: Draft) -> None:
+    """State what TRL's own arguments fill in for adapters."""
+    for key, name, value in (("lora.rank", "lora_r", _RANK), ("lora.dropout", "lora_dropout", _DROPOUT)):
+        if draft.peek(name) is None:
+            draft.default(key, value)
+
+
+def _adapters(draft: Draft, state_defaults: Callable[[Draft], None]) -> None:
     default = peft.usual_targets(draft.peek("model_name_or_path") and draft.keys["model_name_or_path"].value)
     peft.state_targets(draft, draft.take("lora_target_modules"), default, "peft's choice for this family")
     saved = draft.take("lora_modules_to_save")
     if saved is not None:
         draft.state("lora.modules_to_save", draft.value(saved, listed), saved)
-    for key, name, value in (("lora.rank", "lora_r", _RANK), ("lora.dropout", "lora_dropout", _DROPOUT)):
-        if draft.peek(name) is None:
-            draft.default(key, value)
+    state_defaults(draft)
 
 
 def _length(draft: Draft, trainer: str) -> None:
@@ -205,8 +239,8 @@ def _loss(draft: Draft, trainer: str) -> None:
 TOOL = Tool(
     name="trl",
     title="TRL",
-    reads="`trl sft` and the like in scripts, YAML and JSON configurations, with the accelerate and DeepSpeed files "
-    "that are named beside them",
+    reads="`trl sft` and the like in scripts, Python files that call its trainers, YAML and JSON configurations, with "
+    "the accelerate and DeepSpeed files that are named beside them",
     recognises=_recognises,
     read=_read,
     table=trl_keys.TABLE,
