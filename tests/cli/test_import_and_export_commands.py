@@ -107,7 +107,7 @@ def test_json_tells_origins_and_what_is_ignored(config: str, capsys: pytest.Capt
         (["export", "FILE"], "a tool is missing"),
         (["export", "FILE", "--to", "axolotle"], "did you mean 'axolotl'"),
         (["export", "--to", "axolotl"], "a scenario file is missing"),
-        (["export", "FILE", "--to", "vllm", "--gpus", "8"], "does not train models"),
+        (["export", "FILE", "--to", "vllm", "--gpus", "8"], "for services alone"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], said: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +115,18 @@ def test_mistakes_are_named(arguments: list[str], said: str, config: str, capsys
     shown = capsys.readouterr()
     assert said in shown.err
     assert shown.out == ""
+
+
+def test_no_default_takes_the_place_of_a_value_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "axolotl.yml"
+    file.write_text(AXOLOTL.replace("sequence_len: 4096", "sequence_len: many"))
+    assert main(["import", str(file), "--gpus", "8", "--format", "json"]) == 0
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert "train.seq_len" not in answer["scenario"]
+    assert f"{file}:5:15: sequence_len: not read: 'many' is not a number" in shown.err
 
 
 def test_several_files_say_one_job(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

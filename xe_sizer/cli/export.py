@@ -70,8 +70,8 @@ def _check_wing(exporter: Exporter, given: Given) -> None:
     """Raises InputError where the tool does not do what the scenario asks for."""
     serving = serves(given)
     if not (exporter.serving if serving else exporter.training):
-        what = "serve models" if serving else "train models"
-        raise InputError(Problem(f"{exporter.title} does not {what}", Location("--to")))
+        what = "training" if serving else "services"
+        raise InputError(Problem(f"files for {exporter.title} are written for {what} alone", Location("--to")))
 
 
 def _answer(given: Given, registry: Registry) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError
 from xe_sizer.importers.draft import ASSUMED, FLAG, TOOL_DEFAULT
 from xe_sizer.profiles.source import parse_scalar
+from xe_sizer.profiles.text_file import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def as_yaml(imported: Imported) -> str:
     """The text of the scenario; at its end, as comments, what changes memory or time and could not be said."""
     lines = list(_lines(imported))
     width = min(max((len(line) for line, _ in lines), default=0), _WIDEST)
-    text = [f"# Read from {imported.path} ({imported.tool.title})"]
+    text = [f"# Read from {name_of(imported.path)} ({imported.tool.title})"]
     text += [f"{line:{width}}  # {comment}" if comment else line for line, comment in lines]
     text += _told("Not in this scenario, though it changes memory or time:", imported.lost, imported)
     text += _told("Not known, and not read:", imported.unknown, imported)
@@ -102,7 +103,7 @@ def _short(where: Location | None, imported: Imported) -> str:
     """A place in the file that the title names as its line; one in another file with that file."""
     if where is None or where.line is None:
         return Path(where.name).name if where else ""
-    return f"line {where.line}" if where.name == str(imported.path) else f"{Path(where.name).name}:{where.line}"
+    return f"line {where.line}" if where.name == name_of(imported.path) else f"{Path(where.name).name}:{where.line}"
 
 
 def _told(title: str, ignored: list[Ignored], imported: Imported) -> list[str]:

@@ -216,6 +216,8 @@ class Draft:
         if found is None or key.to in self.facts:
             return
         self.state(key.to, self.value(found, key.read), found)
+        if self._lost.intersection(key.names):
+            self.close(key.to)  # what a file states and nobody can read is not what the tool does without it
 
     def finish(self, table: Table) -> None:
         """Say of every key that was not read why it is ignored."""
