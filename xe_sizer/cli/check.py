@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from xe_sizer.cli.foreign import held_by
-from xe_sizer.cli.invocation import Invocation, answering, read_flags
+from xe_sizer.cli.invocation import Invocation, answer_to, answering, read_flags
 from xe_sizer.cli.scenario_files import NOT_A_SCENARIO, may_be_scenario, named_or_below
 from xe_sizer.cli.streams import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
@@ -18,10 +18,9 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.result.changes import changes
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, check_result, refused
-from xe_sizer.result.common import Sized
 from xe_sizer.scenario.foreign import NOT_SIZED
 from xe_sizer.scenario.options import OPTIONS
-from xe_sizer.scenario.read import Given, serves
+from xe_sizer.scenario.read import Given
 
 app = typer.Typer(add_completion=False)
 _HELP = """Answer every training and inference scenario and check it against its own limits.
@@ -99,7 +98,7 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
         return None
     try:
         given = how.given(None, str(path), flags)
-        return answered(str(path), _answer(given, how), dict(_lines(given)))
+        return answered(str(path), answer_to(given, how.registry, details=how.output.whole), dict(_lines(given)))
     except InputError as error:
         reason = _passed_over(held, path, error)
         return _skipped(str(path), reason) if reason else _refused(str(path), error.problems)
@@ -134,18 +133,3 @@ def _nothing(folder: str) -> Checked:
 def _refused(file: str, problems: tuple[Problem, ...]) -> Checked:
     print_problems(problems)
     return refused(file, problems)
-
-
-def _answer(given: Given, how: Invocation) -> Sized:
-    """What the scenario asks, with details where the format shows the whole of it. Raises InputError.
-
-    Each wing is imported when it is asked: most runs need one of them.
-    """
-    details = how.output.whole
-    if serves(given):
-        from xe_sizer.studies.serve import serve
-
-        return serve(given, how.registry, details=details)
-    from xe_sizer.studies.estimate import estimate
-
-    return estimate(given, how.registry, details)

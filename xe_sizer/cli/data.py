@@ -35,37 +35,40 @@ Examples:
 """
 _MOST = {"sample": 1_000_000, "seed": 2**63 - 1, "tokens-per-message": 10_000}
 _SAMPLE = 1000
+FilesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="FILE...", help="Files of samples, read as one data set.")
+]
+TokenizerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer", metavar="PATH", help="A tokenizer.json, or a folder with one; its chat template is applied."
+    ),
+]
+FullOption = Annotated[bool, typer.Option("--full", help="Tokenise every sequence.")]
+SampleOption = Annotated[
+    str | None, typer.Option("--sample", metavar="N", help="Sequences to tokenise. Default: 1,000.")
+]
+SeedOption = Annotated[str | None, typer.Option("--seed", metavar="N", help="Of the sample. Default: 0.")]
+FieldOption = Annotated[
+    str | None, typer.Option("--field", metavar="NAME", help="Key of a row that holds its text, messages or token ids.")
+]
+PerMessageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tokens-per-message", metavar="N", help="Added to each message in place of a chat template. Default: 5."
+    ),
+]
 
 
 @app.command("data", cls=TextCommand, help=_HELP)
 def data_command(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE...", help="Files of samples, read as one data set."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="PATH",
-            help="A tokenizer.json, or a folder with one; its chat template is applied.",
-        ),
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Tokenise every sequence.")] = False,
-    sample: Annotated[
-        str | None, typer.Option("--sample", metavar="N", help="Sequences to tokenise. Default: 1,000.")
-    ] = None,
-    seed: Annotated[str | None, typer.Option("--seed", metavar="N", help="Of the sample. Default: 0.")] = None,
-    field: Annotated[
-        str | None,
-        typer.Option("--field", metavar="NAME", help="Key of a row that holds its text, messages or token ids."),
-    ] = None,
-    tokens_per_message: Annotated[
-        str | None,
-        typer.Option(
-            "--tokens-per-message", metavar="N", help="Added to each message in place of a chat template. Default: 5."
-        ),
-    ] = None,
+    files: FilesArgument = None,
+    tokenizer: TokenizerOption = None,
+    full: FullOption = False,
+    sample: SampleOption = None,
+    seed: SeedOption = None,
+    field: FieldOption = None,
+    tokens_per_message: PerMessageOption = None,
     format_: FormatOption = None,
     output: FileOption = None,
     color: ColorOption = "auto",

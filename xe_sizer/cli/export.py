@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xe_sizer.cli.invocation import given_scenario, profile_folders
+from xe_sizer.cli.invocation import answer_to, given_scenario, profile_folders
 from xe_sizer.cli.options import ProfilesOption
 from xe_sizer.cli.output import one_file, write_texts
 from xe_sizer.cli.streams import one_line, write_stderr
@@ -63,7 +63,7 @@ def export_command(
     flags = {"gpus": gpus, "gpu": gpu, "server": server}
     given = given_scenario(Path(scenario), flags, os.environ, registry, None)
     _check_wing(exporter, given)
-    return _export(exporter, _answer(given, registry), registry, file)
+    return _export(exporter, answer_to(given, registry), registry, file)
 
 
 def _check_wing(exporter: Exporter, given: Given) -> None:
@@ -72,17 +72,6 @@ def _check_wing(exporter: Exporter, given: Given) -> None:
     if not (exporter.serving if serving else exporter.training):
         what = "training" if serving else "services"
         raise InputError(Problem(f"files for {exporter.title} are written for {what} alone", Location("--to")))
-
-
-def _answer(given: Given, registry: Registry) -> Any:
-    """The answer to the scenario. Raises InputError."""
-    if serves(given):
-        from xe_sizer.studies.serve import serve
-
-        return serve(given, registry)
-    from xe_sizer.studies.estimate import estimate
-
-    return estimate(given, registry, details=False)
 
 
 def _export(exporter: Exporter, answer: Any, registry: Registry, file: Path | None) -> int:
@@ -95,7 +84,8 @@ def _export(exporter: Exporter, answer: Any, registry: Registry, file: Path | No
         reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
         write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
         return EXIT_DOES_NOT_FIT
-    plan = plan_of(to_builtins(answer), _repository(to_builtins(answer.scenario), registry))
+    said = to_builtins(answer)
+    plan = plan_of(said, _repository(said["scenario"], registry))
     exported = export(plan, exporter)
     _write(exported, file)
     _say(exported, exporter, plan, file)
@@ -114,7 +104,7 @@ def _repository(scenario: Mapping[str, Any], registry: Registry) -> str | None:
 
 
 def _write(exported: Exported, file: Path | None) -> None:
-    """The text, and beside a file what it names; on stdout one after the other."""
+    """The text, and beside a file what it names; on stdout the text alone."""
     written = exported.written
     if file is not None:
         beside = [(file.with_name(name), text) for name, text in written.beside.items()]

@@ -136,15 +136,11 @@ def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
         source = source_of(path)
         tool = tool_of(source)
         if tool is not None:
-            return "job" if MODEL in nested_keys(import_of(tool, source, (), Asked())) else "nothing"
+            stated = import_of(tool, source, (), Asked()).facts
+            return "job" if any(key.partition(".")[0] == MODEL for key in stated) else "nothing"
     except InputError:
         pass
     return "perhaps" if yaml else "nothing"
-
-
-def nested_keys(imported: Imported) -> set[str]:
-    """The scenario keys at the top level that an import states."""
-    return {key.partition(".")[0] for key in imported.facts}
 
 
 def _say_assumed(imported: Imported) -> None:

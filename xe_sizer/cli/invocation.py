@@ -39,7 +39,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.options import EXPLAINABLE
 from xe_sizer.report.registry import formats
-from xe_sizer.result.common import Answer
+from xe_sizer.result.common import Answer, Sized
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, variable_name
 from xe_sizer.scenario.read import BadScenarioError, Given, read_scenario, serves
 
@@ -191,6 +191,20 @@ def given_scenario(
         raise InputError(with_further_problems(problems, rest, registry, serving))
     _say_read(given)
     return given
+
+
+def answer_to(given: Given, registry: Registry, *, details: bool = False) -> Sized:
+    """What the scenario itself asks, with details where they are shown. Raises InputError.
+
+    Each wing is imported when it is asked: most runs need one of them.
+    """
+    if serves(given):
+        from xe_sizer.studies.serve import serve
+
+        return serve(given, registry, details=details)
+    from xe_sizer.studies.estimate import estimate
+
+    return estimate(given, registry, details)
 
 
 def read_flags(flags: Mapping[str, object]) -> dict[str, object]:
