@@ -175,6 +175,7 @@ class Keys(TypedDict, total=False):
     nodes: int | None
     host_memory_gib: float | None
     job: str | None
+    adapter: str | None
     stack: str | Path | None
     precision: str | None
     optimizer: str | None

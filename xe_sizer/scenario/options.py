@@ -24,6 +24,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "host-memory-gib": "host_memory_gib",
     "partial-servers": "partial_servers",
     "job": "job",
+    "adapter": "adapter",
     "stack": "stack",
     "precision": "precision",
     "tp": "layout.tp",

@@ -10,7 +10,7 @@ from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.fields import named, or_else
 from xe_sizer.profiles.model_schema import InlineModel
-from xe_sizer.scenario.jobs import job_aliases, job_names
+from xe_sizer.scenario.jobs import adapter_aliases, adapter_names, job_aliases, job_names
 from xe_sizer.scenario.limits_section import LimitsSection
 from xe_sizer.scenario.serve_section import ServeSection
 from xe_sizer.scenario.values import (
@@ -29,6 +29,7 @@ from xe_sizer.scenario.values import (
 )
 
 Job = Annotated[str, named(job_names, job_aliases)]
+Adapter = Annotated[str, named(adapter_names, adapter_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]
 Attention = Annotated[
     Literal["flash", "sdpa", "eager"],
@@ -255,6 +256,9 @@ class ScenarioFile(Section, frozen=True):
     nodes: Annotated[Degree | None, Meta(description="Number of servers")] = None
     host_memory_gib: Annotated[Positive | None, Meta(description="Host memory of a node in GiB, for offloading")] = None
     job: Annotated[Job | None, Meta(description="Job: a training method; inference is sized by serve")] = None
+    adapter: Annotated[
+        Adapter | None, Meta(description="What learns beside frozen weights, e.g. lora; none: all weights do")
+    ] = None
     stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
     optimizer: Annotated[Name | None, Meta(description="Optimizer, e.g. adamw, or the path of an optimizer file")] = (

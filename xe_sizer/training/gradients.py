@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import as_array
-from xe_sizer.training.methods.method import EMBEDDING, HEAD
+from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD
 from xe_sizer.training.moments import BACKWARD_END, FIRST_LAYER, LAST_LAYER, MOMENTS, OPTIMIZER, over_time, spread
 from xe_sizer.training.state_bytes import StateBytes
 

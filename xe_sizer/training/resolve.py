@@ -33,7 +33,7 @@ from xe_sizer.software.narrow_products import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.batches import global_batch
-from xe_sizer.training.chosen_method import method_of
+from xe_sizer.training.chosen_method import method_of, quantises
 from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
@@ -80,7 +80,7 @@ def _loaded(stack: Stack, given: Given) -> Stack:
     dtype = given.values.train.weights_dtype
     if dtype is None:
         kind = METHODS.get(given.values.job or DEFAULT_METHOD.name)
-        dtype = stack.defaults.quantised_weights_dtype if kind and kind.quantises else None
+        dtype = stack.defaults.quantised_weights_dtype if kind and quantises(given, kind) else None
         return stack.loaded_in(dtype) if dtype else stack
     if dtype not in stack.weights_dtypes:
         known = ", ".join(stack.weights_dtypes)
@@ -380,7 +380,7 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
         yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
     for section in METHOD_SECTIONS:
-        if section not in job.method.kind.settings and any(key.startswith(f"{section}.") for key in given.origin):
+        if section not in job.method.settings and any(key.startswith(f"{section}.") for key in given.origin):
             yield f"{section} settings have no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):

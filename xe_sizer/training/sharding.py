@@ -16,7 +16,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.training.methods.method import EMBEDDING, HEAD, saved_head
+from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.unique_rows import unique_rows
 

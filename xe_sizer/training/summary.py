@@ -112,7 +112,7 @@ def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
     scenario = resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
-    scenario["names"]["job"] = job.method.kind.label
+    scenario["names"]["job"] = job.method.label
     return scenario
 
 
