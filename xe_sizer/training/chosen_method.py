@@ -63,10 +63,10 @@ def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: Meth
     if adapter is None and kind.adapter:
         hint = f"{given.caller.setting('job', DEFAULT_METHOD.name)} trains all weights"
         raise InputError(Problem(f"the job {kind.name} trains adapters", given.locate(("adapter",)), hint))
+    if "adapter" in given.origin or adapter is not kind.usual_adapter:
+        provenance.settle("adapter", adapter.name if adapter else None)
     if adapter is None:
         return ALL_WEIGHTS
-    if adapter is not kind.usual_adapter:
-        provenance.settle("adapter", adapter.name)
     try:
         return adapter.applied_to(model, _options(provenance, model, stack, adapter, held))
     except InputError as error:
