@@ -10,7 +10,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.training.recomputation import recomputed_layers_share
-from xe_sizer.training.sharding import adapter_factors
+from xe_sizer.training.sharding import adapter_factors, census
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -130,7 +130,8 @@ def exchange_every_micro_batch(
 ) -> Array:
     """Exposed gathers and reductions of ZeRO-3 and FSDP.
 
-        t = g (units + exposed(layers x gather + root, forward)) + g r exposed(layers x gather + root, frozen forward)
+        t = g (units + exposed(layers x gather + root, forward))
+            + g exposed(r (layers x gather + root), frozen forward)
             + (g - n) exposed(layers x gather, backward) + n exposed(layers x (gather + reduce), backward)
         exposed(x, compute) = max(x / layers, x - share x compute)
 
@@ -156,6 +157,8 @@ def exchange_every_micro_batch(
     layers = stages_of(job.model.layers, job.split, layouts).fullest
     first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s)
 
+    frozen_gather_s = _frozen_gathers_s(job, layouts, groups, fetch_s)
+
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
         share = job.stack.overlap.sharding
         first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
@@ -167,10 +170,22 @@ def exchange_every_micro_batch(
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
-        + micro_batches * exposed_s(job.method.frozen_forwards * first_gather_s, stage.frozen_s)
+        + micro_batches * exposed_s(frozen_gather_s, stage.frozen_s)
         + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
         + reduced * exposed_s(reduce_s, stage.backward_s)
     )
+
+
+def _frozen_gathers_s(job: Job, layouts: Layouts, groups: Groups, fetch_s: Array) -> Array:
+    """Gathers of all passes of a micro-batch through frozen weights, shape (layout,) [s]."""
+    total_s = np.zeros(len(layouts))
+    for companion in job.method.passing:
+        alone = job.beside(companion)
+        held = census(alone.model, alone.method, layouts, alone.split)
+        layers = stages_of(alone.model.layers, alone.split, layouts).fullest
+        gather_s, _, _ = _sharded_exchanges_s(alone, layouts, held, groups, layers, fetch_s)
+        total_s = total_s + companion.forwards * gather_s
+    return total_s
 
 
 def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> Array:

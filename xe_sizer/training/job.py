@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs, Learning
+from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.lengths import TokenLengths
     from xe_sizer.training.methods import Method
+    from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.padding import Sequences
     from xe_sizer.training.pauses import Pauses
     from xe_sizer.training.unique_rows import UniqueRows
@@ -154,7 +155,8 @@ class Job:
         tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
         sizes = (layouts.tp, layouts.cp, layouts.ep, layouts.expert_tp, layouts.sequence_parallel, layouts.micro_batch)
         columns = [*sizes, tokens]
-        if self.casts_weights:  # a rank casts its shard alone
+        frozen = (self.beside(one) for one in self.method.passing)
+        if self.casts_weights or any(job.casts_weights for job in frozen):  # a rank casts its shard alone
             columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 0))
         rows = unique_rows(columns)
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
@@ -229,16 +231,17 @@ class Job:
             return self.element_bytes
         return np.where(as_array(layouts.zero) == 3, self.element_bytes, float(FLOAT32))
 
-    def frozen(self, inputs: GraphInputs) -> GraphInputs:
-        """The same sequences through weights that do not learn and have no adapters, kept as frozen ones are."""
-        traffic = inputs.weight_forward_bytes if self.method.quantised else np.zeros(1)
-        return replace(
-            inputs,
-            learning=Learning(base=False),
-            weight_forward_bytes=traffic,
-            weight_backward_bytes=np.zeros(1),
-            residual_element_bytes=self.element_bytes,
-        )
+    def beside(self, companion: Frozen) -> Job:
+        """The job of frozen weights beside the model alone: the same sequences through them, nothing learns."""
+        method = self.method.beside(companion)
+        if companion.model is None:
+            return replace(self, method=method)
+        return replace(self, method=method, model=companion.model, first_stage_layers=None, last_stage_layers=None)
+
+    def beside_shapes(self, companion: Frozen, shapes: RankShapes, layouts: Layouts) -> tuple[Job, RankShapes]:
+        """The job of frozen weights, and what the ranks of the same shapes see of them."""
+        job, tokens = self.beside(companion), shapes.inputs.rank.sequence - self.method.added_tokens
+        return job, RankShapes(job.graph(layouts[shapes.rows.first], tokens), shapes.rows)
 
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
         """Bytes per linear weight element and micro-batch that the products themselves do not move.

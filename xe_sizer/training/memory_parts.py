@@ -116,11 +116,20 @@ class Tensors:
 
     @cached_property
     def frozen_copies_bytes(self) -> Array:
-        """Frozen copies of the model on a rank, shape (stage, layout) [bytes]."""
-        held, sizes = self.held, self.sizes
-        dense_bytes = held.linear * sizes.frozen_linear + held.other * sizes.frozen
-        whole = sharded_elements(dense_bytes, held.experts * sizes.frozen_linear, self.shards.weights, self.shards)
-        return self.job.method.frozen_copies * whole
+        """Frozen weights beside the model on a rank, shape (stage, layout) [bytes]."""
+        total: Array = np.zeros((2, len(self.layouts)))
+        for copies, tensors in self.beside:
+            held, sizes = tensors.held, tensors.sizes
+            dense_bytes = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+            expert_bytes = held.experts * sizes.frozen_linear
+            total = total + copies * sharded_elements(dense_bytes, expert_bytes, self.shards.weights, self.shards)
+        return total
+
+    @cached_property
+    def beside(self) -> tuple[tuple[int, Tensors], ...]:
+        """Frozen weights that stand beside the model: how many copies of each, and its tensors alone."""
+        jobs = ((one.copies, self.job.beside(one)) for one in self.job.method.frozen if one.copies)
+        return tuple((copies, Tensors(job, self.layouts, self.longest_tokens)) for copies, job in jobs)
 
     @cached_property
     def shapes(self) -> RankShapes:
@@ -198,10 +207,10 @@ def weights(tensors: Tensors) -> Array:
     "frozen copies",
     "copies x elements on the rank x bytes of frozen weights, over the ZeRO-3 group",
     "method; stack states",
-    lambda tensors: tensors.job.method.frozen_copies > 0,
+    lambda tensors: any(one.copies for one in tensors.job.method.frozen),
 )
 def frozen_copies(tensors: Tensors) -> Array:
-    """Copies of the model that learn nothing, spread as the model itself; with it in host memory where it is."""
+    """Models that learn nothing, spread as the model itself; with it in host memory where it is."""
     on_card = (~tensors.layouts.hosts_params).astype(float)
     return spread(tensors.frozen_copies_bytes * on_card)
 
@@ -233,16 +242,25 @@ def cast_weights(tensors: Tensors) -> Array:
     lambda tensors: bool(np.any(tensors.gathers)),
 )
 def gathered_layers(tensors: Tensors) -> Array:
-    method, held, gathers = tensors.job.method, tensors.held, tensors.gathers
+    held, gathers = tensors.held, tensors.gathers
+    size = tensors.job.element_bytes if tensors.job.method.quantised else tensors.sizes.gather
+    units = _gathered_units(tensors) * gathers
+    root = held.root * size * tensors.base * np.where(tensors.layouts.gathers_stages, 0.0, gathers)
+    # What a pass through other weights gathers is there in the forward alone, beside the root of the model.
+    others = [held.root * size * gathers + _gathered_units(other) * gathers for _, other in tensors.beside]
+    in_forward = np.max(np.stack([units, *others]), axis=0) - units
+    return over_time((PASSES, units), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+
+
+def _gathered_units(tensors: Tensors) -> Array:
+    """Weights that a pass gathers: the root unit and two layers, or a whole stage, shape (stage, layout) [bytes]."""
+    method, held = tensors.job.method, tensors.held
     size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
-    quantised = float(method.quantised)
-    per_weight = (method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
+    per_weight = (method.frozen_linear_bytes or 0.0) if method.quantised else size
     layers = np.where(
         tensors.layouts.gathers_stages, held.base - held.root, 2.0 * np.minimum(held.whole_layer, held.base)
     )
-    units = held.root * size + layers * per_weight
-    root = held.root * size * tensors.base * np.where(tensors.layouts.gathers_stages, 0.0, gathers)
-    return over_time((PASSES, units * gathers), (LAYERS_BACKWARD, root))
+    return np.asarray(held.root * size + layers * per_weight)
 
 
 @part(

@@ -70,12 +70,11 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     micro_batch = MicroBatch(job, layouts, shapes)
     accum, stage = float(layouts.grad_accum[0]), int(line.slowest[0])
     costs = [_scaled(cost, accum) for group in _groups(micro_batch, stage) for cost in _of_group(group)]
-    passes = job.method.frozen_forwards
-    if passes:
-        frozen = MicroBatch(job, layouts, replace(shapes, inputs=job.frozen(shapes.inputs)))
-        for group in _groups(frozen, stage):
+    for companion in job.method.passing:
+        alone, seen = job.beside_shapes(companion, shapes, layouts)
+        for group in _groups(MicroBatch(alone, layouts, seen), stage):
             forwards = replace(group, mode=0, whole=0.0, backward=False)
-            costs += [_frozen(cost, passes * accum) for cost in _of_group(forwards)]
+            costs += [_frozen(cost, companion.forwards * accum) for cost in _of_group(forwards)]
     return tuple(costs)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -207,12 +206,12 @@ class MicroBatch:
     @cached_property
     def frozen_s(self) -> Array:
         """Passes through frozen weights: kernels, exchanges and launches of the forward alone [s]."""
-        passes = self.job.method.frozen_forwards
-        if not passes:
-            return np.zeros_like(self.kernels_s[0])
-        frozen = replace(self.shapes, inputs=self.job.frozen(self.shapes.inputs))
-        one = MicroBatch(self.job, self.layouts, frozen)
-        return passes * (one.forward_s + one.gaps_s[0])
+        total_s = np.zeros_like(self.kernels_s[0])
+        for companion in self.job.method.passing:
+            job, shapes = self.job.beside_shapes(companion, self.shapes, self.layouts)
+            one = MicroBatch(job, self.layouts, shapes)
+            total_s = total_s + companion.forwards * (one.forward_s + one.gaps_s[0])
+        return total_s
 
     def exposed_exchange_s(self, group: str) -> Array:
         """Both directions of a parallel group's exchanges, tp, cp or ep [s]."""
@@ -327,7 +326,7 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     none, whole = np.zeros(len(layouts)), recomputed_layers_share(job, layouts)
     modes = [(whole, layouts.recompute == SELECTIVE), (none, none), (none, none)]
     modules: dict[str, tuple[Array, Array]] = {}
-    for module, frozen_s in _frozen_modules(job, shapes, shares):
+    for module, frozen_s in _frozen_modules(job, layouts, shapes, slowest):
         forward, backward = modules.get(module, (np.zeros_like(frozen_s), np.zeros_like(frozen_s)))
         modules[module] = (forward + frozen_s, backward)
     for on_stage, operators, (all_again, some_again) in zip(shares, _operators(shapes.inputs), modes, strict=True):
@@ -339,13 +338,12 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     return modules
 
 
-def _frozen_modules(job: Job, shapes: RankShapes, shares: Sequence[Array]) -> Iterator[tuple[str, Array]]:
-    """Module and time of each operator of the passes through frozen weights, shape (layout,) [s].
-
-    shares : of layers, embedding and head that the stage runs
-    """
-    passes = job.method.frozen_forwards
-    groups = _operators(job.frozen(shapes.inputs)) if passes else ()
-    for on_stage, operators in zip(shares, groups, strict=False):
-        for time in operator_times(operators, job.device):
-            yield time.operator.module, passes * on_stage * shapes.spread(time.forward_s)
+def _frozen_modules(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArray) -> Iterator[tuple[str, Array]]:
+    """Module and time of each operator of the passes through frozen weights, shape (layout,) [s]."""
+    for companion in job.method.passing:
+        alone, seen = job.beside_shapes(companion, shapes, layouts)
+        stages, columns = _Stages.of(alone, layouts), np.arange(len(layouts))
+        shares = [part[slowest, columns] for part in (stages.layers, stages.embedding, stages.head)]
+        for on_stage, operators in zip(shares, _operators(seen.inputs), strict=True):
+            for time in operator_times(operators, job.device):
+                yield time.operator.module, companion.forwards * on_stage * seen.spread(time.forward_s)

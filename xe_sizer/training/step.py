@@ -29,7 +29,7 @@ from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.graph.operators import IntArray, Operator
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.padding import Sequences
@@ -83,14 +83,16 @@ class Timeline:
     @cached_property
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
-        inputs = self.job.graph(self.layouts, as_array(self.sequences.mean_tokens))
-        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
-        needed = needed_flops(layer_operators(even)) + needed_flops(head_operators(even))
-        if passes := self.job.method.frozen_forwards:
-            frozen = self.job.frozen(even)
-            operators = (*layer_operators(frozen), *head_operators(frozen))
-            needed = needed + passes * forward_flops(operators)
+        needed = needed_flops(self._operators_of(self.job))
+        for one in self.job.method.passing:
+            needed = needed + one.forwards * forward_flops(self._operators_of(self.job.beside(one)))
         return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)
+
+    def _operators_of(self, job: Job) -> tuple[Operator, ...]:
+        """Layers and head of an average micro-batch."""
+        inputs = job.graph(self.layouts, as_array(self.sequences.mean_tokens))
+        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
+        return (*layer_operators(even), *head_operators(even))
 
     @cached_property
     def recompute_flops(self) -> Array:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS
+from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import Learning
-    from xe_sizer.training.adapters import AdapterKind, Quantised, Trained
+    from xe_sizer.training.adapters import AdapterKind, Quantised
 
 ADAPTED = "adapters"  # kind of job in the tables of residuals, whatever the adapters
 
@@ -27,6 +28,24 @@ class MethodOptions:
 
 
 @frozen
+class Frozen:
+    """Weights that learn nothing beside those that do, and what passes through them: a reference model, a teacher.
+
+    words : as reports name them
+    model : their shape; None: that of the model that learns
+    copies : of them that ranks hold beside the model, spread as it is [-]; 0: they are the model's own
+    forwards : passes of every sequence through them, forward alone [-]
+    adapted : the passes go through what learns too, adapters among it
+    """
+
+    words: str
+    model: ModelShape | None = None
+    copies: int = 1
+    forwards: int = 1
+    adapted: bool = False
+
+
+@frozen
 class Method:
     """A method applied to a model.
 
@@ -34,19 +53,32 @@ class Method:
     trained : what learns, and how the rest is kept
     sequences_per_sample : sequences that a sample of the data is made of, each through the model (a chosen and a
     rejected answer are two) [-]
-    frozen_copies : copies of the model that learn nothing and stand beside it (a reference model) [-]
-    frozen_forwards : passes of every sequence through frozen weights, forward alone [-]
+    frozen : what stands beside the model and learns nothing, with its passes in every step
+    before : the same for passes over the data once, before the training
     """
 
     kind: MethodKind
     trained: Trained
     sequences_per_sample: int = 1
-    frozen_copies: int = 0
-    frozen_forwards: int = 0
+    frozen: tuple[Frozen, ...] = ()
+    before: tuple[Frozen, ...] = ()
 
     @property
     def name(self) -> str:
         return self.kind.name
+
+    def beside(self, companion: Frozen) -> Method:
+        """What a pass through frozen weights is like: nothing learns, and other models are not quantised."""
+        alone = replace(self, frozen=(), before=())
+        if companion.adapted:
+            return alone
+        held = self.held if companion.model is None else None
+        return replace(alone, trained=Trained(Learning(base=False), held=held))
+
+    @property
+    def passing(self) -> tuple[Frozen, ...]:
+        """Those of the frozen weights that sequences pass through in every step."""
+        return tuple(one for one in self.frozen if one.forwards)
 
     @property
     def label(self) -> str:
