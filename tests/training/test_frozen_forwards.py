@@ -111,4 +111,4 @@ def test_what_a_teacher_gathers_is_there_in_the_forward() -> None:
     own, both, theirs = (memory_ledger(one, chosen).components["gathered layers"] for one in (made, taught, teacher))
     root = 2 * (2 * 32_000 * 4096 + 4096)
     assert both[0, MOMENTS.index("loss"), 0] == pytest.approx(theirs[0, MOMENTS.index("loss"), 0] + root, rel=1e-12)
-    assert both[0, MOMENTS.index("forward"), 0] == own[0, MOMENTS.index("forward"), 0]
+    assert both[0, MOMENTS.index("end of forward"), 0] == own[0, MOMENTS.index("end of forward"), 0]
