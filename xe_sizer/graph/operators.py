@@ -210,6 +210,7 @@ class Matmul(Operator):
     `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: of experts
     whose rows differ in number, all at once. `apart`: every copy is a kernel of its own. `tiles`: so many slices of the
     rows one after the other, each of which runs its forward once more before its backward; None: all rows at once.
+    `computed`: B is made from what learns in every forward, and its gradient goes on to that.
     """
 
     m: Array
@@ -223,6 +224,7 @@ class Matmul(Operator):
     grouped: bool = False
     apart: bool = False
     tiles: Array | None = None
+    computed: bool = False
 
     @property
     def forward_flops(self) -> Array:
@@ -301,13 +303,14 @@ class Scan(Operator):
 
 @frozen
 class MemoryBound(Operator):
-    """Kernels that only move memory; `temporary_bytes` live only while its backward runs."""
+    """Kernels that only move memory; `temporary_bytes` live only while its backward runs. `adapter`: of an adapter."""
 
     forward_bytes: Array
     backward_bytes: Array
     forward_launches: float | Array
     backward_launches: float | Array
     temporary_bytes: Array
+    adapter: bool = False
 
 
 @frozen(eq=True)

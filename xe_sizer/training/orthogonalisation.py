@@ -140,8 +140,7 @@ def _learning_matrices(job: Job) -> Iterator[_Matrices]:
         if learning.base:
             yield from (_of_weight(weight, layers) for weight in weights if weight.kind == "linear")
         for adapter in adapters_on(weights, learning.adapters):
-            yield _Matrices(adapter.rank, adapter.members[0].inputs, layers)
-            yield _Matrices(sum(weight.outputs for weight in adapter.members), adapter.rank, layers)
+            yield from (_Matrices(rows, columns, layers) for rows, columns in adapter.matrices)
 
 
 def _of_weight(weight: Weight, layers: int) -> _Matrices:

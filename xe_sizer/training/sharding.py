@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import model_adapters
+from xe_sizer.graph.adapters import AdapterForm, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Method
     from xe_sizer.training.stages import Split
 
-Adapters = tuple[tuple[str, int], ...]
-"""Adapted weights with the rank of their adapters."""
+Adapters = tuple[tuple[str, AdapterForm], ...]
+"""Adapted weights with the form of their adapters."""
 
 
 @frozen
@@ -38,7 +38,8 @@ class Census:
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head
     experts : expert weights; adapters : LoRA weights, prompt encoder, and copies of modules that learn beside them, as
-    so many elements of adapters as take their place
+    so many elements of adapters as take their place; buffer_bytes : what stands beside weights and does not learn
+    [bytes]
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
     gathers; mean_layer, mean_experts : of an average layer; root : embedding and head, which it gathers for the
     whole micro-batch
@@ -52,6 +53,7 @@ class Census:
     other: Array
     experts: Array
     adapters: Array
+    buffer_bytes: Array
     layer: Array
     layer_experts: Array
     mean_layer: Array
@@ -132,21 +134,20 @@ class _Layers:
 class _Beside:
     """What learns beside frozen weights.
 
-    adapters : weights with the ranks of their adapters; magnitudes : whether these have them apart (DoRA)
+    adapters : weights with the forms of their adapters
     saved : embedding or head that learn in a copy; saved_element_share : size of its element over an adapter's [-]
     added_parameters : of a prompt encoder [-]
     """
 
     adapters: Adapters
-    magnitudes: bool
     saved: tuple[str, ...]
     saved_element_share: float
     added_parameters: int
 
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
-    """Matrices A and B of all adapters in the model [-]."""
-    return 2.0 * sum(layers for layers, _ in model_adapters(model, method.learning.adapters))
+    """Tensors of all adapters in the model, as A and B of low-rank ones [-]."""
+    return float(sum(layers * each.form.tensors for layers, each in model_adapters(model, method.learning.adapters)))
 
 
 def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) -> Census:
@@ -178,7 +179,6 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     learning = method.learning
     beside = _Beside(
         adapters=tuple(learning.adapters.items()),
-        magnitudes=learning.magnitudes,
         saved=learning.saved,
         saved_element_share=method.saved_element_share,
         added_parameters=method.added_parameters,
@@ -196,8 +196,9 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
     tied = float(model.tied_embeddings)
     ends = groups.at_ends(embedding, head, tied)
     ends_vectors = groups.at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)), tied)
-    adapters = model_adapters(model, dict(beside.adapters), beside.magnitudes)
+    adapters = tuple(model_adapters(model, dict(beside.adapters)))
     adapted = sum(count * adapter.on_rank(groups.tp) for count, adapter in adapters)
+    buffers = np.zeros(groups.tp.shape) + sum(count * adapter.buffer_bytes(groups.tp) for count, adapter in adapters)
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
     return Census(
@@ -205,6 +206,7 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
         other=layers.other * stage_layers + ends,
         experts=layers.experts * stage_layers,
         adapters=adapted * stage_layers / model.layers + beside.added_parameters + groups.at_ends(first, last),
+        buffer_bytes=buffers * stage_layers / model.layers,
         layer=np.stack([layers.fullest] * 2),
         layer_experts=np.stack([layers.fullest_experts] * 2),
         mean_layer=np.stack([layers.linear + layers.other] * 2),
