@@ -16,8 +16,6 @@ from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import adapted_weights, layer_weights
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array, Operator
@@ -188,8 +186,8 @@ class Place:
         return self.tokens * self.k * (self.read_bytes * self.copies_input + MASK * self.drops)
 
     def product(
-        self, label: str, m: ArrayLike, n: ArrayLike, k: ArrayLike, saved_bytes: ArrayLike = 0.0,
-        copies: ArrayLike = 1.0, learns: bool = True, computed: bool = False, in_base: bool = False,
+        self, label: str, m: Size, n: Size, k: Size, saved_bytes: Size = 0.0,
+        copies: Size = 1.0, learns: bool = True, computed: bool = False, in_base: bool = False,
     ) -> Matmul:  # fmt: skip
         """A product of the adapter, m x k by k x n.
 
@@ -214,8 +212,8 @@ class Place:
         )
 
     def kernels(
-        self, label: str, forward_bytes: ArrayLike, backward_bytes: ArrayLike, launches: tuple[float, float],
-        saved_bytes: ArrayLike = 0.0, temporary_bytes: ArrayLike = 0.0,
+        self, label: str, forward_bytes: Size, backward_bytes: Size, launches: tuple[float, float],
+        saved_bytes: Size = 0.0, temporary_bytes: Size = 0.0,
     ) -> MemoryBound:  # fmt: skip
         """Kernels of the adapter that only move memory, forward and backward."""
         one = self.block.inputs.rank.ones

@@ -90,6 +90,8 @@ class LoraKeys(TypedDict, total=False):
     dropout: float | None
     modules_to_save: Sequence[str] | None
     dora: bool | None
+    block_size: int | None
+    frequencies: int | None
 
 
 class PTuningKeys(TypedDict, total=False):

@@ -77,6 +77,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "lora-targets": "lora.targets",
     "lora-dropout": "lora.dropout",
     "dora": "lora.dora",
+    "block-size": "lora.block_size",
+    "frequencies": "lora.frequencies",
     "modules-to-save": "lora.modules_to_save",
     "flops-efficiency": "efficiency.flops",
     "memory-efficiency": "efficiency.memory",

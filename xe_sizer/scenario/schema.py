@@ -211,6 +211,14 @@ class LoraSection(Section, frozen=True):
         Meta(description="Modules with adapters, e.g. qkv"),
     ] = None
     dropout: Annotated[DropoutRate | None, Meta(description="Share of an adapter's input that dropout zeroes")] = None
+    block_size: Annotated[
+        Annotated[int, Meta(ge=1, le=65_536)] | None,
+        Meta(description="Size of the blocks of adapters whose matrices are cut into such"),
+    ] = None
+    frequencies: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(description="Coefficients that learn of a weight's Fourier or wavelet transform"),
+    ] = None
     dora: Annotated[bool | None, Meta(description="Adapters with magnitudes apart from directions (DoRA)")] = None
     modules_to_save: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,

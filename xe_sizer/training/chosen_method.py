@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.laws.precision import FP32
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Method, MethodKind
 
 
+Value = TypeVar("Value")
 QUANTISING = ("train.quantiser", "train.bits")
 """Keys that ask for frozen weights in few bits."""
 
@@ -80,10 +81,16 @@ def _options(
     given, projections = provenance.given, "lora" in adapter.settings
     prompt, quantised = given.values.p_tuning, _quantised(provenance, stack) if held else None
     return AdapterOptions(
-        lora_rank=provenance.settle("lora.rank", stack.defaults.lora_rank, "stack") if projections else 0,
-        lora_targets=provenance.settle("lora.targets", _default_targets(model, stack), "stack") if projections else (),
+        lora_rank=provenance.settle("lora.rank", *_default(adapter.rank, stack.defaults.lora_rank))
+        if projections
+        else 0,
+        lora_targets=provenance.settle("lora.targets", *_default(adapter.targets, _default_targets(model, stack)))
+        if projections
+        else (),
         virtual_tokens=prompt.virtual_tokens or AdapterOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
+        block_size=given.values.lora.block_size,
+        frequencies=given.values.lora.frequencies,
         element_bytes=stack.states.adapter_weight_bytes,
         frozen_gradients=stack.states.frozen_gradients,
         lora_dropout=given.values.lora.dropout or 0.0,
@@ -92,6 +99,11 @@ def _options(
         saved_element_share=_saved_element_share(stack, quantised),
         quantised=quantised,
     )
+
+
+def _default(own: Value | None, stack: Value) -> tuple[Value, str]:
+    """What a kind of adapters has by itself, else what the stack has, and whose it is."""
+    return (stack, "stack") if own is None else (own, "default")
 
 
 def _saved_ends(given: Given) -> tuple[str, ...]:

@@ -52,12 +52,17 @@ class Quantised:
 
 @frozen
 class AdapterOptions:
-    """What a user may choose about adapters; None or empty means the stack's default or the kind's own."""
+    """What a user may choose about adapters; None or empty means the stack's default or the kind's own.
+
+    block_size : of matrices that are cut into blocks [-]; frequencies : coefficients that learn of a transform [-]
+    """
 
     lora_rank: int = 16
     lora_targets: tuple[str, ...] = ("q", "v")
     virtual_tokens: int = 10
     encoder_hidden: int | None = None
+    block_size: int | None = None
+    frequencies: int | None = None
     element_bytes: float = 4.0
     frozen_gradients: bool = False
     quantised: Quantised | None = None
@@ -73,7 +78,8 @@ class Trained:
 
     learning : what learns, as the operator graph sees it
     kind : of the adapters; None where the model's own weights learn
-    added_parameters : parameters beside the layers (prompt encoder) [-]
+    added_parameters : parameters beside the layers (prompt encoder, what all layers share) [-]
+    added_bytes : what stands beside the layers and does not learn (random matrices that all layers share) [bytes]
     added_tokens : tokens put before every sequence [-]
     held : how frozen linear weights of the layers are quantised; None where they are kept as the stack keeps them
     saved_element_share : size of an element of the copies that learn beside adapters, over that of an adapter's [-]
@@ -82,6 +88,7 @@ class Trained:
     learning: Learning
     kind: AdapterKind | None = None
     added_parameters: int = 0
+    added_bytes: float = 0.0
     added_tokens: int = 0
     held: Quantised | None = None
     saved_element_share: float = 1.0
@@ -101,9 +108,8 @@ class Trained:
         return self.held.width.stored_bytes if self.held else None
 
     def adapter_parameters(self, model: ModelShape) -> int:
-        """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
-        found = model_adapters(model, self.learning.adapters, self.learning.magnitudes)
-        return sum(layers * adapter.parameters for layers, adapter in found)
+        """Parameters of the adapters in all layers [-]: of low-rank ones r (inputs + outputs) per adapted weight."""
+        return sum(layers * adapter.parameters for layers, adapter in model_adapters(model, self.learning.adapters))
 
     def parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""
@@ -133,6 +139,7 @@ class AdapterKind:
     quantises : keeps frozen weights in few bits unless somebody asks for more
     usual : the kind that its sections mean where a scenario names none
     lighter : name of the kind that may do in its place with less, where there is one
+    rank, targets : that it has where nobody asks for others; None: those of the stack [-]
     aliases : what else people call it
     """
 
@@ -143,6 +150,8 @@ class AdapterKind:
     quantises: bool = False
     usual: bool = False
     lighter: str | None = None
+    rank: int | None = None
+    targets: tuple[str, ...] | None = None
     aliases: tuple[str, ...] = ()
 
     def applied_to(self, model: ModelShape, options: AdapterOptions) -> Trained:
@@ -155,7 +164,8 @@ ADAPTERS: dict[str, AdapterKind] = {}
 
 def register(
     name: str, *, label: str, settings: tuple[str, ...] = (), quantises: bool = False, usual: bool = False,
-    lighter: str | None = None, aliases: tuple[str, ...] = (),
+    lighter: str | None = None, rank: int | None = None, targets: tuple[str, ...] | None = None,
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Decorator that makes a kind of adapter known by the function that applies it; see `AdapterKind`."""
 
@@ -168,6 +178,8 @@ def register(
             quantises=quantises,
             usual=usual,
             lighter=lighter,
+            rank=rank,
+            targets=targets,
             aliases=aliases,
         )
         return build

@@ -6,21 +6,20 @@ LoRA: Hu et al. 2021, arXiv:2106.09685. QLoRA: Dettmers et al. 2023, arXiv:2305.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.graph.parameters import adapted_weights
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, Trained, register
+from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, register
+from xe_sizer.training.adapters.on_weights import on_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.training.adapters.adapter import AdapterOptions
+    from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
 # Names that frameworks give to what may learn beside adapters (modules_to_save of peft).
-ENDS = (EMBEDDING, HEAD)
 ENDS_IN_WORDS = {
     **dict.fromkeys(("embed_tokens", "embedding", "wte", "word_embeddings", "embed_in", "tok_embeddings"), EMBEDDING),
     **dict.fromkeys(("lm_head", "head", "embed_out", "output", "output_layer"), HEAD),
@@ -46,21 +45,6 @@ def _covered(model: ModelShape, targets: Iterable[str]) -> set[str]:
     return {weight for name in resolve_targets(model, targets) for weight in adapted_weights(name)}
 
 
-def _learning(model: ModelShape, options: AdapterOptions) -> Learning:
-    targets = resolve_targets(model, options.lora_targets)
-    adapters = dict.fromkeys(targets, options.lora_rank)
-    saved = tuple(end for end in ENDS if end in options.modules_to_save)
-    return Learning(
-        base=False,
-        adapters=adapters,
-        adapter_element_bytes=options.element_bytes,
-        frozen_gradients=options.frozen_gradients,
-        adapter_dropout=options.lora_dropout > 0,
-        magnitudes=options.dora,
-        saved=saved,
-    )
-
-
 def resolve_end(name: str) -> str:
     """Embedding or head by the name that a framework gives to it. Raises InputError for other modules."""
     found = ENDS_IN_WORDS.get(name.lower().rpartition(".")[2])
@@ -73,10 +57,7 @@ def resolve_end(name: str) -> str:
 @register("lora", label="LoRA", settings=("lora",), usual=True, lighter="qlora", aliases=("peft", "adapters"))
 def lora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights kept in the stack's frozen type, or quantised where somebody asks for it."""
-    learning = _learning(model, options)
-    if options.quantised:  # layers in few bits have no weight gradient in any stack: the input gradient alone
-        learning = replace(learning, frozen_gradients=False)
-    return Trained(learning, saved_element_share=options.saved_element_share)
+    return on_weights(model, options, LowRank(options.lora_rank, options.dora))
 
 
 @register("qlora", label="QLoRA", settings=("lora",), quantises=True)

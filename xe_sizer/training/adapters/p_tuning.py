@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.graph.inputs import Learning
 from xe_sizer.training.adapters.adapter import Trained, register
+from xe_sizer.training.adapters.on_weights import learning_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -25,5 +25,4 @@ def p_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
     bottleneck = options.encoder_hidden or NEMO_BOTTLENECK
     table = options.virtual_tokens * NEMO_EMBEDDING
     perceptron = (NEMO_EMBEDDING + 1) * bottleneck + (bottleneck + 1) * model.hidden
-    learning = Learning(base=False, frozen_gradients=options.frozen_gradients)
-    return Trained(learning, added_parameters=table + perceptron, added_tokens=options.virtual_tokens)
+    return Trained(learning_of(options), added_parameters=table + perceptron, added_tokens=options.virtual_tokens)
