@@ -69,6 +69,7 @@ class LayoutKeys(TypedDict, total=False):
     vpp: int | None
     cp: int | None
     ep: int | None
+    expert_tp: int | None
     dp: int | None
     zero: int | None
     zero_group: int | None

@@ -32,6 +32,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "vpp": "layout.vpp",
     "cp": "layout.cp",
     "ep": "layout.ep",
+    "expert-tp": "layout.expert_tp",
     "dp": "layout.dp",
     "zero": "layout.zero",
     "zero-group": "layout.zero_group",

@@ -173,6 +173,10 @@ class LayoutSection(Section, frozen=True):
     vpp: Annotated[Degree | None, Meta(description="Model chunks per pipeline stage (interleaving)")] = None
     cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
+    expert_tp: Annotated[
+        Degree | None,
+        Meta(description="Tensor parallel GPUs that split an expert; default: tp, or 1 where ep needs them"),
+    ] = None
     dp: Annotated[
         Degree | None, Meta(description="Data parallel replicas; in serving: ranks that share only the experts")
     ] = None

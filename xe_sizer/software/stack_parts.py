@@ -55,6 +55,7 @@ class KernelChoice(_Part, frozen=True):
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
     gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     mixer: Literal["fused", "copied"] = "fused"

@@ -41,7 +41,7 @@ class Groups:
     def of(cls, job: Job, layouts: Layouts) -> Groups:
         node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
         experts = as_array(layouts.expert_zero_ranks)
-        spread = layouts.expert_tp * layouts.ep
+        spread = layouts.expert_ranks * layouts.ep
         return cls(
             ranks,
             np.clip(node // layouts.tp, 1, ranks),

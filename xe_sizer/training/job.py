@@ -153,7 +153,14 @@ class Job:
     def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
         """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
         tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
-        sizes = (layouts.tp, layouts.cp, layouts.ep, layouts.expert_tp, layouts.sequence_parallel, layouts.micro_batch)
+        sizes = (
+            layouts.tp,
+            layouts.cp,
+            layouts.ep,
+            layouts.expert_ranks,
+            layouts.sequence_parallel,
+            layouts.micro_batch,
+        )
         columns = [*sizes, tokens]
         frozen = (self.beside(one) for one in self.method.passing)
         if self.casts_weights or any(job.casts_weights for job in frozen):  # a rank casts its shard alone
@@ -170,7 +177,7 @@ class Job:
             tp=as_array(layouts.tp),
             cp=as_array(layouts.cp),
             ep=as_array(layouts.ep),
-            expert_tp=as_array(layouts.expert_tp),
+            expert_tp=as_array(layouts.expert_ranks),
             sequence_parallel=as_array(layouts.sequence_parallel),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.workload import Workload
 
 METHOD_SECTIONS = ("lora", "p_tuning")
-PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
 
 
 def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:

@@ -170,7 +170,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     Source: parameter counts of the reference implementations (`graph.parameters`); Megatron-LM's sharding
     (arXiv:1909.08053).
     """
-    expert_ranks = layouts.ep * layouts.expert_tp
+    expert_ranks = layouts.ep * layouts.expert_ranks
     stages = stages_of(model.layers, split, layouts)
     first_layers, last_layers = stages.at_ends.astype(np.int64)
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))

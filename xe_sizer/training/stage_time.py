@@ -138,7 +138,8 @@ class MicroBatch:
     def hidden(self) -> dict[str, float]:
         """Share of each parallel group's exchanges that the stack hides [-]."""
         overlap = self.job.stack.overlap
-        return {"tp": overlap.tensor_parallel, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}
+        tensor = overlap.tensor_parallel
+        return {"tp": tensor, "etp": tensor, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}
 
     @cached_property
     def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
@@ -214,7 +215,7 @@ class MicroBatch:
         return total_s
 
     def exposed_exchange_s(self, group: str) -> Array:
-        """Both directions of a parallel group's exchanges, tp, cp or ep [s]."""
+        """Both directions of a parallel group's exchanges, tp, etp, cp or ep [s]."""
         there, back = self.exchanged_s[group]
         return there + back
 
@@ -251,7 +252,7 @@ def host(micro_batch: MicroBatch) -> Array:
     "collective laws",
 )
 def tensor_parallel(micro_batch: MicroBatch) -> Array:
-    return micro_batch.exposed_exchange_s("tp")
+    return micro_batch.exposed_exchange_s("tp") + micro_batch.exposed_exchange_s("etp")
 
 
 @part(
@@ -269,8 +270,8 @@ def expert_parallel(micro_batch: MicroBatch) -> Array:
 
 
 COMPUTE_PARTS = (forward, backward, frozen_forward, recompute)
-EXCHANGE_PARTS = {"tp": tensor_parallel, "cp": context_parallel, "ep": expert_parallel}
-MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, *EXCHANGE_PARTS.values())
+EXCHANGE_PARTS = {"tp": tensor_parallel, "etp": tensor_parallel, "cp": context_parallel, "ep": expert_parallel}
+MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, *dict.fromkeys(EXCHANGE_PARTS.values()))
 
 
 def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:

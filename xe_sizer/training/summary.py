@@ -117,7 +117,7 @@ def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
 
 
 def layout_of(layouts: Layouts) -> Layout:
-    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group")
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group", "expert_tp")
     sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
     words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
     return Layout(
