@@ -74,22 +74,27 @@ def _newest_attention(job: Job) -> Job:
     return replace(job, device=replace(job.device, attention=laws[max(laws)]))
 
 
+def _training(job: Job, **changes: Any) -> Job:
+    """The job with something else that learns, or that is kept otherwise."""
+    return replace(job, method=replace(job.method, trained=replace(job.method.trained, **changes)))
+
+
 def _free_dequantisation(job: Job) -> Job:
     held = job.method.held
     if held is None:
         return job
     free = {"forward_bytes": 0.0, "backward_bytes": 0.0, "input_bytes": 0.0, "output_bytes": 0.0}
     width = msgspec.structs.replace(held.width, **free)
-    return replace(job, method=replace(job.method, held=replace(held, width=width)))
+    return _training(job, held=replace(held, width=width))
 
 
 def _narrow_activations(job: Job) -> Job:
     held = job.method.held
     if held is None:
         return job
-    method = replace(job.method, held=replace(held, quantised_from_bytes=SIXTEEN_BIT))
-    device = device_of(job.server.accelerator, job.stack, method, job.precision, Efficiency())
-    return replace(job, method=method, device=device)
+    narrow = _training(job, held=replace(held, quantised_from_bytes=SIXTEEN_BIT))
+    device = device_of(job.server.accelerator, job.stack, narrow.method, job.precision, Efficiency())
+    return replace(narrow, device=device)
 
 
 def _drops_inputs(job: Job) -> Job:
@@ -97,14 +102,14 @@ def _drops_inputs(job: Job) -> Job:
     if held is None or held.width.bits != FOUR:
         return job
     width = msgspec.structs.replace(held.width, keeps_input=False)
-    return replace(job, method=replace(job.method, held=replace(held, width=width)))
+    return _training(job, held=replace(held, width=width))
 
 
 def _no_dropout(job: Job) -> Job:
     learning = replace(job.method.learning, adapter_dropout=False)
     kernels = msgspec.structs.replace(job.stack.kernels, dropout=False)
     stack = msgspec.structs.replace(job.stack, kernels=kernels)
-    return replace(job, stack=stack, method=replace(job.method, learning=learning))
+    return replace(_training(job, learning=learning), stack=stack)
 
 
 def _newest_release(job: Job) -> Job:

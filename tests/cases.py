@@ -21,7 +21,7 @@ from xe_sizer.training.resolved import ResolvedTraining
 REGISTRY = Registry()
 ONE_GPU = {
     "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "dp": 1, "zero": 0, "micro_batch": 1, "grad_accum": 1,
-    "recompute": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0,
+    "recompute": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "expert_tp": 0,
 }  # fmt: skip
 # A GPT layer without dropout, as in the papers: layer norms with bias, GELU, MLP of four times the width.
 GPT = ModelShape(

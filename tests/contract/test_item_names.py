@@ -23,11 +23,13 @@ from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.software.number_formats import FORMATS
 from xe_sizer.software.stack_parts import KernelChoice
+from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
 
 PACKAGE = Path(xe_sizer.__file__).parent
 NAMES: Mapping[str, Collection[str]] = {
     "method": METHODS,
+    "adapter": ADAPTERS,
     "loss": LOSSES,
     "number format": {*FORMATS, *PRECISIONS},
     "report format": format_names(),
@@ -35,7 +37,8 @@ NAMES: Mapping[str, Collection[str]] = {
 }
 # Where an item says what it is; the default of a report is said beside the list of its formats.
 OWN = {
-    "method": ("training/methods/",),
+    "method": ("training/methods/", "training/adapters/"),  # some jobs are called as what learns
+    "adapter": ("training/methods/", "training/adapters/"),
     "loss": ("graph/losses.py",),
     "number format": ("software/number_formats.py", "laws/precision.py"),
     "report format": ("report/formats/", "report/registry.py"),
@@ -75,7 +78,7 @@ def test_no_name_of_an_item_stands_in_code_outside_its_own_file(kind: str) -> No
 
 def test_names_are_found_where_they_do_stand() -> None:
     """The search itself works: a method's name stands in its own file, and shared words stand elsewhere."""
-    assert ("qlora", "training/methods/lora.py") in {(name, place.partition(":")[0]) for name, place in strings()}
+    assert ("qlora", "training/adapters/lora.py") in {(name, place.partition(":")[0]) for name, place in strings()}
     assert {"lora", "gpt2", "eager", "flash", "fused"} <= MEANS_MORE
 
 

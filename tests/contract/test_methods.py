@@ -10,9 +10,9 @@ from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.scenario.jobs import INFERENCE, job_names
 from xe_sizer.software.quantiser import load_quantiser
+from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions
-from xe_sizer.training.methods.method import Quantised
 from xe_sizer.training.step import timeline
 from xe_sizer.units import SIXTEEN_BIT
 
@@ -28,7 +28,10 @@ def test_every_job_of_a_scenario_that_trains_is_a_method() -> None:
 def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
     shape = REGISTRY.model(model)
     usual = load_quantiser(default_name("quantiser"))
-    method = METHODS[name].applied_to(shape, MethodOptions(quantised=Quantised(usual, usual.width(), SIXTEEN_BIT)))
+    adapter = METHODS[name].usual_adapter
+    held = Quantised(usual, usual.width(), SIXTEEN_BIT) if METHODS[name].quantises else None
+    trained = adapter.applied_to(shape, AdapterOptions(quantised=held)) if adapter else ALL_WEIGHTS
+    method = METHODS[name].applied_to(shape, MethodOptions(trained=trained))
     total = count_parameters(shape).total
     trainable = method.trainable_parameters(shape)
     assert method.name == name
@@ -60,3 +63,30 @@ def test_quantised_weights_trade_time_for_memory() -> None:
     chosen = layouts(grad_accum=4)
     assert memory_ledger(qlora, chosen).peak_bytes[0] < memory_ledger(lora, chosen).peak_bytes[0]
     assert timeline(qlora, chosen).step_s[0] > timeline(lora, chosen).step_s[0]
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_kind_of_adapter_learns_beside_frozen_weights_of_any_job(name: str) -> None:
+    """It is estimated under a job that says nothing of what learns, and needs less than all weights would."""
+    full, adapted = job(train__seq_len=1024), job(adapter=name, train__seq_len=1024)
+    assert adapted.method.adapter is ADAPTERS[name]
+    assert adapted.method.quantised is ADAPTERS[name].quantises
+    chosen = layouts(dp=[1, 8], zero=[0, 1], grad_accum=4)
+    assert np.all(memory_ledger(adapted, chosen).peak_bytes < memory_ledger(full, chosen).peak_bytes)
+    assert np.all(timeline(adapted, chosen).step_s < timeline(full, chosen).step_s)
+
+
+def test_a_job_that_means_adapters_is_fine_tuning_with_them() -> None:
+    chosen = layouts(dp=[1, 8], zero=[0, 1], grad_accum=4)
+    for meant in (kind for kind in METHODS.values() if kind.adapter):
+        targets = {"lora__targets": ["attention"]} if "lora" in meant.settings else {}
+        one, other = job(kind=meant.name, **targets), job(adapter=meant.adapter, **targets)
+        assert memory_ledger(one, chosen).peak_bytes.tolist() == memory_ledger(other, chosen).peak_bytes.tolist()
+        assert timeline(one, chosen).step_s.tolist() == timeline(other, chosen).step_s.tolist()
+
+
+def test_any_adapter_takes_a_quantised_base() -> None:
+    narrow, meant = job(adapter="lora", train__bits=4, lora__targets=["q"]), job(kind="qlora", lora__targets=["q"])
+    assert narrow.method.trained.held == meant.method.trained.held
+    assert narrow.method.label == "SFT (LoRA, 4 bit)"
+    assert meant.method.label == "QLoRA"

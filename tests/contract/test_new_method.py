@@ -18,14 +18,13 @@ from xe_sizer.cli.main import main
 from xe_sizer.training import methods
 
 FILE = '''
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.training.methods.method import Method, register
+from xe_sizer.training.methods.method import Frozen, Method, register
 
 
 @register("dpo-like", label="DPO", evidence="sft")
 def dpo_like(kind, model, options):
     """Pairs of answers, and a frozen reference model."""
-    return Method(kind, Learning(base=True), sequences_per_sample=2, frozen_copies=1, frozen_forwards=1)
+    return Method(kind, options.trained, sequences_per_sample=2, frozen=(Frozen("reference model"),))
 '''
 # Llama 2 7B: 32 layers of 4096, 32 heads of 128, an MLP of 11008 with a gate, 32,000 tokens.
 PARAMETERS = 6_738_415_616

@@ -43,6 +43,13 @@ def test_a_batch_script_has_directives() -> None:
     assert '--rdzv_endpoint "$MASTER_ADDR:29500"' in text
 
 
+@pytest.mark.parametrize(("ranks", "flag"), [(0, None), (2, "2")])
+def test_ranks_that_split_an_expert_are_written_where_they_are_chosen(ranks: int, flag: str | None) -> None:
+    values = PLAN | {"model": "Qwen/Qwen3-30B-A3B", "layout.ep": 4, "layout.expert_tp": ranks}
+    text = export(Plan(values), exporters()["megatron-lm"]).written.text
+    assert ("--expert-tensor-parallel-size 2" in text) == (flag is not None)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [({"train.steps": None}, "counts steps"), ({"model": "mamba-130m"}, "no arguments for the layers"),

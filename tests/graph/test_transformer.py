@@ -10,6 +10,7 @@ from cases import GPT, REGISTRY, graph
 
 from xe_sizer.graph.exchanges import visited_places
 from xe_sizer.graph.inputs import GraphInputs, Learning
+from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, Picks
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
@@ -123,7 +124,7 @@ def test_windowed_layers_attend_to_less() -> None:
 def test_lora_adds_its_low_rank_products() -> None:
     """r = 8 on q and v of Llama-2-7B: 4,194,304 weights, 6 FLOPs each, as they learn."""
     model = REGISTRY.model("llama-2-7b")
-    plain, adapted = graph(model, FROZEN), graph(model, Learning(False, {"q": 8, "v": 8}))
+    plain, adapted = graph(model, FROZEN), graph(model, Learning(False, {"q": LowRank(8), "v": LowRank(8)}))
     assert forward_flops(adapted) - forward_flops(plain) == 2 * 4_194_304 * 512
     assert backward_flops(adapted) - backward_flops(plain) == 4 * 4_194_304 * 512
 
@@ -251,7 +252,10 @@ def test_only_learning_embeddings_have_a_backward() -> None:
         assert bool(np.all(lookup.backward_bytes > 0)) is moved  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("learning", [ALL, Learning(False, {"q": 8, "up": 8}, 2.0), Learning(False, {"up": 8}, 2.0)])
+@pytest.mark.parametrize(
+    "learning",
+    [ALL, Learning(False, {"q": LowRank(8), "up": LowRank(8)}, 2.0), Learning(False, {"up": LowRank(8)}, 2.0)],
+)
 @pytest.mark.parametrize("fused", [True, False])
 def test_what_reads_one_norm_keeps_its_output_once(learning: Learning, fused: bool) -> None:
     """Command-R: q, k, v, gate and up read the same tensor, whichever of them learn."""

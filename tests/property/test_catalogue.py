@@ -67,4 +67,4 @@ LATENT = [name for name in REGISTRY.names("model") if REGISTRY.model(name).laten
 @pytest.mark.parametrize("name", LATENT)
 def test_latent_attention_takes_the_stacks_default_adapters(name: str, kind: str) -> None:
     """A user who names no targets must not be told that theirs are wrong."""
-    assert ask({"model": name, "job": kind}).job.method.adapter_parameters(REGISTRY.model(name)) > 0
+    assert ask({"model": name, "job": kind}).job.method.trained.adapter_parameters(REGISTRY.model(name)) > 0

@@ -31,7 +31,15 @@ def job_of(**more: Any) -> Job:
 
 def layout() -> Layouts:
     sizes = {field.name: 1 for field in fields(Layouts)}
-    none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
+    none = {
+        "zero": 0,
+        "offload": 0,
+        "sequence_parallel": 0,
+        "schedule": 0,
+        "zero_group": 0,
+        "expert_tp": 0,
+        "recompute": 0,
+    }
     return Layouts.of(**{name: size for name, size in {**sizes, **none}.items() if name in sizes})
 
 

@@ -334,7 +334,8 @@ def test_quantised_weights_that_autograd_keeps_expanded() -> None:
     made = job(kind="qlora", stack="hf-bf16")
     assert made.method.held is not None
     width = msgspec.structs.replace(made.method.held.width, keeps_weight=True)
-    made = replace(made, method=replace(made.method, held=replace(made.method.held, width=width)))
+    trained = replace(made.method.trained, held=replace(made.method.held, width=width))
+    made = replace(made, method=replace(made.method, trained=trained))
     whole, layer = 2 * LAYERS * LINEAR, 2 * LINEAR
     plain = course(ledger(made), "dequantised weights")
     assert plain == pytest.approx([whole, whole, whole, layer, 0, 0], rel=1e-4)

@@ -11,6 +11,7 @@ from cases import GPT, REGISTRY, job, layouts
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions
+from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.sharding import Shards, census, sharded_elements
 from xe_sizer.training.stages import Split
@@ -131,7 +132,7 @@ def test_host_memory_of_whole_states_is_a_copy_a_rank() -> None:
 def test_frozen_weights_wait_in_host_memory_too() -> None:
     """LoRA with offloaded weights: 16 bytes an adapter weight, 2 a frozen one; a reference model as much again."""
     plain = lora("deepspeed")
-    copied = replace(plain, method=replace(plain.method, frozen_copies=1))
+    copied = replace(plain, method=replace(plain.method, frozen=(Frozen("reference model"),)))
     for made, weights in ((plain, 2), (copied, 4)):
         found = ledger(made, dp=4, zero=3, offload=2)
         assert found.host_bytes[0] == pytest.approx(16 * ADAPTERS + weights * PARAMETERS, rel=1e-12)
@@ -201,7 +202,7 @@ def test_an_update_in_the_backward_leaves_one_table_at_a_time() -> None:
 def test_frozen_copies_are_shared_as_the_weights_are() -> None:
     """Two reference models in 16 bit, whole or a share of 4 ranks; none on the card where offloaded."""
     made = job(stack="hf-trainer@4.40")
-    made = replace(made, method=replace(made.method, frozen_copies=2))
+    made = replace(made, method=replace(made.method, frozen=(Frozen("reference model", copies=2),)))
     found = ledger(made, dp=4, zero=[0, 2, 3, 3], offload=[0, 0, 0, 2])
     expected = [4 * PARAMETERS, 4 * PARAMETERS, PARAMETERS, 0]
     assert at(found, "frozen copies", "loss") == pytest.approx(expected, rel=1e-12)

@@ -22,6 +22,7 @@ from xe_sizer.laws.collectives import (
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.data_parallel import Groups
 from xe_sizer.training.job import Job
+from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.stage_time import MicroBatch
 from xe_sizer.training.step import timeline
 
@@ -241,7 +242,7 @@ def test_a_boundary_tensor_goes_there_and_back() -> None:
 
 def test_frozen_passes_cross_the_boundaries_forwards() -> None:
     made = overlapping(job(stack="megatron-lm"))
-    once = replace(made, method=replace(made.method, frozen_forwards=1))
+    once = replace(made, method=replace(made.method, frozen=(Frozen("teacher"),)))
     plain, more = (pipelined(each, pp=2, grad_accum=4) for each in (made, once))
     assert more == pytest.approx(1.5 * plain, rel=1e-12)
 

@@ -10,6 +10,8 @@ from cases import job, layouts
 
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.methods.method import Frozen
+from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.step import Timeline, timeline
 
 PARAMETERS, NORMS = 6_738_415_616, 65 * 4096  # Llama 2 7B
@@ -17,7 +19,8 @@ LINKS = ("tensor-parallel communication", "pipeline transfers")
 
 
 def with_frozen(made: Job, forwards: int = 1, copies: int = 1) -> Job:
-    return replace(made, method=replace(made.method, frozen_forwards=forwards, frozen_copies=copies))
+    frozen = (Frozen("reference model", copies=copies, forwards=forwards),)
+    return replace(made, method=replace(made.method, frozen=frozen))
 
 
 def lines(made: Job, forwards: int = 1, **sizes: object) -> tuple[Timeline, Timeline]:
@@ -80,3 +83,32 @@ def test_a_copy_goes_to_the_host_with_the_weights() -> None:
     plain, frozen = (memory_ledger(made, chosen) for made in (job(), with_frozen(job())))
     assert np.max(frozen.components["frozen copies"]) == 0
     assert frozen.host_bytes[0] - plain.host_bytes[0] == pytest.approx(2 * PARAMETERS, rel=1e-9)
+
+
+def test_a_teacher_has_its_own_shape() -> None:
+    """Llama 2 13B beside 7B: its weights in 16 bit, its forward, its layers in the gathers and at the boundaries."""
+    teacher = job("llama-2-13b")
+    made, larger = job(), 13_015_864_320
+    taught = replace(made, method=replace(made.method, frozen=(Frozen("teacher", model=teacher.model),)))
+    one = timeline(taught, layouts(grad_accum=8))
+    alone = timeline(teacher, layouts(grad_accum=8))
+    assert one.components["frozen forward"][0] == pytest.approx(alone.components["forward"][0], rel=1e-9)
+    whole = memory_ledger(taught, layouts(dp=8, zero=[0, 3]))
+    assert whole.components["frozen copies"].max(axis=(0, 1)) == pytest.approx([2 * larger, 2 * larger / 8], rel=1e-12)
+    flops = timeline(made, layouts(grad_accum=8)).flops[0] + alone.flops[0] / 3
+    assert one.flops[0] == pytest.approx(flops, rel=1e-9)
+    staged = [timeline(each, layouts(grad_accum=8, pp=4)) for each in (made, taught, teacher)]
+    sent = [line.components[LINKS[1]][0] for line in staged]
+    assert sent[1] == pytest.approx(sent[0] + sent[2] / 2, rel=1e-9)
+
+
+def test_what_a_teacher_gathers_is_there_in_the_forward() -> None:
+    """ZeRO-3: beside the root of the student the root and two layers of the teacher, where those are more."""
+    teacher = job("llama-2-13b", stack="deepspeed")
+    made = job(stack="deepspeed")
+    taught = replace(made, method=replace(made.method, frozen=(Frozen("teacher", model=teacher.model),)))
+    chosen = layouts(dp=8, zero=3)
+    own, both, theirs = (memory_ledger(one, chosen).components["gathered layers"] for one in (made, taught, teacher))
+    root = 2 * (2 * 32_000 * 4096 + 4096)
+    assert both[0, MOMENTS.index("loss"), 0] == pytest.approx(theirs[0, MOMENTS.index("loss"), 0] + root, rel=1e-12)
+    assert both[0, MOMENTS.index("end of forward"), 0] == own[0, MOMENTS.index("end of forward"), 0]

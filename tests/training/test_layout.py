@@ -43,5 +43,11 @@ def test_selection_keeps_the_rows_together() -> None:
 )
 def test_expert_groups(tp: int, cp: int, dp: int, ep: int, expert_tp: int, expert_dp: int) -> None:
     made = layouts(tp=tp, cp=cp, dp=dp, ep=ep)
-    assert (made.expert_tp.tolist(), made.expert_dp.tolist()) == ([expert_tp], [expert_dp])
+    assert (made.expert_ranks.tolist(), made.expert_dp.tolist()) == ([expert_tp], [expert_dp])
     assert expert_tp * expert_dp * ep == tp * cp * dp
+
+
+def test_ranks_that_split_an_expert_may_be_chosen() -> None:
+    """16 ranks of a stage: with ep 4, an expert whole, in two and in four leaves 4, 2 and 1 copies of it."""
+    made = layouts(tp=4, dp=4, ep=4, expert_tp=[1, 2, 4, 0])
+    assert (made.expert_ranks.tolist(), made.expert_dp.tolist()) == ([1, 2, 4, 4], [4, 2, 1, 1])

@@ -52,6 +52,16 @@ def test_groups_share_copies_evenly() -> None:
     assert legal(mixture, dp=8, grad_accum=2, ep=[2, 8], zero=1, zero_group=4) == [True, False]
 
 
+def test_ranks_of_an_expert_divide_the_tensor_ranks_and_the_stage() -> None:
+    """16 ranks: 8 groups of experts split in two take all of them, in four would take twice as many."""
+    mixture = rules(model="mixtral-8x7b")
+    sizes = {"tp": 4, "dp": 4, "grad_accum": 4}
+    assert legal(mixture, ep=8, expert_tp=[1, 2, 4], **sizes) == [True, True, False]
+    assert legal(mixture, ep=1, expert_tp=[2, 3, 8], **sizes) == [True, False, False]
+    assert {int(one) for one in legal_layouts(mixture, (8,)).expert_tp} == {0}
+    assert {int(one) for one in legal_layouts(replace(mixture, fixed={"expert_tp": 2}), (8,)).expert_tp} == {2}
+
+
 def test_sharding_needs_somebody_to_share_with() -> None:
     asked = rules("deepspeed")
     assert legal(asked, dp=[1, 1, 2], grad_accum=[16, 16, 8], zero=[0, 1, 1]) == [True, False, True]

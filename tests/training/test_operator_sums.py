@@ -13,6 +13,7 @@ from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training.activations import temporary_bytes
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.operator_costs import operator_costs
 from xe_sizer.training.stage_time import stage_time
 from xe_sizer.training.step import timeline
@@ -36,7 +37,9 @@ NONE = np.zeros(1)
 @pytest.mark.parametrize("forwards", [0, 1])
 def test_operators_add_up_to_every_part(model: str, sizes: dict[str, int], layers: int | None, forwards: int) -> None:
     made = job(model, stack="megatron-lm", train__seq_len=2048, train__padding="packed")
-    made = replace(made, recompute_layers=layers, method=replace(made.method, frozen_forwards=forwards))
+    made = replace(
+        made, recompute_layers=layers, method=replace(made.method, frozen=(Frozen("teacher", forwards=forwards),))
+    )
     line = timeline(made, layouts(grad_accum=4, **sizes))
     costs = operator_costs(line)
     for name in (*KERNELS, *EXCHANGES):

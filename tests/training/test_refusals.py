@@ -55,6 +55,11 @@ def told(**flags: object) -> list[str]:
         ({"layout__pp": 4, "layout__vpp": 3}, ("pp x vpp = 12 does not divide the 32 layers of llama-2-7b | "
          "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer")),
         ({"layout__vpp": 3}, None),
+        # experts that are split
+        ({"layout__expert_tp": 2}, "llama-2-7b has no experts to split | leave expert_tp out"),
+        ({"layout__expert_tp": 2, "layout__tp": 4, "model": "mixtral-8x7b"}, None),
+        ({"layout__expert_tp": 8, "layout__tp": 4, "model": "mixtral-8x7b"},
+         "expert_tp 8 does not divide tp 4 | use a divisor of tp 4; 1 leaves experts whole"),
         # ends of a pipeline that are given
         ({"layout__pp": 1, "layout__first_stage_layers": 10},
          "first_stage_layers needs pp of at least 2 | one stage holds all layers"),

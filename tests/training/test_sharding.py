@@ -88,7 +88,7 @@ def test_a_layer_and_the_root_are_what_fsdp_gathers() -> None:
 )
 def test_adapters_of_llama_2_7b(targets: list[str], rank: int, published: int) -> None:
     made = job(kind="lora", lora__rank=rank, lora__targets=targets)
-    assert made.method.adapter_parameters(made.model) == published
+    assert made.method.trained.adapter_parameters(made.model) == published
     assert made.method.trainable_parameters(made.model) == published
     assert elements(made.model, made.method).adapters[0, 0] == published
 
@@ -108,7 +108,7 @@ def test_adapters_of_llama_2_7b(targets: list[str], rank: int, published: int) -
 def test_one_adapter_for_a_fused_matrix(model: str, targets: list[str], names: tuple[str, ...], sizes: int) -> None:
     made = job(model=model, kind="lora", lora__rank=4, lora__targets=targets)
     assert tuple(made.method.learning.adapters) == names
-    assert made.method.adapter_parameters(made.model) == 4 * made.model.layers * sizes
+    assert made.method.trained.adapter_parameters(made.model) == 4 * made.model.layers * sizes
     assert elements(made.model, made.method).adapters[0, 0] == 4 * made.model.layers * sizes
 
 

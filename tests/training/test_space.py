@@ -62,6 +62,7 @@ def brute_force(asked: Rules, gpus: int) -> set[tuple[int, ...]]:
         "tp": degrees, "pp": degrees, "vpp": chunks, "cp": [d for d in degrees if d in (1, 2, 4, 8, 16)],
         "ep": [1, 2, 4, 8], "dp": degrees, "zero": [0, 1, 2, 3], "micro_batch": batches, "grad_accum": batches,
         "recompute": [0, 1, 2], "offload": [0], "sequence_parallel": [0, 1], "schedule": [0], "zero_group": [0],
+        "expert_tp": [0],
     }  # fmt: skip
     assert tuple(space) == FIELDS
     found = set()

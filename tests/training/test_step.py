@@ -49,7 +49,7 @@ def test_recomputed_flops() -> None:
 def test_lora_needs_two_thirds_of_the_flops() -> None:
     full, lora = step(job(), grad_accum=2), step(job(kind="lora"), grad_accum=2)
     base = 4 * LINEAR * 4096 + 3 * 4 * 128 * 32 * 32 * PAIRS
-    adapters = 6 * 4096 * job(kind="lora").method.adapter_parameters(job().model)
+    adapters = 6 * 4096 * job(kind="lora").method.trained.adapter_parameters(job().model)
     assert lora.flops[0] == pytest.approx(2 * (base + adapters), rel=1e-12)
     assert lora.flops[0] < 0.75 * full.flops[0]
 

@@ -46,7 +46,7 @@ FIRST_PANELS = ("Job", "Hardware", "Load", "Data", "Training", "Limits and price
 TEXT, FLAG = str | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib", "partial_servers"})
-_LONGEST_METAVAR = 24
+_LONGEST_METAVAR = 12
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", rich_help_panel="Output")]

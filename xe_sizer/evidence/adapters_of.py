@@ -11,7 +11,7 @@ from xe_sizer.evidence.names import plain, release_in
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.quantiser import load_quantiser, quantiser_names
-from xe_sizer.training.methods.lora import resolve_end
+from xe_sizer.training.adapters.lora import resolve_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

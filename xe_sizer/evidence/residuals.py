@@ -65,7 +65,7 @@ def _run(found: PredictedRecord, prediction: Prediction) -> Run:
     job = found.sized.resolved.job
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
-    kind = job.method.kind.evidence
+    kind = job.method.evidence
     return Run(stack, kind, found.guessed, *_deviation(prediction), explained=explained_by(job))
 
 

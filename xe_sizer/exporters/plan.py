@@ -12,7 +12,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
     "layout.zero": frozenset({0}),
-    "layout.zero_group": frozenset({0}),
+    **dict.fromkeys(("layout.zero_group", "layout.expert_tp"), frozenset({0})),
     "layout.sequence_parallel": frozenset({False}),
     "layout.schedule": frozenset({"1f1b", "1f1b-interleaved"}),
     "train.grad_accum": frozenset({1}),
@@ -30,6 +30,7 @@ DECIDES = (
 """Keys without which the tool would run another plan."""
 _TOLD = (
     *DECIDES, "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
+    "layout.expert_tp",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
     "serve.kv_host_gib", "serve.adapters", "serve.prefill_replicas", "serve.batch_wait_iters",

@@ -1,4 +1,8 @@
-"""Low-rank adapters on the weights of a layer (LoRA, Hu et al. 2021, arXiv:2106.09685): which there are, how large."""
+"""Adapters beside the weights of a layer: the form that they have, where they sit, and what they compute.
+
+A form learns something beside a frozen weight W of n outputs and k inputs and changes what the weight returns. What it
+holds and computes follows from (n, k) and the tokens that pass; every kind of adapter says so in a form of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +12,87 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import adapted_weights, layer_weights
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.graph.parameters import Weight
+
+    Size = Array | float
+
+MASK = 1.0  # bytes of a dropout mask's element
+# Bytes that the kernels around an adapter move, per element of its input and of its output, forward and backward.
+# `base`: adapters in the type of the base model; forward, their output is scaled and added to the frozen layer's;
+# backward, their gradient of the input is added to the layer's. `wide`: float32 adapters in a 16-bit model (peft); the
+# input is cast to float32, the output is scaled and added, the sum is cast down; backward, the gradient of the input
+# is cast down. `autocast`: the products run in 16 bits, so the float32 copy of the input is cast down again.
+ADAPTER_BYTES = {
+    "base": ((0.0, 6.0), (6.0, 2.0)),
+    "wide": ((6.0, 24.0), (12.0, 14.0)),
+    "autocast": ((12.0, 6.0), (18.0, 2.0)),
+}
+ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.0)}
+
+
+@frozen(eq=True)
+class AdapterForm:
+    """What learns beside a weight of n outputs and k inputs.
+
+    tensors : that learn beside a weight [-]
+    reads_input : needs the weight's input for its own gradient, so that autograd keeps it
+    replaces : computes the output itself, from a changed weight
+    """
+
+    tensors = 2
+    reads_input = True
+    replaces = False
+
+    def elements(self, n: Size, k: Size) -> Size:
+        """Parameters that learn beside a weight of n outputs and k inputs, or beside its shard [-]."""
+        raise NotImplementedError
+
+    def buffer_bytes(self, n: Size, k: Size) -> Size:
+        """What stands beside a weight in every layer and does not learn [bytes]."""
+        return 0.0
+
+    def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of the matrices that learn beside a weight, where they are matrices [-]."""
+        return ()
+
+    def operators(self, at: Place) -> Iterator[Operator]:
+        """What runs beside the product of the weight, in order."""
+        raise NotImplementedError
 
 
 @frozen
 class Adapter:
-    """x A^T B^T beside x W^T: A has `rank` rows, B as many columns. W are the `members`, which share their input.
+    """An adapter of a form on `members`, weights that share their input."""
 
-    magnitudes : the norm of each row of W + B A is an own parameter (DoRA, Liu et al. 2024, arXiv:2402.09353)
-    """
-
-    rank: int
+    form: AdapterForm
     members: tuple[Weight, ...]
-    magnitudes: bool = False
 
     @property
     def parameters(self) -> int:
-        """Elements of A and B [-]: r (inputs + outputs), and as many magnitudes as outputs."""
-        outputs = sum(weight.outputs for weight in self.members)
-        return self.rank * (self.members[0].inputs + outputs) + outputs * int(self.magnitudes)
+        """Elements that learn [-]."""
+        return round(float(as_array(self.form.elements(self._outputs, self.members[0].inputs))))
 
-    def on_rank(self, tp: Array) -> Array:
-        """Elements of A and B on a tensor-parallel rank.
+    @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of the matrices that learn [-]."""
+        return self.form.matrices(self._outputs, self.members[0].inputs)
 
-            elements = r (inputs + outputs / s)       column-parallel: A is whole, B is split as the weight is, s <= tp
-            elements = r (inputs / tp + outputs)      row-parallel: A is split, B is whole
+    @property
+    def _outputs(self) -> int:
+        return sum(weight.outputs for weight in self.members)
+
+    def shard(self, tp: Array) -> tuple[Array, Array]:
+        """Outputs and inputs of the adapted weight on a tensor-parallel rank.
+
+            n = outputs / s, k = inputs        column-parallel, s <= tp
+            n = outputs, k = inputs / tp       row-parallel
 
         Parameters
         ----------
@@ -46,30 +100,169 @@ class Adapter:
 
         Returns
         -------
-        ndarray of float, shape (layout,) [-]
+        (n, k), ndarrays of float, shape (layout,) [-]
 
-        Source: ParallelLinearAdapter of NeMo; LoRA (arXiv:2106.09685).
+        Source: ParallelLinearAdapter of NeMo: what meets a split side of the weight is split as the weight is.
         """
         split, inputs = self.members[0].split, self.members[0].inputs
-        held_inputs = inputs / tp if split == "row" else as_array(inputs)
         shards = [weight.output_shards(tp) if split == "column" else 1.0 for weight in self.members]
         held_outputs = sum(weight.outputs / part for weight, part in zip(self.members, shards, strict=True))
-        return np.asarray(self.rank * (held_inputs + held_outputs) + held_outputs * float(self.magnitudes))
+        return held_outputs * np.ones_like(tp), inputs / tp if split == "row" else inputs * np.ones_like(tp)
+
+    def on_rank(self, tp: Array) -> Array:
+        """Elements that learn on a tensor-parallel rank, shape of `tp` [-]."""
+        return as_array(self.form.elements(*self.shard(tp)))
+
+    def buffer_bytes(self, tp: Array) -> Array:
+        """What stands beside the weight on a rank and does not learn, shape of `tp` [bytes]."""
+        return as_array(self.form.buffer_bytes(*self.shard(tp)))
 
 
-def adapters_on(weights: Iterable[Weight], ranks: Mapping[str, int], magnitudes: bool = False) -> Iterator[Adapter]:
-    """The adapters on these weights. ranks : name of a weight, or of several kept as one matrix, to the rank [-]."""
+def adapters_on(weights: Iterable[Weight], forms: Mapping[str, AdapterForm]) -> Iterator[Adapter]:
+    """The adapters on these weights. forms : by the name of a weight, or of several kept as one matrix."""
     known = {weight.name: weight for weight in weights}
-    for name, rank in ranks.items():
+    for name, form in forms.items():
         members = tuple(known[part] for part in adapted_weights(name) if part in known)
         if members:
-            yield Adapter(rank, members, magnitudes)
+            yield Adapter(form, members)
 
 
-def model_adapters(
-    model: ModelShape, ranks: Mapping[str, int], magnitudes: bool = False
-) -> Iterator[tuple[int, Adapter]]:
+def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[int, Adapter]]:
     """The adapters of each kind of layer, with the number of layers of the kind."""
     for kind, layers in model.layer_kinds:
-        for adapter in adapters_on(layer_weights(model, kind), ranks, magnitudes):
+        for adapter in adapters_on(layer_weights(model, kind), forms):
             yield layers, adapter
+
+
+@frozen
+class Place:
+    """Where an adapter works: a weight's shard of n outputs and k inputs, and the tokens that pass it.
+
+    name, module : of the weight; tokens, n, k : shape (rank shape,) [-]
+    """
+
+    block: Block
+    name: str
+    module: str
+    tokens: Array
+    n: Array
+    k: Array
+
+    @property
+    def size(self) -> float:
+        """Of an element of the adapter [bytes]."""
+        return self.block.inputs.learning.adapter_element_bytes
+
+    @property
+    def element_bytes(self) -> float:
+        """Of an activation of the model [bytes]."""
+        return self.block.inputs.element_bytes
+
+    @property
+    def read_bytes(self) -> float:
+        """Of an element that the adapter's products read [bytes]."""
+        return self.element_bytes if self.block.inputs.autocast else self.size
+
+    @property
+    def copies_input(self) -> float:
+        """1 where the adapter reads a cast copy of the input, or what dropout left of it, else 0."""
+        return max(float(self.block.inputs.wide_adapters), self.drops)
+
+    @property
+    def drops(self) -> float:
+        """1 where the adapter drops elements of its input, else 0."""
+        return float(self.block.inputs.learning.adapter_dropout)
+
+    @property
+    def casting(self) -> str:
+        """How the adapter's types differ from the model's, as in ADAPTER_BYTES."""
+        if not self.block.inputs.wide_adapters:
+            return "base"
+        return "autocast" if self.block.inputs.autocast else "wide"
+
+    @property
+    def input_bytes(self) -> Array:
+        """The input as an adapter keeps it for its own gradient: a copy and a mask, where it makes them [bytes]."""
+        return self.tokens * self.k * (self.read_bytes * self.copies_input + MASK * self.drops)
+
+    def product(
+        self, label: str, m: Size, n: Size, k: Size, saved_bytes: Size = 0.0,
+        copies: Size = 1.0, learns: bool = True, computed: bool = False, in_base: bool = False,
+    ) -> Matmul:  # fmt: skip
+        """A product of the adapter, m x k by k x n.
+
+        learns : the n x k operand gets a gradient; computed : it is made from what learns, so its gradient goes on
+        in_base : runs in the precision of the base model's products
+        """
+        one = self.block.inputs.rank.ones
+        return Matmul(
+            name=f"{self.name} adapter {label}",
+            module=self.module,
+            layers=self.block.layers,
+            saved_bytes=saved_bytes * one,
+            m=m * one,
+            n=n * one,
+            k=k * one,
+            copies=copies * one,
+            input_gradient=True,
+            weight_gradient=learns,
+            learns=learns,
+            adapter=not in_base,
+            computed=computed,
+        )
+
+    def kernels(
+        self, label: str, forward_bytes: Size, backward_bytes: Size, launches: tuple[float, float],
+        saved_bytes: Size = 0.0, temporary_bytes: Size = 0.0,
+    ) -> MemoryBound:  # fmt: skip
+        """Kernels of the adapter that only move memory, forward and backward."""
+        one = self.block.inputs.rank.ones
+        return MemoryBound(
+            name=f"{self.name} adapter {label}",
+            module=self.module,
+            layers=self.block.layers,
+            saved_bytes=saved_bytes * one,
+            forward_bytes=forward_bytes * one,
+            backward_bytes=backward_bytes * one,
+            forward_launches=launches[0],
+            backward_launches=launches[1],
+            temporary_bytes=temporary_bytes * one,
+            adapter=True,
+        )
+
+    def chain(self, *columns: Size, learns: tuple[bool, ...] | None = None) -> Iterator[Matmul]:
+        """Products of the tokens, one after the other: from k inputs over `columns` to n outputs.
+
+        learns : which of the matrices do; None: all. Autograd keeps what each of them reads.
+        """
+        widths = (self.k, *columns, self.n)
+        labels = ("A", "B") if len(columns) == 1 else tuple(str(place + 1) for place in range(len(widths) - 1))
+        saved = (self.input_bytes, *(self.tokens * width * self.size for width in columns))
+        learning = learns or (True,) * len(labels)
+        for label, n, k, kept, each in zip(labels, widths[1:], widths[:-1], saved, learning, strict=True):
+            yield self.product(label, self.tokens, n, k, kept * float(each), learns=each)
+
+    def sum(self) -> MemoryBound:
+        """Casts the input, scales the adapter's output and adds it to the frozen layer's; ADAPTER_BYTES.
+
+        Wide adapters compute their output, its scaled copy and the sum before the cast in float32. What dropout reads
+        stays until the module returns; it reads and writes the input and a mask of one byte.
+        """
+        e, drops, tokens = self.element_bytes, self.drops, self.tokens
+        dropped = drops * (2.0 * self.read_bytes + MASK)
+        forward, backward = (tokens * ((x + dropped) * self.k + y * self.n) for x, y in ADAPTER_BYTES[self.casting])
+        launches = ADAPTER_LAUNCHES[self.casting]
+        temporaries = 5.0 if self.casting == "wide" else 2.0
+        temporary = tokens * (temporaries * self.n * e + drops * self.k * self.size)
+        return self.kernels(
+            "add", forward, backward, (launches[0] + drops, launches[1] + drops), temporary_bytes=temporary
+        )
+
+    def delta(self, kept: float = 1.0) -> Iterator[Operator]:
+        """x D^T beside x W^T, of a D as large as W that is computed from what learns in every forward.
+
+        Autograd keeps D, `kept` times, and the cast input; D's gradient goes on to what made it.
+        """
+        saved = self.input_bytes + kept * self.n * self.k * self.size
+        yield self.product("delta", self.tokens, self.n, self.k, saved, computed=True)
+        yield self.sum()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm, residual
+from xe_sizer.graph.adapters import MASK
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.operators import Attention, attended_positions
 from xe_sizer.units import FLOAT32

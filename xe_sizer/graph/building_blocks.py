@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.adapters import adapters_on
+from xe_sizer.graph.adapters import MASK, Place, adapters_on
 from xe_sizer.graph.casts import narrowing, waiting_input_bytes
 from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.units import FLOAT32
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator, RankShape
     from xe_sizer.graph.parameters import Weight
 
-MASK = 1.0  # bytes of a dropout mask's element
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
 # Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
 # Face RMSNorm (cast up, square, mean, scale, cast down, weight) in float32, counted in 16-bit elements.
@@ -28,18 +27,6 @@ NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
 NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 # Read both, write the sum; in the next norm's kernel the norm reads the sum already.
 RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
-# Bytes that the kernels around an adapter move, per element of its input and of its output, forward and backward.
-# `base`: adapters in the type of the base model; forward, their output is scaled and added to the frozen layer's;
-# backward, their gradient of the input is added to the layer's. `wide`: float32 adapters in a 16-bit model (peft); the
-# input is cast to float32, the output is scaled and added, the sum is cast down; backward, the gradient of the input
-# is cast down. `autocast`: the products run in 16 bits, so the float32 copy of the input is cast down again.
-ADAPTER_BYTES = {
-    "base": ((0.0, 6.0), (6.0, 2.0)),
-    "wide": ((6.0, 24.0), (12.0, 14.0)),
-    "autocast": ((12.0, 6.0), (18.0, 2.0)),
-}
-MAGNITUDE_LAUNCHES = (12.0, 6.0)
-ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.0)}
 
 
 def shard(weight: Weight, rank: RankShape) -> tuple[Array, Array]:
@@ -116,7 +103,8 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         return
     learning = inputs.learning
     n, k = _side_by_side(weights, inputs.rank)
-    yield Matmul(
+    adapters = tuple(adapters_on(weights, learning.adapters))
+    product = Matmul(
         name=name,
         module=weights[0].module,
         layers=block.layers,
@@ -129,12 +117,19 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         weight_gradient=learning.weight_gradients,
         learns=learning.base,
     )
+    if not any(adapter.form.replaces for adapter in adapters):
+        yield product
     yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
     yield from narrowing(block, name, weights[0].module, tokens * k, n * k, tokens * n)
-    for adapter in adapters_on(weights, learning.adapters, learning.magnitudes):
-        yield from _adapter(block, adapter, tokens)
-        if adapter.magnitudes:
-            yield _magnitudes(block, adapter, tokens)
+    for adapter in adapters:
+        yield from _beside(block, adapter, tokens)
+
+
+def _beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
+    """What an adapter runs beside the product of its weight."""
+    n, k = _side_by_side(adapter.members, block.inputs.rank)
+    name = "+".join(weight.name for weight in adapter.members)
+    return adapter.form.operators(Place(block, name, adapter.members[0].module, tokens, n, k))
 
 
 def weight_traffic(
@@ -179,83 +174,6 @@ def weight_traffic(
         forward_launches=expansion.launches[0] * float(moves_forward),
         backward_launches=expansion.launches[1] * float(moves_backward),
         temporary_bytes=block.inputs.zeros,
-    )
-
-
-def _adapter(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
-    """The two products of an adapter, and the kernels around them.
-
-    A column-split weight keeps A whole and splits B, a row-split one splits A, as Megatron's parallel adapters do.
-    Dropout reads and writes the adapter's input and a mask of one byte, and both are kept.
-    """
-    inputs, one = block.inputs, block.inputs.rank.ones
-    members, rank = adapter.members, adapter.rank
-    n, k = _side_by_side(members, inputs.rank)
-    name, module = "+".join(weight.name for weight in members), members[0].module
-    size = inputs.learning.adapter_element_bytes
-    cast = inputs.element_bytes if inputs.autocast else size
-    drops = float(inputs.learning.adapter_dropout)
-    copied = np.maximum(float(inputs.wide_adapters), drops)
-    input_bytes = tokens * k * (cast * copied + MASK * drops)
-    factors = (("A", rank * one, k, input_bytes), ("B", n, rank * one, rank * tokens * size))
-    for factor, columns, rows, saved in factors:
-        yield Matmul(
-            name=f"{name} adapter {factor}",
-            module=module,
-            layers=block.layers,
-            saved_bytes=saved,
-            m=tokens * one,
-            n=columns,
-            k=rows,
-            copies=one,
-            input_gradient=True,
-            weight_gradient=True,
-            learns=True,
-            adapter=True,
-        )
-    kind = ("autocast" if inputs.autocast else "wide") if inputs.wide_adapters else "base"
-    dropped = drops * (2.0 * (inputs.element_bytes if inputs.autocast else size) + MASK)
-    forward, backward = (tokens * ((x + dropped) * k + y * n) for x, y in ADAPTER_BYTES[kind])
-    # Wide adapters compute their output, its scaled copy and the sum before the cast in float32. What dropout reads
-    # stays until the module returns.
-    temporaries = 5.0 if kind == "wide" else 2.0
-    yield MemoryBound(
-        name=f"{name} adapter add",
-        module=module,
-        layers=block.layers,
-        saved_bytes=np.zeros_like(forward),
-        forward_bytes=forward,
-        backward_bytes=backward,
-        forward_launches=ADAPTER_LAUNCHES[kind][0] + drops,
-        backward_launches=ADAPTER_LAUNCHES[kind][1] + drops,
-        temporary_bytes=tokens * (temporaries * n * inputs.element_bytes + drops * k * size),
-    )
-
-
-def _magnitudes(block: Block, adapter: Adapter, tokens: Array) -> MemoryBound:
-    """DoRA's norm of W + s B A in every forward, and its magnitudes times the outputs.
-
-    Of a weight's element: B A (1 written), a copy of W (2 bytes read, 1 written), s B A (2), the sum (3), its norm (1);
-    the identity that B A is computed from (2 of inputs squared). Of an output: magnitudes times that of the frozen
-    weight (2) and of the adapter (2), the scale (2), the sum (3). The norm has no gradient. Both outputs are kept; the
-    identity and four matrices like the weight stand beside each other for a while.
-    Source: peft (tuners/lora/dora.py, DoraLinearLayer.forward and get_weight_norm).
-    """
-    inputs = block.inputs
-    size = inputs.learning.adapter_element_bytes
-    n, k = _side_by_side(adapter.members, inputs.rank)
-    of_weights = n * k * (8.0 * size + inputs.element_bytes) + 2.0 * k * k * size
-    of_outputs = 9.0 * tokens * n * size
-    return MemoryBound(
-        name="+".join(weight.name for weight in adapter.members) + " adapter magnitudes",
-        module=adapter.members[0].module,
-        layers=block.layers,
-        saved_bytes=tokens * n * (inputs.element_bytes + size),
-        forward_bytes=of_weights + of_outputs,
-        backward_bytes=of_outputs,
-        forward_launches=MAGNITUDE_LAUNCHES[0],
-        backward_launches=MAGNITUDE_LAUNCHES[1],
-        temporary_bytes=(4.0 * n + k) * k * size,
     )
 
 

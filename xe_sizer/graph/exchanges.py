@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Picks
 
 
-def enter_parallel(block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1) -> Collective:
+def enter_parallel(
+    block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1, group: str = "tp"
+) -> Collective:
     """Into a tensor-parallel region: all-gather under sequence parallelism; else all-reduce of the gradient.
 
         message = share x tokens hidden element
@@ -26,6 +28,7 @@ def enter_parallel(block: Block, name: str, module: str, share: Array | float = 
     name, module : of the exchange
     share : 0 for layouts that have no such region, shape (rank shape,) [-]
     readers : products that are not fused; each reduces its own gradient of the shared input [-]
+    group : tp, or etp: those that split an expert
 
     Returns
     -------
@@ -37,10 +40,10 @@ def enter_parallel(block: Block, name: str, module: str, share: Array | float = 
     sharded = block.inputs.rank.sequence_parallel * message
     regathered = sharded * float(block.inputs.learning.base)
     backward = (("reduce_scatter", sharded), *[("all_reduce", message - sharded)] * readers, ("all_gather", regathered))
-    return exchange(block, f"{name} input", module, "tp", (("all_gather", sharded),), backward)
+    return exchange(block, f"{name} input", module, group, (("all_gather", sharded),), backward)
 
 
-def leave_parallel(block: Block, name: str, module: str, share: Array | float = 1.0) -> Collective:
+def leave_parallel(block: Block, name: str, module: str, share: Array | float = 1.0, group: str = "tp") -> Collective:
     """Out of a tensor-parallel region: reduce-scatter under sequence parallelism, else all-reduce.
 
         message = share x tokens hidden element
@@ -50,6 +53,7 @@ def leave_parallel(block: Block, name: str, module: str, share: Array | float = 
     block : a kind of layer
     name, module : of the exchange
     share : 0 for layouts that have no such region, shape (rank shape,) [-]
+    group : tp, or etp: those that split an expert
 
     Returns
     -------
@@ -60,7 +64,7 @@ def leave_parallel(block: Block, name: str, module: str, share: Array | float = 
     message = share * _message_bytes(block)
     sharded = block.inputs.rank.sequence_parallel * message
     forward = (("reduce_scatter", sharded), ("all_reduce", message - sharded))
-    return exchange(block, f"{name} output", module, "tp", forward, (("all_gather", sharded),))
+    return exchange(block, f"{name} output", module, group, forward, (("all_gather", sharded),))
 
 
 def _message_bytes(block: Block) -> Array:
@@ -83,7 +87,7 @@ def exchange(
     Parameters
     ----------
     block : a kind of layer
-    name, module, group : of the exchange; the group is tp, cp or ep
+    name, module, group : of the exchange; the group is one of those of `Collective`
     forward, backward : operations with their messages, shape (rank shape,) [bytes]
     picks : of tokens that go once to each place that holds experts which they picked; None: to every expert
 

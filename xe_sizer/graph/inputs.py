@@ -13,6 +13,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import adapted_weights
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.adapters import AdapterForm
     from xe_sizer.graph.casts import Casts
     from xe_sizer.graph.model import LayerKind, ModelShape
     from xe_sizer.graph.operators import Array, Kernels, RankShape
@@ -21,23 +22,20 @@ if TYPE_CHECKING:
 
 @frozen
 class Learning:
-    """What learns: all base weights (`base`), or adapters of a rank on named weights.
+    """What learns: all base weights (`base`), or adapters of a form on named weights.
 
     An adapter name is a weight's (`q`, `down`, ...) or `qkv`, one adapter on the fused projection.
     `frozen_gradients`: the stack computes gradients of frozen weights too and throws them away.
-    `adapter_dropout`: adapters drop elements of their input. `magnitudes`: they are those of DoRA. `saved`: the
-    embedding and the head, where they learn beside adapters as copies of frozen ones. `before`: a part of the model
-    learns whose results are the first layer's input, so that the backward goes through all layers.
+    `adapter_dropout`: adapters drop elements of their input. `saved`: the embedding and the head, where they learn
+    beside adapters as copies of frozen ones.
     """
 
     base: bool
-    adapters: Mapping[str, int] = field(default_factory=dict)
+    adapters: Mapping[str, AdapterForm] = field(default_factory=dict)
     adapter_element_bytes: float = 4.0
     frozen_gradients: bool = False
     adapter_dropout: bool = False
-    magnitudes: bool = False
     saved: tuple[str, ...] = ()
-    before: bool = False
 
     def trains(self, end: str) -> bool:
         """Whether the embedding or the head learns."""
@@ -48,10 +46,12 @@ class Learning:
         """Whether base weights get a gradient computed, needed or not."""
         return self.base or self.frozen_gradients
 
-    def adapts(self, *names: str) -> bool:
-        """Whether any of the named weights has an adapter."""
-        return bool(self.adapters) and any(
-            name in adapted_weights(target) for target in self.adapters for name in names
+    def reads_input(self, *names: str) -> bool:
+        """Whether any of the named weights has an adapter that reads its input."""
+        return any(
+            form.reads_input and name in adapted_weights(target)
+            for target, form in self.adapters.items()
+            for name in names
         )
 
 
@@ -164,7 +164,7 @@ class GraphInputs:
         Adapters that drop elements keep what they left instead, each its own.
         """
         copied = self.wide_adapters or self.learning.adapter_dropout
-        adapted = self.learning.adapts(*names) and not copied
+        adapted = self.learning.reads_input(*names) and not copied
         return self.learning.base or self.expansion.keeps_input or adapted
 
     @cached_property

@@ -170,8 +170,9 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
         token copies of a rank = tokens x expert_tp / tp x experts per token x busiest_load
 
     A rank of an expert-parallel group holds count / ep experts and gets, when balanced, as many token copies as it
-    sends; the others wait for the busiest. Where tokens are gathered, ranks that attend to sequences of their own give
-    each other all tokens, and get back the sum of what the experts of all of them say.
+    sends; the others wait for the busiest. Ranks that split an expert give each other their tokens: all tensor ranks,
+    or where norms are sharded those of the expert alone. Where tokens are gathered, ranks that attend to sequences of
+    their own give each other all tokens, and get back the sum of what the experts of all of them say.
 
     Parameters
     ----------
@@ -188,10 +189,10 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
-    # Shared experts, and experts split over the tensor ranks, need all tokens there and their sum back.
-    gathered = inputs.kernels.dispatch == "to-all"
-    in_region = np.where((rank.expert_tp > 1) | (experts.shared_ffn > 0) | gathered, 1.0, 0.0)
+    in_region, part = _regions(block, experts)
     yield enter_parallel(block, "experts", "experts", in_region)
+    if np.any(part > 0):
+        yield enter_parallel(block, "split experts", "experts", part, group="etp")
     yield from _routed(block, experts)
     yield from _shared(block, experts, rank.tokens)
     for name in OWN_NORMS if experts.own_norms else ():
@@ -199,10 +200,36 @@ def experts_half(block: Block, experts: Experts) -> Iterator[Operator]:
     if model.norms_per_layer == 4:
         yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
     yield leave_parallel(block, "experts", "experts", in_region)
+    if np.any(part > 0):
+        yield leave_parallel(block, "split experts", "experts", part, group="etp")
     # Whole experts gave each tensor rank its own tokens back; without sequence parallelism all ranks need all of them.
     apart = (1.0 - in_region) * (1.0 - rank.sequence_parallel) * rank.tokens * model.hidden * inputs.element_bytes
     yield exchange(block, "expert output", "experts", "tp", (("all_gather", apart),), (("reduce_scatter", apart),))
     yield residual(block, "mlp residual")
+
+
+def _regions(block: Block, experts: Experts) -> tuple[Array, Array]:
+    """Whether all tensor ranks need all tokens and their sum back; else the share that ranks of one expert gather.
+
+    Shared experts need all, and so do experts that are split over all tensor ranks. Where norms are sharded, those of
+    an expert that is split over some of them gather theirs alone.
+    """
+    rank, gathered = block.inputs.rank, block.inputs.kernels.dispatch == "to-all"
+    shared = np.asarray((experts.shared_ffn > 0) | gathered)
+    split = (rank.expert_tp > 1) & (_gathered_copies(block) == 0)
+    some = ~shared & split & (rank.sequence_parallel > 0) & (rank.expert_tp < rank.tp)
+    every = (shared | split) & ~some
+    return np.where(every, 1.0, 0.0), np.where(some, rank.expert_tp / rank.tp, 0.0)
+
+
+def _gathered_copies(block: Block) -> Array:
+    """1 where tokens go to one rank of an expert, and those that split it gather them there, else 0 [-].
+
+    Only where norms are sharded does every tensor rank have tokens of its own to send.
+    """
+    rank = block.inputs.rank
+    after = block.inputs.kernels.split_experts == "gather-copies"
+    return np.where((rank.sequence_parallel > 0) & (rank.expert_tp > 1), float(after), 0.0)
 
 
 def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
@@ -224,20 +251,23 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
         yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, kept)
     there, back = _token_exchanges(block, experts, permuted)
-    yield there
+    yield from there
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
     imbalance = busiest_load(rank.ep, as_array(experts.count) / rank.ep, inputs.kernels)
     yield from _products(block, experts, routed * imbalance, local)
-    yield back
+    yield from back
     if loop:
         yield after_experts(block, loop, routed, width, visited, permuted)
     else:
         passes, launched = COMBINE_PASSES[routing], COMBINE_LAUNCHES[routing]
-        yield memory_bound(block, "combine", "experts", permuted, passes, launched, permuted)
+        returned = np.where(_gathered_copies(block) > 0, permuted / rank.expert_tp, permuted)
+        yield memory_bound(block, "combine", "experts", returned, passes, launched, returned)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 
 
-def _token_exchanges(block: Block, experts: Experts, permuted: Array) -> tuple[Collective, Collective]:
+def _token_exchanges(
+    block: Block, experts: Experts, permuted: Array
+) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """How tokens get to their experts, and what these say back.
 
     permuted : token copies of a rank, shape (rank shape,) [bytes]
@@ -248,17 +278,23 @@ def _token_exchanges(block: Block, experts: Experts, permuted: Array) -> tuple[C
         all_tokens = (groups > 1.0) * groups * rank.tokens * inputs.model.hidden * inputs.element_bytes
         spread, summed = (("all_gather", all_tokens),), (("reduce_scatter", all_tokens),)
         return (
-            exchange(block, "expert dispatch", "experts", "dp", spread, summed),
-            exchange(block, "expert combine", "experts", "dp", summed, spread),
+            (exchange(block, "expert dispatch", "experts", "dp", spread, summed),),
+            (exchange(block, "expert combine", "experts", "dp", summed, spread),),
         )
-    picks, sent = None, permuted
+    after = _gathered_copies(block)
+    picks, sent = None, np.where(after > 0, permuted / rank.expert_tp, permuted)
     if inputs.kernels.dispatch == "per-place":
         picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
-        sent = permuted * visited_places(picks, rank.ep) / experts.per_token
+        sent = sent * visited_places(picks, rank.ep) / experts.per_token
     copies = (("all_to_all", sent),)
+    there = exchange(block, "expert dispatch", "experts", "ep", copies, copies, picks)
+    back = exchange(block, "expert combine", "experts", "ep", copies, copies, picks)
+    if not np.any(after):
+        return (there,), (back,)
+    whole, parts = (("all_gather", after * permuted),), (("reduce_scatter", after * permuted),)
     return (
-        exchange(block, "expert dispatch", "experts", "ep", copies, copies, picks),
-        exchange(block, "expert combine", "experts", "ep", copies, copies, picks),
+        (there, exchange(block, "split experts input", "experts", "etp", whole, parts)),
+        (exchange(block, "split experts output", "experts", "etp", parts, whole), back),
     )
 
 

@@ -62,7 +62,7 @@ class RankShape:
     batch : sequences of the micro-batch [-]
     sequence : tokens of one sequence before context parallelism cuts it [-]
     tp, cp, ep : tensor, context and expert parallel sizes [-]
-    expert_tp : tensor-parallel size of each expert: tp, or 1 where the expert groups use the tensor ranks [-]
+    expert_tp : tensor-parallel size of each expert: tp, part of it, or 1 where tensor ranks hold whole experts [-]
     sequence_parallel : 1 where norms and residuals are sharded over the tensor-parallel ranks, else 0
     past : tokens of each sequence whose keys and values are cached already [-]; 0 in training
     """
@@ -133,6 +133,8 @@ class Kernels:
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there; to-all: all tokens go to all ranks, which sum up what theirs say
+    split_experts : gather-tokens: ranks that split an expert give each other all tokens, and each sends them on;
+        gather-copies: a token goes to one of them, and they gather what has come
     experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
         each after the other, on tokens sorted before; loop: one expert after the other, as the model's reference
         implementation does; loop-all: so, those that no token picked too; unsplit: grouped, but for models whose
@@ -172,6 +174,7 @@ class Kernels:
     mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
+    split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop", "loop-all"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
@@ -210,6 +213,7 @@ class Matmul(Operator):
     `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: of experts
     whose rows differ in number, all at once. `apart`: every copy is a kernel of its own. `tiles`: so many slices of the
     rows one after the other, each of which runs its forward once more before its backward; None: all rows at once.
+    `computed`: B is made from what learns in every forward, and its gradient goes on to that.
     """
 
     m: Array
@@ -223,6 +227,7 @@ class Matmul(Operator):
     grouped: bool = False
     apart: bool = False
     tiles: Array | None = None
+    computed: bool = False
 
     @property
     def forward_flops(self) -> Array:
@@ -301,13 +306,14 @@ class Scan(Operator):
 
 @frozen
 class MemoryBound(Operator):
-    """Kernels that only move memory; `temporary_bytes` live only while its backward runs."""
+    """Kernels that only move memory; `temporary_bytes` live only while its backward runs. `adapter`: of an adapter."""
 
     forward_bytes: Array
     backward_bytes: Array
     forward_launches: float | Array
     backward_launches: float | Array
     temporary_bytes: Array
+    adapter: bool = False
 
 
 @frozen(eq=True)
@@ -323,7 +329,8 @@ class Picks:
 class Collective(Operator):
     """Exchange inside the layer. Message sizes in the convention of `laws.collectives`.
 
-    `group` is tp, cp, ep, or dp: ranks that attend to sequences of their own and share experts.
+    `group` is tp, cp, ep, etp: ranks that split an expert, or dp: ranks that attend to sequences of their own and share
+    experts.
     `picks` where a token goes once to each node and rank that holds experts which it picked; None: to every expert.
     """
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.adapters import MASK
 from xe_sizer.graph.attention import attention_core, attention_half
-from xe_sizer.graph.building_blocks import MASK, linear, memory_bound, norm
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.mlp import experts_half, mlp_half

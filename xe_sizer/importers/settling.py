@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
+from xe_sizer.importers.draft import TOOL_DEFAULT
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.stack import load_stack
@@ -25,8 +26,7 @@ def settle(draft: Draft) -> None:
     _targets(draft)
     if draft.fact(_PARALLEL) and draft.fact("layout.tp") in (None, 1):
         draft.set_aside(_PARALLEL, "without tensor parallelism there is nothing to split")
-    if _EXPERT_TP in draft.facts:
-        draft.set_aside(_EXPERT_TP, "experts are split as the layout allows")
+    _split_experts(draft)
 
 
 def _weights(draft: Draft) -> None:
@@ -40,9 +40,24 @@ def _weights(draft: Draft) -> None:
         draft.set_aside(_WEIGHTS, f"what {stack.name} keeps weights in is part of the stack")
 
 
+def _split_experts(draft: Draft) -> None:
+    """Ranks that split an expert, unless it is the tool's default, or there are no experts, or tp has no such part."""
+    ranks, tp = draft.fact(_EXPERT_TP), draft.fact("layout.tp") or 1
+    if not isinstance(ranks, int) or not isinstance(tp, int):
+        return
+    model = _model(draft)
+    if draft.facts[_EXPERT_TP].origin == TOOL_DEFAULT:
+        draft.set_aside(_EXPERT_TP, "experts are split as the layout allows")
+    elif model is not None and model.experts is None:
+        draft.set_aside(_EXPERT_TP, "the model has no experts")
+    elif tp % ranks:
+        draft.set_aside(_EXPERT_TP, f"{ranks} ranks do not divide tp {tp}")
+
+
 def _targets(draft: Draft) -> None:
     """Modules with adapters that the model has; peft gives none to names that it does not find."""
-    wanted, model = draft.fact(TARGETS), _model(draft)
+    wanted = draft.fact(TARGETS)
+    model = _model(draft) if isinstance(wanted, list | tuple) else None
     if model is None or not isinstance(wanted, list | tuple):
         return
     found = [name for name in wanted if _has(model, str(name))]
@@ -58,7 +73,7 @@ def _targets(draft: Draft) -> None:
 def _model(draft: Draft) -> ModelShape | None:
     name = draft.fact("model")
     try:
-        return Registry().model(str(name)) if name is not None and TARGETS in draft.facts else None
+        return Registry().model(str(name)) if name is not None else None
     except InputError:
         return None
 

@@ -301,6 +301,42 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
     return forward, backward
 
 
+def group_sizes(rank: RankShape) -> dict[str, Array]:
+    """Ranks of each parallel group that exchanges something inside the layers.
+
+        dp = attention_groups
+
+    Parameters
+    ----------
+    rank : of shape (rank shape,) [-]
+
+    Returns
+    -------
+    dict of the groups of `graph.operators.Collective`, shape (rank shape,) [-]
+
+    Source: definition.
+    """
+    return {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep, "dp": attention_groups(rank), "etp": rank.expert_tp}
+
+
+def inner_ranks(rank: RankShape) -> dict[str, Array]:
+    """Ranks that lie between two neighbours of each group: tp innermost, then cp or ep.
+
+        inner = product of the sizes of the groups further in
+
+    Parameters
+    ----------
+    rank : of shape (rank shape,) [-]
+
+    Returns
+    -------
+    dict of the groups of `group_sizes`, shape (rank shape,) [-]
+
+    Source: Megatron-LM's order of ranks (core/parallel_state.py, tp-cp-ep-dp-pp).
+    """
+    return {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp, "dp": rank.tp, "etp": np.ones(1)}
+
+
 def exchange_times(
     operators: Iterable[Operator], rank: RankShape, network: Network, efficiency: float, backward: bool = True
 ) -> dict[str, tuple[Array, Array]]:
@@ -318,13 +354,12 @@ def exchange_times(
 
     Returns
     -------
-    dict of tp, cp, ep and dp -> (forward, backward), shape (rank shape,), seconds [s]
+    dict of the groups of `group_sizes` -> (forward, backward), shape (rank shape,), seconds [s]
 
     Source: laws of collectives; ranks lie tp, then cp or ep, from the innermost outwards (Megatron-LM), which says how
     many of a group share a node.
     """
-    sizes = {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep, "dp": attention_groups(rank)}
-    inner = {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp, "dp": rank.tp}
+    sizes, inner = group_sizes(rank), inner_ranks(rank)
     collectives = [op for op in operators if isinstance(op, Collective)]
     total = {}
     for group, ranks in sizes.items():

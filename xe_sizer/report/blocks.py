@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
-_QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0}
+_QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0, "expert_tp": 0}
 _GROUPS = ("tp", "pp", "cp")
 _ASKED = frozenset({"file", "env", "flag"})
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "written_as", "gpus", "nodes", "layout", "limits"})

@@ -38,6 +38,7 @@ class Layout(Struct, frozen=True):
     sequence_parallel: bool
     schedule: str = "1f1b"
     zero_group: int = 0
+    expert_tp: int = 0
 
 
 class MomentMemory(Struct, frozen=True):

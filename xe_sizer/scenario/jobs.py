@@ -1,6 +1,6 @@
-"""Jobs that a scenario may name: the training methods, and inference.
+"""Jobs and kinds of adapters that a scenario may name: the training methods, and inference; what learns beside them.
 
-Methods stand above scenarios and say here what they are called.
+Methods and adapters stand above scenarios and say here what they are called.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Protocol
 
 INFERENCE = "inference"
 """The one job that is no training."""
+NO_ADAPTERS = "none"
+"""Where the model's own weights learn."""
 
 
 class _Kind(Protocol):
@@ -18,11 +20,13 @@ class _Kind(Protocol):
 
 
 _TRAINED: list[Mapping[str, _Kind]] = []
+_ADAPTERS: list[Mapping[str, _Kind]] = []
 
 
-def trains(methods: Mapping[str, _Kind]) -> None:
-    """Make known training methods by their names; the mapping may still grow."""
+def trains(methods: Mapping[str, _Kind], adapters: Mapping[str, _Kind]) -> None:
+    """Make known training methods and kinds of adapters by their names; the mappings may still grow."""
     _TRAINED.append(methods)
+    _ADAPTERS.append(adapters)
 
 
 def job_names() -> tuple[str, ...]:
@@ -32,5 +36,18 @@ def job_names() -> tuple[str, ...]:
 
 def job_aliases() -> dict[str, str]:
     """What else people call the jobs."""
-    trained = {alias: name for methods in _TRAINED for name, kind in methods.items() for alias in kind.aliases}
-    return trained | dict.fromkeys(("serve", "serving"), INFERENCE)
+    return _aliases(_TRAINED) | dict.fromkeys(("serve", "serving"), INFERENCE)
+
+
+def adapter_names() -> tuple[str, ...]:
+    """All kinds of adapters that are known, and none."""
+    return (*(name for names in _ADAPTERS for name in names), NO_ADAPTERS)
+
+
+def adapter_aliases() -> dict[str, str]:
+    """What else people call the adapters."""
+    return _aliases(_ADAPTERS) | dict.fromkeys(("full", "false"), NO_ADAPTERS)
+
+
+def _aliases(groups: list[Mapping[str, _Kind]]) -> dict[str, str]:
+    return {alias: name for kinds in groups for name, kind in kinds.items() for alias in kind.aliases}

@@ -29,8 +29,6 @@ class DataKeys(TypedDict, total=False):
     max_tokens: int | None
     tokens: float | None
     histogram: HistogramKeys
-    images: int | None
-    image_size: str | None
 
 
 class TrainKeys(TypedDict, total=False):
@@ -50,7 +48,6 @@ class TrainKeys(TypedDict, total=False):
     quantiser: str | None
     bits: float | None
     reduce_every_micro_batch: bool | None
-    freeze: Sequence[str] | None
     checkpoint_every: int | None
     async_checkpoint: bool | None
     evaluate_every: int | None
@@ -72,6 +69,7 @@ class LayoutKeys(TypedDict, total=False):
     vpp: int | None
     cp: int | None
     ep: int | None
+    expert_tp: int | None
     dp: int | None
     zero: int | None
     zero_group: int | None
@@ -93,6 +91,8 @@ class LoraKeys(TypedDict, total=False):
     dropout: float | None
     modules_to_save: Sequence[str] | None
     dora: bool | None
+    block_size: int | None
+    frequencies: int | None
 
 
 class PTuningKeys(TypedDict, total=False):
@@ -178,6 +178,7 @@ class Keys(TypedDict, total=False):
     nodes: int | None
     host_memory_gib: float | None
     job: str | None
+    adapter: str | None
     stack: str | Path | None
     precision: str | None
     optimizer: str | None

@@ -10,7 +10,7 @@ from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.fields import named, or_else
 from xe_sizer.profiles.model_schema import InlineModel
-from xe_sizer.scenario.jobs import job_aliases, job_names
+from xe_sizer.scenario.jobs import adapter_aliases, adapter_names, job_aliases, job_names
 from xe_sizer.scenario.limits_section import LimitsSection
 from xe_sizer.scenario.serve_section import ServeSection
 from xe_sizer.scenario.values import (
@@ -20,7 +20,6 @@ from xe_sizer.scenario.values import (
     DropoutRate,
     FailureRate,
     Fraction,
-    ImageSize,
     Name,
     NotNegative,
     PlainName,
@@ -30,6 +29,7 @@ from xe_sizer.scenario.values import (
 )
 
 Job = Annotated[str, named(job_names, job_aliases)]
+Adapter = Annotated[str, named(adapter_names, adapter_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]
 Attention = Annotated[
     Literal["flash", "sdpa", "eager"],
@@ -79,14 +79,6 @@ Fp8 = Annotated[
         mx="mxfp8", mxfp8blockscaling="mxfp8", delayedscaling="delayed",
     ),
 ]  # fmt: skip
-FrozenPart = Annotated[
-    Literal["vision", "projector", "language", "none"],
-    or_else(
-        vit="vision", visiontower="vision", visionencoder="vision", visionmodel="vision", aligner="projector",
-        merger="projector", connector="projector", multimodalprojector="projector", llm="language", lm="language",
-        languagemodel="language",
-    ),
-]  # fmt: skip
 Objective = Literal["servers", "gpus", "cost", "time", "energy"]
 
 
@@ -111,11 +103,6 @@ class DataSection(Section, frozen=True):
     max_tokens: Annotated[Tokens | None, Meta(description="Tokens of the longest sample")] = None
     tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = None
     histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
-    images: Annotated[
-        Annotated[int, Meta(ge=0, le=10_000)] | None,
-        Meta(description="Images of a sample, whose tokens come beside those of its text; default: none, no encoder"),
-    ] = None
-    image_size: Annotated[ImageSize | None, Meta(description="Width and height of its images, e.g. 1024x768")] = None
 
 
 class TrainSection(Section, frozen=True):
@@ -153,10 +140,6 @@ class TrainSection(Section, frozen=True):
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
     ] = None
-    freeze: Annotated[
-        Annotated[tuple[FrozenPart, ...], Meta(min_length=1)] | None,
-        Meta(description="Parts of a model that sees which do not learn: vision, projector, language, or none"),
-    ] = None
     checkpoint_every: Annotated[
         Count | None, Meta(description="Steps from one checkpoint to the next; the last step is saved too")
     ] = None
@@ -190,6 +173,10 @@ class LayoutSection(Section, frozen=True):
     vpp: Annotated[Degree | None, Meta(description="Model chunks per pipeline stage (interleaving)")] = None
     cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
+    expert_tp: Annotated[
+        Degree | None,
+        Meta(description="Tensor parallel GPUs that split an expert; default: tp, or 1 where ep needs them"),
+    ] = None
     dp: Annotated[
         Degree | None, Meta(description="Data parallel replicas; in serving: ranks that share only the experts")
     ] = None
@@ -228,6 +215,14 @@ class LoraSection(Section, frozen=True):
         Meta(description="Modules with adapters, e.g. qkv"),
     ] = None
     dropout: Annotated[DropoutRate | None, Meta(description="Share of an adapter's input that dropout zeroes")] = None
+    block_size: Annotated[
+        Annotated[int, Meta(ge=1, le=65_536)] | None,
+        Meta(description="Size of the blocks of adapters whose matrices are cut into such"),
+    ] = None
+    frequencies: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(description="Coefficients that learn of a weight's Fourier or wavelet transform"),
+    ] = None
     dora: Annotated[bool | None, Meta(description="Adapters with magnitudes apart from directions (DoRA)")] = None
     modules_to_save: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
@@ -273,6 +268,9 @@ class ScenarioFile(Section, frozen=True):
     nodes: Annotated[Degree | None, Meta(description="Number of servers")] = None
     host_memory_gib: Annotated[Positive | None, Meta(description="Host memory of a node in GiB, for offloading")] = None
     job: Annotated[Job | None, Meta(description="Job: a training method; inference is sized by serve")] = None
+    adapter: Annotated[
+        Adapter | None, Meta(description="What learns beside frozen weights, e.g. lora; none: all weights do")
+    ] = None
     stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
     precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
     optimizer: Annotated[Name | None, Meta(description="Optimizer, e.g. adamw, or the path of an optimizer file")] = (

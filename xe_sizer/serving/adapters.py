@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import adapters_on, model_adapters
+from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.graph.operators import MemoryBound, as_array
 from xe_sizer.graph.parameters import layer_weights
 from xe_sizer.graph.stages import layers_per_stage
@@ -32,7 +34,7 @@ class ServedAdapters:
     """The adapters of a service.
 
     count : that requests ask for, each as often; held : of them on the GPU at once, which is the most in a step
-    ranks : of a held adapter by projection, as the engine allocates it [-]
+    ranks : of a held adapter by projection, as the engine allocates it [-]; forms : low-rank adapters of these
     element_bytes : of A and B [bytes]
     kernel_launches : time of a kernel that finds the rows of an adapter, in launches of the smallest kernel [-]
     """
@@ -42,6 +44,10 @@ class ServedAdapters:
     ranks: Mapping[str, int]
     element_bytes: float
     kernel_launches: float = 1.0
+
+    @cached_property
+    def forms(self) -> dict[str, LowRank]:
+        return {name: LowRank(rank) for name, rank in self.ranks.items()}
 
 
 def adapter_bytes(model: ModelShape, adapters: ServedAdapters, placements: ReplicaLayouts) -> Array:
@@ -64,7 +70,7 @@ def adapter_bytes(model: ModelShape, adapters: ServedAdapters, placements: Repli
     """
     tp = as_array(placements.tp)
     elements = np.zeros(len(placements))
-    for layers, adapter in model_adapters(model, adapters.ranks):
+    for layers, adapter in model_adapters(model, adapters.forms):
         elements = elements + layers * adapter.on_rank(tp)
     share = layers_per_stage(model.layers, placements.pp) / model.layers
     return np.asarray(adapters.held * adapters.element_bytes * share * elements)
@@ -119,7 +125,7 @@ def adapter_operators(
     """
     different = distinct(adapters, sequences)
     for kind, layers in model.layer_kinds:
-        here = adapters_on(layer_weights(model, kind), adapters.ranks)
+        here = adapters_on(layer_weights(model, kind), adapters.forms)
         known = {adapter.members[0].name: adapter for adapter in here}
         for group in _groups(known):
             inputs, outputs, columns = _sizes(group, tp)
@@ -152,7 +158,12 @@ def _sizes(group: tuple[Adapter, ...], tp: Array) -> tuple[Array, Array, float]:
     first = group[0].members[0]
     inputs = first.inputs / tp if first.split == "row" else first.inputs * np.ones_like(tp)
     outputs = sum((_outputs(adapter, tp) for adapter in group), np.zeros_like(tp))
-    return inputs, outputs, float(sum(adapter.rank for adapter in group))
+    return inputs, outputs, float(sum(_rank(adapter) for adapter in group))
+
+
+def _rank(adapter: Adapter) -> int:
+    """Columns of A [-]."""
+    return adapter.matrices[0][0]
 
 
 def _outputs(adapter: Adapter, tp: Array) -> Array:
@@ -163,4 +174,4 @@ def _outputs(adapter: Adapter, tp: Array) -> Array:
 
 def _expanding(group: tuple[Adapter, ...], tp: Array) -> Array:
     """Elements of all B of a group on a rank [-]."""
-    return np.asarray(sum((adapter.rank * _outputs(adapter, tp) for adapter in group), np.zeros_like(tp)))
+    return np.asarray(sum((_rank(adapter) * _outputs(adapter, tp) for adapter in group), np.zeros_like(tp)))

@@ -291,8 +291,8 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     flags |= {f"layout.{name}": int(getattr(layouts, name)[0]) for name in PLAIN}
     flags |= {f"layout.{name}": words[int(getattr(layouts, name)[0])] for name, words in WORDS.items()}
     flags["train.micro_batch"] = int(layouts.micro_batch[0])
-    if int(layouts.zero_group[0]):
-        flags["layout.zero_group"] = int(layouts.zero_group[0])
+    groups = {name: int(getattr(layouts, name)[0]) for name in ("zero_group", "expert_tp")}
+    flags |= {f"layout.{name}": ranks for name, ranks in groups.items() if ranks}
     if int(layouts.tp[0]) > 1:
         flags["layout.sequence_parallel"] = bool(layouts.sequence_parallel[0])
     return {key: value for key, value in flags.items() if key in OPTION_OF}

@@ -94,7 +94,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
 
 
 def _gradient_bytes(op: Operator, element_bytes: float) -> Array:
-    if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter):
+    if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter) and not op.computed:
         return element_bytes * op.copies * op.n * op.k
     return np.zeros(1)
 
@@ -145,12 +145,16 @@ def _walks(
     return stays, goes
 
 
+def _of_adapter(op: Operator) -> bool:
+    return isinstance(op, Matmul | MemoryBound) and op.adapter
+
+
 def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
     """Saved bytes of the first layer's operators before its first adapter: no gradient reaches them [bytes]."""
-    if inputs.learning.trains("embedding") or inputs.learning.before or not inputs.learning.adapters:
+    if inputs.learning.trains("embedding") or not inputs.learning.adapters:
         return inputs.zeros
-    adapted = {op.module for op in operators if isinstance(op, Matmul) and op.adapter}
-    before = list(takewhile(lambda op: not (isinstance(op, Matmul) and op.adapter), operators))
+    adapted = {op.module for op in operators if _of_adapter(op)}
+    before = list(takewhile(lambda op: not _of_adapter(op), operators))
     if inputs.model.parallel_block and "mlp" not in adapted:
         before += [op for op in operators if op.module == "mlp"]  # beside the attention, not behind it
     return inputs.zeros + sum(op.saved_bytes for op in before)

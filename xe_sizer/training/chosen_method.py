@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.laws.precision import FP32
 from xe_sizer.scenario.provenance import relative
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.quantiser import load_quantiser
-from xe_sizer.training.methods import METHODS, MethodOptions
-from xe_sizer.training.methods.lora import resolve_end
-from xe_sizer.training.methods.method import Quantised
+from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
+from xe_sizer.training.adapters.lora import resolve_end
+from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -21,37 +21,89 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.read import Given
     from xe_sizer.software.stack import Stack
+    from xe_sizer.training.adapters import AdapterKind, Trained
     from xe_sizer.training.methods import Method, MethodKind
+
+
+Value = TypeVar("Value")
+QUANTISING = ("train.quantiser", "train.bits")
+"""Keys that ask for frozen weights in few bits."""
 
 
 def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Method:
     """The method applied to the model. Raises InputError for what the model or the quantiser does not have."""
-    uses_adapters = "lora" in kind.settings
+    return kind.applied_to(model, MethodOptions(trained=_trained(provenance, model, stack, kind)))
+
+
+def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:
+    """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
+    if asked := given.values.adapter:
+        return ADAPTERS.get(asked)
+    return kind.usual_adapter or (_implied(given) if kind.implies_adapter else None)
+
+
+def _implied(given: Given) -> AdapterKind | None:
+    """The adapters whose settings a scenario has."""
+    sections = {key.partition(".")[0] for key in given.origin}
+    return next((one for one in ADAPTERS.values() if one.usual and sections & set(one.settings)), None)
+
+
+def quantises(given: Given, kind: MethodKind) -> bool:
+    """Whether frozen weights are held in few bits."""
+    adapter = adapter_of(given, kind)
+    asked = any(key in given.origin for key in QUANTISING)
+    return adapter is not None and (kind.quantises or adapter.quantises or (asked and not kind.adapter))
+
+
+def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Trained:
+    """What learns of the model, with the stack's defaults where the scenario leaves something open."""
     given = provenance.given
-    prompt = given.values.p_tuning
-    if not kind.quantises:
+    adapter, held = adapter_of(given, kind), quantises(given, kind)
+    if not held:
         _refuse_quantiser(given, kind)
-    quantised = _quantised(provenance, stack) if kind.quantises else None
-    options = MethodOptions(
-        lora_rank=provenance.settle("lora.rank", stack.defaults.lora_rank, "stack") if uses_adapters else 0,
-        lora_targets=provenance.settle("lora.targets", _default_targets(model, stack), "stack")
-        if uses_adapters
+    if adapter is None and kind.adapter:
+        hint = f"{given.caller.setting('job', DEFAULT_METHOD.name)} trains all weights"
+        raise InputError(Problem(f"the job {kind.name} trains adapters", given.locate(("adapter",)), hint))
+    if "adapter" in given.origin or adapter is not kind.usual_adapter:
+        provenance.settle("adapter", adapter.name if adapter else None)
+    if adapter is None:
+        return ALL_WEIGHTS
+    try:
+        return adapter.applied_to(model, _options(provenance, model, stack, adapter, held))
+    except InputError as error:
+        where = given.locate(("lora", "targets"))
+        raise InputError(replace(problem, location=problem.location or where) for problem in error.problems) from None
+
+
+def _options(
+    provenance: Provenance, model: ModelShape, stack: Stack, adapter: AdapterKind, held: bool
+) -> AdapterOptions:
+    given, projections = provenance.given, "lora" in adapter.settings
+    prompt, quantised = given.values.p_tuning, _quantised(provenance, stack) if held else None
+    return AdapterOptions(
+        lora_rank=provenance.settle("lora.rank", *_default(adapter.rank, stack.defaults.lora_rank))
+        if projections
+        else 0,
+        lora_targets=provenance.settle("lora.targets", *_default(adapter.targets, _default_targets(model, stack)))
+        if projections
         else (),
-        virtual_tokens=prompt.virtual_tokens or MethodOptions.virtual_tokens,
+        virtual_tokens=prompt.virtual_tokens or AdapterOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
-        adapter_element_bytes=stack.states.adapter_weight_bytes,
+        block_size=given.values.lora.block_size,
+        frequencies=given.values.lora.frequencies,
+        element_bytes=stack.states.adapter_weight_bytes,
         frozen_gradients=stack.states.frozen_gradients,
         lora_dropout=given.values.lora.dropout or 0.0,
         dora=bool(given.values.lora.dora),
-        modules_to_save=_saved_ends(given) if uses_adapters else (),
+        modules_to_save=_saved_ends(given) if projections else (),
         saved_element_share=_saved_element_share(stack, quantised),
         quantised=quantised,
     )
-    try:
-        return kind.applied_to(model, options)
-    except InputError as error:
-        where = given.locate(("lora", "targets"))
-        raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _default(own: Value | None, stack: Value) -> tuple[Value, str]:
+    """What a kind of adapters has by itself, else what the stack has, and whose it is."""
+    return (stack, "stack") if own is None else (own, "default")
 
 
 def _saved_ends(given: Given) -> tuple[str, ...]:
@@ -102,7 +154,7 @@ def _quantised(provenance: Provenance, stack: Stack) -> Quantised:
 
 def _refuse_quantiser(given: Given, kind: MethodKind) -> None:
     """Raises InputError where weights shall be quantised that learn, or that the job keeps as they are."""
-    keys = [key for key in ("train.quantiser", "train.bits") if key in given.origin]
+    keys = [key for key in QUANTISING if key in given.origin]
     if not keys:
         return
     names = [one.name for one in METHODS.values() if one.quantises]

@@ -14,8 +14,8 @@ from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
 from xe_sizer.training.batches import replicas_of
-from xe_sizer.training.chosen_images import image_conflicts
 from xe_sizer.training.layout import can_offload, offloaded_parts
+from xe_sizer.training.layout_conflicts import layout_conflicts
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -47,12 +47,12 @@ def conflicts(
         yield from indivisible(given, model)
         yield from _whole_stages(given, model, stack, problem)
         yield from _end_stages(given, model, problem)
-        yield from image_conflicts(given, model)
     if stack is not None:
         yield from _support(given, stack, finder, problem)
         yield from _offload(given, stack, problem)
         yield from _fp8_recipe(given, stack, server, precision, problem)
         yield from _one_gpu(given, stack, gpus, finder, problem)
+    yield from layout_conflicts(given, model, stack, problem)
     yield from _pipeline(given, stack, problem)
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)

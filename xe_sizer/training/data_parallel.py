@@ -10,7 +10,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.training.recomputation import recomputed_layers_share
-from xe_sizer.training.sharding import adapter_factors
+from xe_sizer.training.sharding import adapter_factors, census
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
@@ -41,7 +41,7 @@ class Groups:
     def of(cls, job: Job, layouts: Layouts) -> Groups:
         node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
         experts = as_array(layouts.expert_zero_ranks)
-        spread = layouts.expert_tp * layouts.ep
+        spread = layouts.expert_ranks * layouts.ep
         return cls(
             ranks,
             np.clip(node // layouts.tp, 1, ranks),
@@ -107,7 +107,7 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
     """
     sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
     experts = held.experts.max(axis=0) * base
-    dense = held.learning(base).max(axis=0) - experts
+    dense = (held.base * base + held.adapters).max(axis=0) - experts
 
     def exchange_s(operation: str, element_bytes: float) -> Array:
         return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
@@ -130,7 +130,8 @@ def exchange_every_micro_batch(
 ) -> Array:
     """Exposed gathers and reductions of ZeRO-3 and FSDP.
 
-        t = g (units + exposed(layers x gather + root, forward)) + g r exposed(layers x gather + root, frozen forward)
+        t = g (units + exposed(layers x gather + root, forward))
+            + g exposed(r (layers x gather + root), frozen forward)
             + (g - n) exposed(layers x gather, backward) + n exposed(layers x (gather + reduce), backward)
         exposed(x, compute) = max(x / layers, x - share x compute)
 
@@ -156,6 +157,8 @@ def exchange_every_micro_batch(
     layers = stages_of(job.model.layers, job.split, layouts).fullest
     first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s)
 
+    frozen_gather_s = _frozen_gathers_s(job, layouts, groups, fetch_s)
+
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
         share = job.stack.overlap.sharding
         first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
@@ -167,10 +170,22 @@ def exchange_every_micro_batch(
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
-        + micro_batches * exposed_s(job.method.frozen_forwards * first_gather_s, stage.frozen_s)
+        + micro_batches * exposed_s(frozen_gather_s, stage.frozen_s)
         + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
         + reduced * exposed_s(reduce_s, stage.backward_s)
     )
+
+
+def _frozen_gathers_s(job: Job, layouts: Layouts, groups: Groups, fetch_s: Array) -> Array:
+    """Gathers of all passes of a micro-batch through frozen weights, shape (layout,) [s]."""
+    total_s = np.zeros(len(layouts))
+    for companion in job.method.passing:
+        alone = job.beside(companion)
+        held = census(alone.model, alone.method, layouts, alone.split)
+        layers = stages_of(alone.model.layers, alone.split, layouts).fullest
+        gather_s, _, _ = _sharded_exchanges_s(alone, layouts, held, groups, layers, fetch_s)
+        total_s = total_s + companion.forwards * gather_s
+    return total_s
 
 
 def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> Array:
@@ -190,7 +205,7 @@ def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> 
 
     Source: ZeRO-Infinity (arXiv:2104.07857).
     """
-    shard_bytes = (held.base + held.parts).max(axis=0) * StateBytes.of(job, layouts).gather / groups.ranks
+    shard_bytes = held.base.max(axis=0) * StateBytes.of(job, layouts).gather / groups.ranks
     return np.where(layouts.hosts_params, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
 
 
@@ -200,8 +215,7 @@ def _sharded_exchanges_s(
     """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
     sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
-    ends = held.root + held.parts  # parts beside the layers are gathered with them
-    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, ends))
+    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
     layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
     root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers

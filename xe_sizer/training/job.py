@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs, Learning
+from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
-    from xe_sizer.training.images import Images
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.lengths import TokenLengths
     from xe_sizer.training.methods import Method
+    from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.padding import Sequences
     from xe_sizer.training.pauses import Pauses
     from xe_sizer.training.unique_rows import UniqueRows
@@ -52,8 +52,6 @@ class Job:
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
     pauses : checkpoints, evaluations and failures
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
-    images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
-    that encoder's part of another
     """
 
     model: ModelShape
@@ -76,19 +74,6 @@ class Job:
     last_stage_layers: int | None = None
     pauses: Pauses = NO_PAUSES
     lengths_assumed: bool = False
-    images: Images | None = None
-    encodes: Images | None = None
-
-    @property
-    def sequences_each(self) -> float:
-        """Sequences of a sample that go through the model; of an encoder's part the pieces of its images."""
-        each = float(self.method.sequences_per_sample)
-        return each * self.encodes.pieces if self.encodes else each
-
-    @property
-    def samples_per_sequence(self) -> float:
-        """Samples, or parts of one, that a sequence holds: several where they are packed [-]."""
-        return self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
 
     @property
     def split(self) -> Split:
@@ -100,7 +85,8 @@ class Job:
     @property
     def samples_read(self) -> float:
         """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
-        return self.steps * self.global_batch * self.samples_per_sequence
+        per_sequence = self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
+        return self.steps * self.global_batch * per_sequence
 
     def pace_s(self, layouts: Layouts, step_s: Array) -> Array:
         """Time of steps under layouts as if each read the job's global batch, shape (layout,) [s].
@@ -167,9 +153,17 @@ class Job:
     def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
         """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
         tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
-        sizes = (layouts.tp, layouts.cp, layouts.ep, layouts.expert_tp, layouts.sequence_parallel, layouts.micro_batch)
+        sizes = (
+            layouts.tp,
+            layouts.cp,
+            layouts.ep,
+            layouts.expert_ranks,
+            layouts.sequence_parallel,
+            layouts.micro_batch,
+        )
         columns = [*sizes, tokens]
-        if self.casts_weights:  # a rank casts its shard alone
+        frozen = (self.beside(one) for one in self.method.passing)
+        if self.casts_weights or any(job.casts_weights for job in frozen):  # a rank casts its shard alone
             columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 0))
         rows = unique_rows(columns)
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
@@ -178,12 +172,12 @@ class Job:
         """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
         shape = np.shape(layouts.tp)
         rank = RankShape(
-            batch=as_array(layouts.micro_batch) * self.sequences_each,
+            batch=as_array(layouts.micro_batch) * self.method.sequences_per_sample,
             sequence=np.broadcast_to(as_array(tokens_per_sequence) + self.method.added_tokens, shape),
             tp=as_array(layouts.tp),
             cp=as_array(layouts.cp),
             ep=as_array(layouts.ep),
-            expert_tp=as_array(layouts.expert_tp),
+            expert_tp=as_array(layouts.expert_ranks),
             sequence_parallel=as_array(layouts.sequence_parallel),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes)
@@ -244,16 +238,17 @@ class Job:
             return self.element_bytes
         return np.where(as_array(layouts.zero) == 3, self.element_bytes, float(FLOAT32))
 
-    def frozen(self, inputs: GraphInputs) -> GraphInputs:
-        """The same sequences through weights that do not learn and have no adapters, kept as frozen ones are."""
-        traffic = inputs.weight_forward_bytes if self.method.quantised else np.zeros(1)
-        return replace(
-            inputs,
-            learning=Learning(base=False),
-            weight_forward_bytes=traffic,
-            weight_backward_bytes=np.zeros(1),
-            residual_element_bytes=self.element_bytes,
-        )
+    def beside(self, companion: Frozen) -> Job:
+        """The job of frozen weights beside the model alone: the same sequences through them, nothing learns."""
+        method = self.method.beside(companion)
+        if companion.model is None:
+            return replace(self, method=method)
+        return replace(self, method=method, model=companion.model, first_stage_layers=None, last_stage_layers=None)
+
+    def beside_shapes(self, companion: Frozen, shapes: RankShapes, layouts: Layouts) -> tuple[Job, RankShapes]:
+        """The job of frozen weights, and what the ranks of the same shapes see of them."""
+        job, tokens = self.beside(companion), shapes.inputs.rank.sequence - self.method.added_tokens
+        return job, RankShapes(job.graph(layouts[shapes.rows.first], tokens), shapes.rows)
 
     def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
         """Bytes per linear weight element and micro-batch that the products themselves do not move.

@@ -1,8 +1,9 @@
-"""Tells scenarios which jobs are trained. Methods themselves know nothing of scenarios, so that equations do not."""
+"""Tells scenarios which jobs are trained, and what learns in them: equations know nothing of scenarios."""
 
 from __future__ import annotations
 
 from xe_sizer.scenario.jobs import trains
+from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
 
-trains(METHODS)
+trains(METHODS, ADAPTERS)

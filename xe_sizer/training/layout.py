@@ -44,7 +44,8 @@ class Layouts:
     Ranks are placed tp, cp, dp, pp from the innermost outwards, as Megatron-LM does. `recompute`, `offload` and
     `schedule` index RECOMPUTE, OFFLOAD and SCHEDULES (1f1b is interleaved where vpp is above 1); `sequence_parallel`
     is 0 or 1; `zero` is the ZeRO stage (3 is also FSDP), `zero_group` the ranks that share one copy of what it shards
-    (0: all data-parallel ranks; fewer is hybrid sharding).
+    (0: all data-parallel ranks; fewer is hybrid sharding), `expert_tp` the tensor ranks that split an expert (0: as the
+    rest of the layout has it).
     """
 
     tp: IntArray
@@ -61,6 +62,7 @@ class Layouts:
     sequence_parallel: IntArray
     schedule: IntArray
     zero_group: IntArray
+    expert_tp: IntArray
 
     @classmethod
     def of(cls, **sizes: ArrayLike) -> Layouts:
@@ -135,14 +137,15 @@ class Layouts:
         return np.asarray(np.maximum(self.data_ranks // self.zero_ranks, 1))
 
     @cached_property
-    def expert_tp(self) -> IntArray:
-        """Each expert is split over tp ranks, unless the expert groups need the tensor ranks themselves."""
-        return np.where((self.dp * self.cp) % self.ep == 0, self.tp, 1)
+    def expert_ranks(self) -> IntArray:
+        """Ranks that split each expert: as chosen, else tp, unless the expert groups need the tensor ranks."""
+        usual = np.where((self.dp * self.cp) % self.ep == 0, self.tp, 1)
+        return np.where(self.expert_tp > 0, self.expert_tp, usual)
 
     @cached_property
     def expert_dp(self) -> IntArray:
         """Ranks that hold the same experts."""
-        return np.maximum(self.tp * self.cp * self.dp // (self.expert_tp * self.ep), 1)
+        return np.maximum(self.tp * self.cp * self.dp // (self.expert_ranks * self.ep), 1)
 
     @cached_property
     def expert_zero_ranks(self) -> IntArray:

@@ -16,9 +16,14 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
-from xe_sizer.training.encoder_memory import encoder_kept
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
-from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
+from xe_sizer.training.memory_around import (
+    allocator_slack,
+    buckets,
+    cuda_context,
+    library_workspaces,
+    nccl_buffers,
+)
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
     BACKWARD_END,
@@ -94,8 +99,7 @@ class Tensors:
     @cached_property
     def learning(self) -> tuple[Array, Array]:
         """Learning base elements of a rank before ZeRO, dense and of experts, shape (stage, layout) [-]."""
-        held = self.held
-        return (held.linear + held.other) * self.base + held.parts_learning, held.experts * self.base
+        return (self.held.linear + self.held.other) * self.base, self.held.experts * self.base
 
     @cached_property
     def flat_elements(self) -> Array:
@@ -112,11 +116,20 @@ class Tensors:
 
     @cached_property
     def frozen_copies_bytes(self) -> Array:
-        """Frozen copies of the model on a rank, shape (stage, layout) [bytes]."""
-        held, sizes = self.held, self.sizes
-        dense_bytes = held.linear * sizes.frozen_linear + (held.other + held.parts) * sizes.frozen
-        whole = sharded_elements(dense_bytes, held.experts * sizes.frozen_linear, self.shards.weights, self.shards)
-        return self.job.method.frozen_copies * whole
+        """Frozen weights beside the model on a rank, shape (stage, layout) [bytes]."""
+        total: Array = np.zeros((2, len(self.layouts)))
+        for copies, tensors in self.beside:
+            held, sizes = tensors.held, tensors.sizes
+            dense_bytes = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+            expert_bytes = held.experts * sizes.frozen_linear
+            total = total + copies * sharded_elements(dense_bytes, expert_bytes, self.shards.weights, self.shards)
+        return total
+
+    @cached_property
+    def beside(self) -> tuple[tuple[int, Tensors], ...]:
+        """Frozen weights that stand beside the model: how many copies of each, and its tensors alone."""
+        jobs = ((one.copies, self.job.beside(one)) for one in self.job.method.frozen if one.copies)
+        return tuple((copies, Tensors(job, self.layouts, self.longest_tokens)) for copies, job in jobs)
 
     @cached_property
     def shapes(self) -> RankShapes:
@@ -183,11 +196,9 @@ class Tensors:
 @part("weights", "elements on the rank x bytes each, over the ZeRO-3 group", "stack states; ZeRO, arXiv:1910.02054")
 def weights(tensors: Tensors) -> Array:
     held, sizes, base, shards = tensors.held, tensors.sizes, tensors.base, tensors.shards
-    still = 1.0 - base
-    frozen = (held.linear * still + held.parts_matrices) * sizes.frozen_linear
-    frozen = frozen + (held.other * still + held.parts_others) * sizes.frozen
-    dense_bytes = ((held.linear + held.other) * base + held.parts_learning) * sizes.weight + frozen
-    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * still)
+    frozen = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+    dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen * (1.0 - base)
+    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
     on_card = (~tensors.layouts.hosts_params).astype(float)
     return spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
 
@@ -196,10 +207,10 @@ def weights(tensors: Tensors) -> Array:
     "frozen copies",
     "copies x elements on the rank x bytes of frozen weights, over the ZeRO-3 group",
     "method; stack states",
-    lambda tensors: tensors.job.method.frozen_copies > 0,
+    lambda tensors: any(one.copies for one in tensors.job.method.frozen),
 )
 def frozen_copies(tensors: Tensors) -> Array:
-    """Copies of the model that learn nothing, spread as the model itself; with it in host memory where it is."""
+    """Models that learn nothing, spread as the model itself; with it in host memory where it is."""
     on_card = (~tensors.layouts.hosts_params).astype(float)
     return spread(tensors.frozen_copies_bytes * on_card)
 
@@ -231,16 +242,25 @@ def cast_weights(tensors: Tensors) -> Array:
     lambda tensors: bool(np.any(tensors.gathers)),
 )
 def gathered_layers(tensors: Tensors) -> Array:
-    method, held, gathers = tensors.job.method, tensors.held, tensors.gathers
+    held, gathers = tensors.held, tensors.gathers
+    size = tensors.job.element_bytes if tensors.job.method.quantised else tensors.sizes.gather
+    units = _gathered_units(tensors) * gathers
+    root = held.root * size * tensors.base * np.where(tensors.layouts.gathers_stages, 0.0, gathers)
+    # What a pass through other weights gathers is there in the forward alone, beside the root of the model.
+    others = [held.root * size * gathers + _gathered_units(other) * gathers for _, other in tensors.beside]
+    in_forward = np.max(np.stack([units, *others]), axis=0) - units
+    return over_time((PASSES, units), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+
+
+def _gathered_units(tensors: Tensors) -> Array:
+    """Weights that a pass gathers: the root unit and two layers, or a whole stage, shape (stage, layout) [bytes]."""
+    method, held = tensors.job.method, tensors.held
     size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
-    quantised = float(method.quantised)
-    per_weight = (method.frozen_linear_bytes or 0.0) * quantised + size * (1.0 - quantised)
+    per_weight = (method.frozen_linear_bytes or 0.0) if method.quantised else size
     layers = np.where(
         tensors.layouts.gathers_stages, held.base - held.root, 2.0 * np.minimum(held.whole_layer, held.base)
     )
-    units = held.root * size + layers * per_weight
-    root = held.root * size * tensors.base * np.where(tensors.layouts.gathers_stages, 0.0, gathers)
-    return over_time((PASSES, units * gathers), (LAYERS_BACKWARD, root))
+    return np.asarray(held.root * size + layers * per_weight)
 
 
 @part(
@@ -360,8 +380,8 @@ def logits_and_loss(tensors: Tensors) -> Array:
     "torch.optim foreach and Muon; DeepSpeed, single_grad_partition",
 )
 def optimizer_workspace(tensors: Tensors) -> Array:
-    job, layouts = tensors.job, tensors.layouts
-    learning = tensors.held.learning(tensors.base)
+    job, held, layouts = tensors.job, tensors.held, tensors.layouts
+    learning = held.base * tensors.base + held.adapters
     transient, own = job.stack.memory.optimizer_transient, learning / tensors.shards.optimizer
     # An optimizer that runs in the backward updates a weight in one kernel too.
     without = job.optimizer.in_one_kernel | updates_at_once(job, layouts) | (transient != "multi-tensor")
@@ -374,7 +394,7 @@ def optimizer_workspace(tensors: Tensors) -> Array:
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
-PASSING_PARTS = (saved_activations, encoder_kept, layer_in_backward, logits_and_loss)
+PASSING_PARTS = (saved_activations, layer_in_backward, logits_and_loss)
 """What comes and goes with a micro-batch, as long as its longest sequence."""
 
 TENSOR_PARTS = (
@@ -389,7 +409,6 @@ TENSOR_PARTS = (
     gradients,
     optimizer_states,
     saved_activations,
-    encoder_kept,
     layer_in_backward,
     logits_and_loss,
     optimizer_workspace,

@@ -10,7 +10,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective, as_array, recomputed_share
-from xe_sizer.laws.operator_time import exchange_times
+from xe_sizer.laws.operator_time import exchange_times, group_sizes
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
@@ -70,12 +70,11 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     micro_batch = MicroBatch(job, layouts, shapes)
     accum, stage = float(layouts.grad_accum[0]), int(line.slowest[0])
     costs = [_scaled(cost, accum) for group in _groups(micro_batch, stage) for cost in _of_group(group)]
-    passes = job.method.frozen_forwards
-    if passes:
-        frozen = MicroBatch(job, layouts, replace(shapes, inputs=job.frozen(shapes.inputs)))
-        for group in _groups(frozen, stage):
+    for companion in job.method.passing:
+        alone, seen = job.beside_shapes(companion, shapes, layouts)
+        for group in _groups(MicroBatch(alone, layouts, seen), stage):
             forwards = replace(group, mode=0, whole=0.0, backward=False)
-            costs += [_frozen(cost, passes * accum) for cost in _of_group(forwards)]
+            costs += [_frozen(cost, companion.forwards * accum) for cost in _of_group(forwards)]
     return tuple(costs)
 
 
@@ -129,7 +128,7 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
     there, back = (group.one(side) for side in times[operator.group])
     exposed = 1.0 - group.micro_batch.hidden[operator.group]
     seconds = exposed * group.share * ((1.0 + group.whole) * there + back)
-    several = group.one(getattr(inputs.rank, operator.group)) != 1.0
+    several = group.one(group_sizes(inputs.rank)[operator.group]) != 1.0
     sent = (operator.forward, operator.backward if group.backward else ())
     messages = [sum(group.one(size) for _, size in side) if several else 0.0 for side in sent]
     return OperatorCost(

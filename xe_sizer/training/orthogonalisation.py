@@ -124,7 +124,7 @@ def orthogonalisation_bytes(job: Job) -> float:
 
 def _gathering_s(job: Job, layouts: Layouts, matrices: _Matrices, count: Array, share: Array) -> Array:
     """Gathering `count` whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
-    tp = as_array(layouts.expert_tp if matrices.experts else layouts.tp) if matrices.split else np.ones(len(layouts))
+    tp = as_array(layouts.expert_ranks if matrices.experts else layouts.tp) if matrices.split else np.ones(len(layouts))
     node = job.network.node_ranks
     held_bytes = count * float(matrices.rows * matrices.columns) * SIXTEEN_BIT
     over_states = collective_time_s(ALL_GATHER, held_bytes / tp, share, np.clip(node // tp, 1, share), job.network)
@@ -140,8 +140,7 @@ def _learning_matrices(job: Job) -> Iterator[_Matrices]:
         if learning.base:
             yield from (_of_weight(weight, layers) for weight in weights if weight.kind == "linear")
         for adapter in adapters_on(weights, learning.adapters):
-            yield _Matrices(adapter.rank, adapter.members[0].inputs, layers)
-            yield _Matrices(sum(weight.outputs for weight in adapter.members), adapter.rank, layers)
+            yield from (_Matrices(rows, columns, layers) for rows, columns in adapter.matrices)
 
 
 def _of_weight(weight: Weight, layers: int) -> _Matrices:

@@ -31,7 +31,7 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
     """Idle time and transfers of a pipeline by its schedule.
 
         bubble = sum over the stages but the slowest of max(f F + b B + w W, 0), by the schedule's row
-        transfers = (2 + r) w vpp grad_accum x boundary x (1 - hidden share)
+        transfers = w vpp grad_accum x (2 boundary + sum of r boundaries of frozen weights) x (1 - hidden share)
         boundary = send(b s h), or send(b s h / tp) + gather(b s h) over the tp ranks where they scatter it
 
     The slowest stage works for grad_accum (F + B + W); before and after it the pipeline fills and drains. Each
@@ -61,9 +61,11 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
         stages_of(job.model.layers, job.split, layouts).middles,
     )
     waited = np.where((pp > 2) & (not job.stack.boundaries.paired), 2.0, 1.0)
-    crossings = (2.0 + job.method.frozen_forwards) * waited * vpp * as_array(layouts.grad_accum)
+    crossed_s = 2.0 * _boundary_s(job, layouts, shapes)
+    for companion in job.method.passing:
+        crossed_s = crossed_s + companion.forwards * _boundary_s(job.beside(companion), layouts, shapes)
     hidden = np.where(HAS_OTHER_WORK[layouts.schedule] | (layouts.vpp > 1), job.stack.overlap.pipeline, 0.0)
-    transfer_s = crossings * _boundary_s(job, layouts, shapes) * (1.0 - hidden)
+    transfer_s = waited * vpp * as_array(layouts.grad_accum) * crossed_s * (1.0 - hidden)
     return Pipeline(bubble_s, transfer_s)
 
 

@@ -33,8 +33,7 @@ from xe_sizer.software.narrow_products import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.batches import global_batch
-from xe_sizer.training.chosen_images import seeing
-from xe_sizer.training.chosen_method import method_of
+from xe_sizer.training.chosen_method import method_of, quantises
 from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
@@ -58,11 +57,11 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
-    from xe_sizer.training.chosen_images import Seeing
     from xe_sizer.training.methods import Method
+    from xe_sizer.training.workload import Workload
 
 METHOD_SECTIONS = ("lora", "p_tuning")
-PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group")
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
 
 
 def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
@@ -81,7 +80,7 @@ def _loaded(stack: Stack, given: Given) -> Stack:
     dtype = given.values.train.weights_dtype
     if dtype is None:
         kind = METHODS.get(given.values.job or DEFAULT_METHOD.name)
-        dtype = stack.defaults.quantised_weights_dtype if kind and kind.quantises else None
+        dtype = stack.defaults.quantised_weights_dtype if kind and quantises(given, kind) else None
         return stack.loaded_in(dtype) if dtype else stack
     if dtype not in stack.weights_dtypes:
         known = ", ".join(stack.weights_dtypes)
@@ -208,10 +207,7 @@ def _resolved(
     optimizer = collect(problems, _optimizer, given, registry, stack)
     if work is None or optimizer is None:
         return None
-    job = collect(problems, seeing, provenance, model, stack, method, work)
-    if job is None:
-        return None
-    made = _assembled(given, provenance, model, server, stack, job, optimizer, precision, gpus)
+    made = _assembled(given, provenance, model, server, stack, method, optimizer, precision, gpus, work)
     return replace(made, at_replicas=at_replicas)
 
 
@@ -240,10 +236,10 @@ def _for_replicas(given: Given, registry: Registry, replicas: int) -> ResolvedTr
 
 
 def _assembled(
-    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, seen: Seeing,
-    optimizer: Optimizer, precision: str, gpus: int | None,
+    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
+    optimizer: Optimizer, precision: str, gpus: int | None, work: Workload,
 ) -> ResolvedTraining:  # fmt: skip
-    values, work, method = given.values, seen.work, seen.method
+    values = given.values
     efficiency = efficiency_of(given)
     stack_used = without_losses(_as_chosen(stack, provenance, values, precision, server), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
@@ -269,7 +265,6 @@ def _assembled(
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
         pauses=pauses_of(provenance, work),
-        images=seen.images,
         lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
     provenance.keep(("data", "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
@@ -385,7 +380,7 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
         yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
     for section in METHOD_SECTIONS:
-        if section not in job.method.kind.settings and any(key.startswith(f"{section}.") for key in given.origin):
+        if section not in job.method.settings and any(key.startswith(f"{section}.") for key in given.origin):
             yield f"{section} settings have no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):

@@ -6,17 +6,17 @@ Arrays have shape (2, layouts): the first pipeline stage and the last; with one 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import model_adapters
+from xe_sizer.graph.adapters import AdapterForm, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.training.methods.method import EMBEDDING, HEAD, saved_head
+from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.unique_rows import unique_rows
 
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.parameters import Weight
-    from xe_sizer.graph.parts import Part
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
     from xe_sizer.training.stages import Split
 
-Adapters = tuple[tuple[str, int], ...]
-"""Adapted weights with the rank of their adapters."""
+Adapters = tuple[tuple[str, AdapterForm], ...]
+"""Adapted weights with the form of their adapters."""
 
 
 @frozen
@@ -39,14 +38,13 @@ class Census:
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head
     experts : expert weights; adapters : LoRA weights, prompt encoder, and copies of modules that learn beside them, as
-    so many elements of adapters as take their place
+    so many elements of adapters as take their place; buffer_bytes : what stands beside weights and does not learn
+    [bytes]
     layer, layer_experts : weights of one layer (the largest kind) without and of experts, the unit that ZeRO-3
     gathers; mean_layer, mean_experts : of an average layer; root : embedding and head, which it gathers for the
     whole micro-batch
     largest : the matrix of a layer with the most elements, of experts half of what the layer has
     vectors, tables : norms and biases anywhere, and the matrices of embedding and head
-    parts_matrices, parts_others : frozen elements of parts beside the layers, which are on the first stage
-    parts_learning : those that learn; parts_adapters : of `adapters`, those on such parts
     embedding, head : of the root, the tables on the first stage, and the weights of the head on the last (with the
     table of a tied one)
     """
@@ -55,6 +53,7 @@ class Census:
     other: Array
     experts: Array
     adapters: Array
+    buffer_bytes: Array
     layer: Array
     layer_experts: Array
     mean_layer: Array
@@ -65,19 +64,6 @@ class Census:
     tables: Array
     embedding: Array
     head: Array
-    parts_matrices: Array
-    parts_others: Array
-    parts_learning: Array
-    parts_adapters: Array
-
-    def learning(self, base: float) -> Array:
-        """Elements that learn, where those of layers and ends do (`base` 1) or do not (0), shape (stage, layout) [-]"""
-        return np.asarray(self.base * base + self.parts_learning + self.adapters)
-
-    @property
-    def parts(self) -> Array:
-        """Elements of parts beside the layers, adapters apart, shape (stage, layout) [-]"""
-        return np.asarray(self.parts_matrices + self.parts_others + self.parts_learning)
 
     @property
     def whole_layer(self) -> Array:
@@ -148,21 +134,20 @@ class _Layers:
 class _Beside:
     """What learns beside frozen weights.
 
-    adapters : weights with the ranks of their adapters; magnitudes : whether these have them apart (DoRA)
+    adapters : weights with the forms of their adapters
     saved : embedding or head that learn in a copy; saved_element_share : size of its element over an adapter's [-]
     added_parameters : of a prompt encoder [-]
     """
 
     adapters: Adapters
-    magnitudes: bool
     saved: tuple[str, ...]
     saved_element_share: float
     added_parameters: int
 
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
-    """Matrices A and B of all adapters in the model [-]."""
-    return 2.0 * sum(layers for layers, _ in model_adapters(model, method.learning.adapters))
+    """Tensors of all adapters in the model, as A and B of low-rank ones [-]."""
+    return float(sum(layers * each.form.tensors for layers, each in model_adapters(model, method.learning.adapters)))
 
 
 def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) -> Census:
@@ -185,7 +170,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     Source: parameter counts of the reference implementations (`graph.parameters`); Megatron-LM's sharding
     (arXiv:1909.08053).
     """
-    expert_ranks = layouts.ep * layouts.expert_tp
+    expert_ranks = layouts.ep * layouts.expert_ranks
     stages = stages_of(model.layers, split, layouts)
     first_layers, last_layers = stages.at_ends.astype(np.int64)
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))
@@ -194,33 +179,12 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     learning = method.learning
     beside = _Beside(
         adapters=tuple(learning.adapters.items()),
-        magnitudes=learning.magnitudes,
         saved=learning.saved,
         saved_element_share=method.saved_element_share,
         added_parameters=method.added_parameters,
     )
     counted = _census(model, beside, sizes)
-    if method.parts:
-        counted = _with_parts(counted, method.parts, layouts[rows.first])
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
-
-
-def _with_parts(counted: Census, parts: Iterable[Part], layouts: Layouts) -> Census:
-    """The census with the parts of the model beside its layers, which are on the first stage."""
-    tp = as_array(layouts.tp)
-    on_first = np.stack([np.ones(tp.shape), (layouts.pp == 1).astype(float)])
-    for part in parts:
-        matrices, others = part.matrices_on_rank(tp) * on_first, part.others_on_rank(tp) * on_first
-        adapters, learns = part.adapters_on_rank(tp) * on_first, float(part.learning.base)
-        counted = replace(
-            counted,
-            adapters=counted.adapters + adapters,
-            parts_adapters=counted.parts_adapters + adapters,
-            parts_matrices=counted.parts_matrices + matrices * (1.0 - learns),
-            parts_others=counted.parts_others + others * (1.0 - learns),
-            parts_learning=counted.parts_learning + (matrices + others) * learns,
-        )
-    return counted
 
 
 @lru_cache(maxsize=256)
@@ -232,8 +196,9 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
     tied = float(model.tied_embeddings)
     ends = groups.at_ends(embedding, head, tied)
     ends_vectors = groups.at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)), tied)
-    adapters = model_adapters(model, dict(beside.adapters), beside.magnitudes)
+    adapters = tuple(model_adapters(model, dict(beside.adapters)))
     adapted = sum(count * adapter.on_rank(groups.tp) for count, adapter in adapters)
+    buffers = np.zeros(groups.tp.shape) + sum(count * adapter.buffer_bytes(groups.tp) for count, adapter in adapters)
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
     return Census(
@@ -241,6 +206,7 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
         other=layers.other * stage_layers + ends,
         experts=layers.experts * stage_layers,
         adapters=adapted * stage_layers / model.layers + beside.added_parameters + groups.at_ends(first, last),
+        buffer_bytes=buffers * stage_layers / model.layers,
         layer=np.stack([layers.fullest] * 2),
         layer_experts=np.stack([layers.fullest_experts] * 2),
         mean_layer=np.stack([layers.linear + layers.other] * 2),
@@ -251,10 +217,6 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
         tables=ends - ends_vectors,
         embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
         head=(head + embedding * tied) * np.stack([np.where(several, groups.folded, 1.0), 1.0 - groups.folded]),
-        parts_matrices=np.zeros_like(ends),
-        parts_others=np.zeros_like(ends),
-        parts_learning=np.zeros_like(ends),
-        parts_adapters=np.zeros_like(ends),
     )
 
 

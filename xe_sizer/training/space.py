@@ -210,6 +210,7 @@ def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[
         "recompute": recompute_options(rules),
         "offload": offload_options(rules),
         "zero_group": group_options(rules, dp * cp),
+        "expert_tp": rules.options("expert_tp", (0,)),
         "schedule": schedule_options(rules, pp),
         "sequence_parallel": rules.options("sequence_parallel", (0, 1) if rules.every_way and tp > 1 else (parallel,)),
     }  # fmt: skip
@@ -310,8 +311,9 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     """Rules between fields, which a field that the user fixed may break on some of the others' values.
 
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
-    expert groups divide the ranks of a stage; ZeRO 2 and 3 go with pipelines of some stacks; a schedule but the usual
-    one needs a pipeline, and stages of as many chunks as it has; copies of sharded states hold whole groups of experts.
+    expert groups divide the ranks of a stage, and the ranks that split an expert the tensor ranks; ZeRO 2 and 3 go with
+    pipelines of some stacks; a schedule but the usual one needs a pipeline, and stages of as many chunks as it has;
+    copies of sharded states hold whole groups of experts.
     """
     whole = np.asarray(rules.global_batch is None) | (layouts.samples == rules.global_batch)
     chunks = layouts.pp * layouts.vpp
@@ -320,7 +322,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
         chunks_fit &= rules.model.layers % chunks == 0
     rounds = (layouts.grad_accum % layouts.pp == 0) | ~OPEN_CHUNKS[layouts.schedule]
     interleaved = (layouts.vpp == 1) | (chunks_fit & rounds)
-    grouped = (layouts.tp * layouts.cp * layouts.dp) % layouts.ep == 0
+    grouped = (layouts.tp * layouts.cp * layouts.dp) % (layouts.expert_ranks * layouts.ep) == 0
+    grouped &= layouts.tp % layouts.expert_ranks == 0
     staged = (layouts.pp == 1) | (layouts.zero < 2) | rules.stack.supports.sharded_stages
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)

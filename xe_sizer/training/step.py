@@ -17,7 +17,6 @@ from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.activations import activations
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
-from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
@@ -30,7 +29,7 @@ from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.graph.operators import IntArray, Operator
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.padding import Sequences
@@ -84,15 +83,16 @@ class Timeline:
     @cached_property
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
-        inputs = self.job.graph(self.layouts, as_array(self.sequences.mean_tokens))
-        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
-        needed = needed_flops(layer_operators(even)) + needed_flops(head_operators(even))
-        needed = needed + encoder_flops(self.job, self.layouts)
-        if passes := self.job.method.frozen_forwards:
-            frozen = self.job.frozen(even)
-            operators = (*layer_operators(frozen), *head_operators(frozen))
-            needed = needed + passes * forward_flops(operators)
+        needed = needed_flops(self._operators_of(self.job))
+        for one in self.job.method.passing:
+            needed = needed + one.forwards * forward_flops(self._operators_of(self.job.beside(one)))
         return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)
+
+    def _operators_of(self, job: Job) -> tuple[Operator, ...]:
+        """Layers and head of an average micro-batch."""
+        inputs = job.graph(self.layouts, as_array(self.sequences.mean_tokens))
+        even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
+        return (*layer_operators(even), *head_operators(even))
 
     @cached_property
     def recompute_flops(self) -> Array:
@@ -117,9 +117,7 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     Experts are sharded over the ranks that hold the same ones.
     """
     base, sharded = float(job.method.learning.base), layouts.zero >= 1
-    dense = ((held.linear + held.other) * base + held.parts_learning + held.adapters) / np.where(
-        sharded, layouts.zero_ranks, 1
-    )
+    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
     experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
     return np.asarray(dense + experts)
 

@@ -112,12 +112,12 @@ def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
     scenario = resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
-    scenario["names"]["job"] = job.method.kind.label
+    scenario["names"]["job"] = job.method.label
     return scenario
 
 
 def layout_of(layouts: Layouts) -> Layout:
-    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group")
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group", "expert_tp")
     sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
     words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
     return Layout(

@@ -50,7 +50,7 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     if stack.calibrated_on:
         text = f"four in five new runs should be {in_words(stack.uncertainty)}, by {stack.calibrated_on}"
         return symmetric(stack.uncertainty, text, True)
-    kind, group = job.method.kind.evidence, explained_by(job)
+    kind, group = job.method.evidence, explained_by(job)
     evidence = Evidence(seen(SEEN), _kin(stack), "comparable runs", "runs of other jobs", alike=True)
     # Two in five of the publications behind the table ran on accelerators whose laws are borrowed: it is wide enough.
     span = from_residuals(published(TABLE), group, kind, assumed, False, evidence)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
 
 SAYS = (
-    "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.vpp", "layout.zero", "layout.recompute",
-    "layout.recompute_layers", "layout.sequence_parallel", "layout.offload", "precision", "optimizer", "attention",
-    "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps", "train.padding", "train.dropout",
-    "train.checkpoint_every", "train.evaluate_every",
+    "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.expert_tp", "layout.vpp", "layout.zero",
+    "layout.recompute", "layout.recompute_layers", "layout.sequence_parallel", "layout.offload", "precision",
+    "optimizer", "attention", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps",
+    "train.padding", "train.dropout", "train.checkpoint_every", "train.evaluate_every",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
@@ -114,6 +114,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "pipeline-model-parallel-size": plan.take("layout.pp", 1),
         "context-parallel-size": plan.take("layout.cp", 1),
         "expert-model-parallel-size": plan.take("layout.ep", 1),
+        "expert-tensor-parallel-size": plan.take("layout.expert_tp") or None,
         "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 else None,
         "sequence-parallel": plan.take("layout.sequence_parallel", False),
         "use-distributed-optimizer": zero > 0,

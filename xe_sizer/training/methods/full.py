@@ -1,10 +1,9 @@
-"""Pre-training and supervised fine-tuning: every weight learns."""
+"""Pre-training and supervised fine-tuning: of every weight, unless adapters are asked for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.graph.inputs import Learning
 from xe_sizer.training.methods.method import Method, register
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Pre-training from scratch or continued."""
-    return Method(kind, Learning(base=True))
+    return Method(kind, options.trained)
 
 
 @register(
@@ -26,5 +25,5 @@ def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Met
     aliases=("full", "full-finetune", "full-finetuning", "fft", "supervised-finetuning"),
 )  # fmt: skip
 def sft(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
-    """Supervised fine-tuning of all weights."""
-    return Method(kind, Learning(base=True))
+    """Supervised fine-tuning."""
+    return Method(kind, options.trained)

@@ -1,70 +1,48 @@
-"""What a training method changes: which weights learn, what is added to the model, how frozen weights are kept."""
+"""What a training method changes: the passes of a sample through the model, and models that stand beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import model_adapters
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import count_parameters, embedding_weights, head_weights
-from xe_sizer.units import FLOAT32
+from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import Learning
-    from xe_sizer.graph.parameters import Weight
-    from xe_sizer.graph.parts import Part
-    from xe_sizer.software.quantiser import Quantiser, Width
+    from xe_sizer.training.adapters import AdapterKind, Quantised
 
-
-EMBEDDING, HEAD = "embedding", "head"
-
-
-def saved_head(model: ModelShape) -> tuple[Weight, ...]:
-    """What a trained copy of the head consists of: its matrix, which is the embedding's where the two are tied."""
-    if model.tied_embeddings:
-        return tuple(weight for weight in embedding_weights(model) if weight.split == "vocabulary")
-    return tuple(weight for weight in head_weights(model) if weight.split == "vocabulary")
+ADAPTED = "adapters"  # kind of job in the tables of residuals, whatever the adapters
 
 
 @frozen
 class MethodOptions:
-    """What a user may choose about a method; None or empty means the stack's default or the method's own."""
+    """What a method is applied with.
 
-    lora_rank: int = 16
-    lora_targets: tuple[str, ...] = ("q", "v")
-    virtual_tokens: int = 10
-    encoder_hidden: int | None = None
-    adapter_element_bytes: float = 4.0
-    frozen_gradients: bool = False
-    quantised: Quantised | None = None
-    lora_dropout: float = 0.0
-    dora: bool = False
-    modules_to_save: tuple[str, ...] = ()
-    saved_element_share: float = 1.0
+    trained : what learns
+    """
+
+    trained: Trained = ALL_WEIGHTS
 
 
 @frozen
-class Quantised:
-    """How frozen linear weights are held in few bits: the library, its row for the bits, and what they come from.
+class Frozen:
+    """Weights that learn nothing beside those that do, and what passes through them: a reference model, a teacher.
 
-    quantised_from_bytes : size of an element of what the weights were quantised from [bytes]
+    words : as reports name them
+    model : their shape; None: that of the model that learns
+    copies : of them that ranks hold beside the model, spread as it is [-]; 0: they are the model's own
+    forwards : passes of every sequence through them, forward alone [-]
+    adapted : the passes go through what learns too, adapters among it
     """
 
-    quantiser: Quantiser
-    width: Width
-    quantised_from_bytes: float
-
-    @property
-    def cast_bytes(self) -> float:
-        """Moved for a weight where it is expanded to a wider type than the product's, and cast [bytes]."""
-        return self.quantiser.cast_bytes(self.quantised_from_bytes)
-
-    @property
-    def buffer_bytes(self) -> float:
-        """Size of an element of an expanded weight while it is used [bytes]; 0 where it never is as a whole."""
-        return self.quantiser.buffer_bytes(self.quantised_from_bytes) if self.width.expands else 0.0
+    words: str
+    model: ModelShape | None = None
+    copies: int = 1
+    forwards: int = 1
+    adapted: bool = False
 
 
 @frozen
@@ -72,62 +50,92 @@ class Method:
     """A method applied to a model.
 
     kind : the method, whatever the model
-    learning : what learns, as the operator graph sees it
-    added_parameters : parameters beside the layers (prompt encoder) [-]
-    added_tokens : tokens put before every sequence [-]
-    held : how frozen linear weights of the layers are quantised; None where they are kept as the stack keeps them
-    saved_element_share : size of an element of the copies that learn beside adapters, over that of an adapter's [-]
+    trained : what learns, and how the rest is kept
     sequences_per_sample : sequences that a sample of the data is made of, each through the model (a chosen and a
     rejected answer are two) [-]
-    frozen_copies : copies of the model that learn nothing and stand beside it (a reference model) [-]
-    frozen_forwards : passes of every sequence through frozen weights, forward alone [-]
-    parts : of the model beside its layers, each of which learns by itself (an encoder of images)
+    frozen : what stands beside the model and learns nothing, with its passes in every step
+    before : the same for passes over the data once, before the training
     """
 
     kind: MethodKind
-    learning: Learning
-    added_parameters: int = 0
-    added_tokens: int = 0
-    held: Quantised | None = None
-    saved_element_share: float = 1.0
+    trained: Trained
     sequences_per_sample: int = 1
-    frozen_copies: int = 0
-    frozen_forwards: int = 0
-    parts: tuple[Part, ...] = ()
+    frozen: tuple[Frozen, ...] = ()
+    before: tuple[Frozen, ...] = ()
 
     @property
     def name(self) -> str:
         return self.kind.name
 
+    def beside(self, companion: Frozen) -> Method:
+        """What a pass through frozen weights is like: nothing learns, and other models are not quantised."""
+        alone = replace(self, frozen=(), before=())
+        if companion.adapted:
+            return alone
+        held = self.held if companion.model is None else None
+        return replace(alone, trained=Trained(Learning(base=False), held=held))
+
+    @property
+    def passing(self) -> tuple[Frozen, ...]:
+        """Those of the frozen weights that sequences pass through in every step."""
+        return tuple(one for one in self.frozen if one.forwards)
+
+    @property
+    def label(self) -> str:
+        """As reports name the job, with adapters that it does not mean by itself."""
+        if self.adapter is None or self.adapter is self.kind.usual_adapter:
+            return self.kind.label
+        bits = f", {self.held.width.bits:g} bit" if self.held else ""
+        return f"{self.kind.label} ({self.adapter.label}{bits})"
+
+    @property
+    def adapter(self) -> AdapterKind | None:
+        """The kind of what learns beside frozen weights; None where the model's own weights learn."""
+        return self.trained.kind
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Sections of a scenario that say how it is done."""
+        return self.adapter.settings if self.adapter else ()
+
+    @property
+    def evidence(self) -> str:
+        """Published runs that are like it, the kind of job in the tables of residuals."""
+        return ADAPTED if self.adapter else self.kind.evidence
+
+    @property
+    def learning(self) -> Learning:
+        return self.trained.learning
+
+    @property
+    def held(self) -> Quantised | None:
+        return self.trained.held
+
     @property
     def quantised(self) -> bool:
-        """Whether frozen linear weights are held in few bits."""
-        return self.held is not None
+        return self.trained.quantised
 
-    def wide_activations(self, autocast: bool) -> bool:
-        """Whether activations are float32, as what is not quantised was loaded, and nothing casts them."""
-        return self.held is not None and self.held.quantised_from_bytes == FLOAT32 and not autocast
+    @property
+    def added_tokens(self) -> int:
+        return self.trained.added_tokens
+
+    @property
+    def added_parameters(self) -> int:
+        return self.trained.added_parameters
+
+    @property
+    def saved_element_share(self) -> float:
+        return self.trained.saved_element_share
 
     @property
     def frozen_linear_bytes(self) -> float | None:
-        """Storage per element of a frozen linear weight of a layer that is quantised, else None [bytes]."""
-        return self.held.width.stored_bytes if self.held else None
+        return self.trained.frozen_linear_bytes
 
-    def adapter_parameters(self, model: ModelShape) -> int:
-        """Parameters of the adapters in all layers [-]: r (inputs + outputs) per adapted weight."""
-        found = model_adapters(model, self.learning.adapters, self.learning.magnitudes)
-        return sum(layers * adapter.parameters for layers, adapter in found)
+    def wide_activations(self, autocast: bool) -> bool:
+        return self.trained.wide_activations(autocast)
 
     def trainable_parameters(self, model: ModelShape) -> int:
-        """Everything that gets a gradient [-]."""
-        base = count_parameters(model).total if self.learning.base else 0
-        parts = sum(part.learning_parameters for part in self.parts)
-        return base + self.adapter_parameters(model) + self.saved_parameters(model) + self.added_parameters + parts
-
-    def saved_parameters(self, model: ModelShape) -> int:
-        """Parameters of the embedding and the head where they learn beside adapters [-]."""
-        ends = {EMBEDDING: embedding_weights(model), HEAD: saved_head(model)}
-        return sum(weight.parameters for end in self.learning.saved for weight in ends[end])
+        return self.trained.parameters(model)
 
 
 Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
@@ -140,11 +148,11 @@ class MethodKind:
     name : that of the job in scenarios
     label : as reports name the job
     words : as advice names it
-    evidence : published runs that are like it, the kind of job in the tables of residuals
+    evidence : published runs that are like it where the model's own weights learn, the kind in tables of residuals
     build : applies it to a model
-    settings : sections of a scenario that say how it is done
+    adapter : name of the adapters that it means; None where it says nothing of what learns
+    implies_adapter : settings of adapters alone mean that there are some
     fine_tunes : starts from a trained model; else it makes one, from texts of full length
-    quantises : keeps frozen weights in 4 bit
     lighter : name of the method that may do in its place with less, where there is one
     default : what a scenario without a job means
     aliases : what else people call it
@@ -155,12 +163,27 @@ class MethodKind:
     words: str
     evidence: str
     build: Builder
-    settings: tuple[str, ...] = ()
+    adapter: str | None = None
+    implies_adapter: bool = False
     fine_tunes: bool = True
-    quantises: bool = False
     lighter: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()
+
+    @property
+    def usual_adapter(self) -> AdapterKind | None:
+        """The adapters that it means, where it means any."""
+        return ADAPTERS[self.adapter] if self.adapter else None
+
+    @property
+    def quantises(self) -> bool:
+        """Whether it means frozen weights in few bits."""
+        return self.usual_adapter is not None and self.usual_adapter.quantises
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Sections of a scenario that say how what it means is done."""
+        return self.usual_adapter.settings if self.usual_adapter else ()
 
     def applied_to(self, model: ModelShape, options: MethodOptions) -> Method:
         """Raises InputError for options that the model cannot have."""
@@ -178,8 +201,8 @@ METHODS: dict[str, MethodKind] = {}
 
 
 def register(
-    name: str, *, label: str, words: str | None = None, evidence: str, settings: tuple[str, ...] = (),
-    fine_tunes: bool = True, quantises: bool = False, lighter: str | None = None, default: bool = False,
+    name: str, *, label: str, words: str | None = None, evidence: str, adapter: str | None = None,
+    implies_adapter: bool = False, fine_tunes: bool = True, lighter: str | None = None, default: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Decorator that makes a method known by the function that applies it to a model; see `MethodKind`."""
@@ -191,9 +214,9 @@ def register(
             words=words or label,
             evidence=evidence,
             build=build,
-            settings=settings,
+            adapter=adapter,
+            implies_adapter=implies_adapter,
             fine_tunes=fine_tunes,
-            quantises=quantises,
             lighter=lighter,
             default=default,
             aliases=aliases,

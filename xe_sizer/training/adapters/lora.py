@@ -6,21 +6,20 @@ LoRA: Hu et al. 2021, arXiv:2106.09685. QLoRA: Dettmers et al. 2023, arXiv:2305.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.graph.parameters import adapted_weights
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.training.methods.method import EMBEDDING, HEAD, Method, register
+from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, register
+from xe_sizer.training.adapters.on_weights import on_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.training.methods.method import MethodKind, MethodOptions
+    from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
 # Names that frameworks give to what may learn beside adapters (modules_to_save of peft).
-ENDS = (EMBEDDING, HEAD)
 ENDS_IN_WORDS = {
     **dict.fromkeys(("embed_tokens", "embedding", "wte", "word_embeddings", "embed_in", "tok_embeddings"), EMBEDDING),
     **dict.fromkeys(("lm_head", "head", "embed_out", "output", "output_layer"), HEAD),
@@ -46,21 +45,6 @@ def _covered(model: ModelShape, targets: Iterable[str]) -> set[str]:
     return {weight for name in resolve_targets(model, targets) for weight in adapted_weights(name)}
 
 
-def _learning(model: ModelShape, options: MethodOptions) -> Learning:
-    targets = resolve_targets(model, options.lora_targets)
-    adapters = dict.fromkeys(targets, options.lora_rank)
-    saved = tuple(end for end in ENDS if end in options.modules_to_save)
-    return Learning(
-        base=False,
-        adapters=adapters,
-        adapter_element_bytes=options.adapter_element_bytes,
-        frozen_gradients=options.frozen_gradients,
-        adapter_dropout=options.lora_dropout > 0,
-        magnitudes=options.dora,
-        saved=saved,
-    )
-
-
 def resolve_end(name: str) -> str:
     """Embedding or head by the name that a framework gives to it. Raises InputError for other modules."""
     found = ENDS_IN_WORDS.get(name.lower().rpartition(".")[2])
@@ -70,15 +54,13 @@ def resolve_end(name: str) -> str:
     return found
 
 
-@register("lora", label="LoRA", evidence="adapters", settings=("lora",), lighter="qlora")
-def lora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
-    """Adapters on frozen weights kept in the stack's frozen type."""
-    return Method(kind, _learning(model, options), saved_element_share=options.saved_element_share)
+@register("lora", label="LoRA", settings=("lora",), usual=True, lighter="qlora", aliases=("peft", "adapters"))
+def lora(model: ModelShape, options: AdapterOptions) -> Trained:
+    """Adapters on frozen weights kept in the stack's frozen type, or quantised where somebody asks for it."""
+    return on_weights(model, options, LowRank(options.lora_rank, options.dora))
 
 
-@register("qlora", label="QLoRA", evidence="adapters", settings=("lora",), quantises=True)
-def qlora(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
+@register("qlora", label="QLoRA", settings=("lora",), quantises=True)
+def qlora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights in few bits; embedding, norms and head stay as they are."""
-    # Quantised layers have no weight gradient in any stack: libraries compute the input gradient alone.
-    learning = replace(_learning(model, options), frozen_gradients=False)
-    return Method(kind, learning, held=options.quantised, saved_element_share=options.saved_element_share)
+    return lora(model, options)
