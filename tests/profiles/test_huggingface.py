@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encoder_configs import ENCODERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llama_like_configs import LLAMA_LIKE
@@ -20,7 +21,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
 
-CONFIGS = {**LLAMA_LIKE, **OWN_KEYS, **RECENT}
+CONFIGS = {**LLAMA_LIKE, **OWN_KEYS, **RECENT, **ENCODERS}
 
 
 def write(folder: Path, config: object) -> Path:
@@ -143,8 +144,8 @@ def problems(path: Path) -> list[str]:
         ({"model_type": "mamba2"}, "'mamba2' is not supported yet: its config is not read yet"),
         ({"model_type": "odd", "rms_norm_eps": None}, "it lacks 'rms_norm_eps'"),
         ({"model_type": "odd", "num_experts": 8}, "it has experts"),
-        ({"model_type": "t5"}, "not a decoder-only"),
-        ({"is_encoder_decoder": True}, "not a decoder-only"),
+        ({"model_type": "whisper"}, "neither a decoder nor"),
+        ({"is_encoder_decoder": True}, "neither a decoder nor"),
         ({"layer_types": ["linear_attention"] * 32}, "'linear_attention' are not supported yet"),
         ({"num_key_value_heads": 5}, "32 heads are not a multiple of 5 KV heads"),
         ({"num_attention_heads": 33, "num_key_value_heads": 3}, "4096 is not a multiple of 33 heads"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array, Operator
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
 
     Size = Array | float
 

@@ -24,7 +24,7 @@ OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES = (5.0, 8.0), (2.0, 3.0)  # sigmoid and
 ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
 
 
-def attention_half(block: Block) -> Iterator[Operator]:
+def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
     """Operators of the attention half, in order.
 
         operators = norm, projections, rotary, attention core, output projection, residual
@@ -34,6 +34,7 @@ def attention_half(block: Block) -> Iterator[Operator]:
     Parameters
     ----------
     block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    own_norm : whether a norm stands before the attention; in models that norm the sums one stands behind
 
     Returns
     -------
@@ -44,7 +45,8 @@ def attention_half(block: Block) -> Iterator[Operator]:
     """
     inputs = block.inputs
     tokens = inputs.rank.tokens
-    yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
+    if own_norm:
+        yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
     if not inputs.model.parallel_block:
         yield enter_parallel(block, "attention", "qkv", readers=1 if inputs.fused_qkv else 3)
     if inputs.model.latent_attention is None:
@@ -68,6 +70,8 @@ def attention_half(block: Block) -> Iterator[Operator]:
     if not inputs.model.parallel_block:
         yield leave_parallel(block, "attention", "output_projection")
         yield residual(block, "attention residual")
+    if inputs.model.post_norm:
+        yield norm(block, "attention norm", inputs.model.hidden, inputs.rank.resident_tokens)
 
 
 def attention_core(block: Block) -> Iterator[Operator]:
@@ -201,9 +205,9 @@ def _core(block: Block) -> Iterator[Operator]:
     if windowed < block.layers:
         yield from _indexer(block, block.layers - windowed)
         ranked = model.indexer.top_k if model.indexer else None
-        yield _attention(block, "attention", block.layers - windowed, ranked)
+        yield attention_of(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
-        yield _attention(block, "windowed attention", windowed, model.sliding_window)
+        yield attention_of(block, "windowed attention", windowed, model.sliding_window)
     yield from _repeated_for_masks(block, block.layers - windowed, windowed)
     width = kv_heads_per_rank(model, rank.tp) * (model.qk_head_dim + model.v_head_dim)
     keys_and_values = rank.batch * rank.sequence * width * inputs.element_bytes
@@ -296,13 +300,13 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     """
     model, rank, e = inputs.model, inputs.rank, inputs.element_bytes
     # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
-    tokens = rank.batch * rank.sequence / rank.cp
+    tokens, kept_keys = rank.batch * rank.sequence / rank.cp, rank.batch * rank.keys / rank.cp
     if _falls_back(inputs):
         copied = np.where(rank.batch > 1, heads, kv_heads)
         values = heads * float(inputs.keeps_input("o")) * e + copied * FLOAT32
         return np.asarray(tokens * ((heads + copied) * model.qk_head_dim * FLOAT32 + values * model.v_head_dim))
     kept_kv = heads if inputs.kernels.repeats_kv else kv_heads
-    operands = tokens * (heads + kept_kv) * (model.qk_head_dim + model.v_head_dim) * e
+    operands = (tokens * heads + kept_keys * kept_kv) * (model.qk_head_dim + model.v_head_dim) * e
     if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
         # The values are a view into the fused projection: it stays whole beside the rotated queries and keys.
         operands = operands + tokens * (heads + kv_heads) * model.qk_head_dim * e
@@ -313,11 +317,25 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     return np.asarray(operands)
 
 
-def _attention(block: Block, name: str, layers: float, window: int | None) -> Attention:
-    """Flash and sdpa keep Q, K, V, output and the float32 log-sum-exp.
+def attention_of(block: Block, name: str, layers: float, window: int | None) -> Attention:
+    """One kernel of attention.
 
-    Eager keeps Q, K, V, output and the probabilities, in float32 from the softmax and in the compute type as the next
-    product's operand.
+        FLOPs = 2 b heads pairs (qk head size + v head size)
+
+    Fused kernels keep Q, K, V, output and the float32 log-sum-exp; eager the probabilities, in float32 and cast. Biases
+    of relative positions are a mask to sdpa, made anew in every layer.
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    name, layers : of the operator
+    window : tokens that a query sees at most; None: all [-]
+
+    Returns
+    -------
+    Attention; sizes [-] and bytes [bytes] of shape (rank shape,)
+
+    Source: FlashAttention (arXiv:2205.14135); create_position_bias_mask of transformers; the eager modules, traced.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
@@ -325,18 +343,19 @@ def _attention(block: Block, name: str, layers: float, window: int | None) -> At
     operands, statistics = _kept_operands(inputs, heads, kv_heads), rank.batch * heads * query * FLOAT32
     masked = _masked(inputs, window)
     if masked is not None:
-        # A mask in the compute type, one a layer, and keys and values repeated for every head.
+        # A mask in the compute type and, for every head, keys and values.
         size = (masked > 0) * inputs.element_bytes
         repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
         operands = operands + size * rank.batch * query * repeated * (model.qk_head_dim + model.v_head_dim)
         masks = np.where(inputs.padded > 0, rank.batch, 1.0)  # padding differs between the sequences
         statistics = statistics + size * masks * query * rank.sequence
     kernel, temporary = inputs.kernels.attention, 0.0
+    if model.relative_buckets:
+        statistics = statistics + heads * query * rank.keys * inputs.element_bytes
     if kernel == "eager" or _falls_back(inputs):
         kept, temporary = _score_bytes(inputs)
-        kernel, statistics = "eager", rank.batch * heads * query * rank.sequence * kept
-    # On a cache the up-projections move into the queries and the output: attention over the latent itself, always where
-    # each query picks its keys.
+        kernel, statistics = "eager", rank.batch * heads * query * rank.keys * kept
+    # On a cache the up-projections move into queries and output: attention over the latent, always where queries pick.
     picking = bool(model.indexer and inputs.kernels.cache == "paged")
     absorbed = model.latent_attention if kernel == "decode" or picking else None
     worked = np.maximum(heads, inputs.kernels.sparse_heads) if picking and kernel != "decode" else heads

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.adapters import Adapter
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.operators import Array, Operator, RankShape
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
 
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
 # Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging

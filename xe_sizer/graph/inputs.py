@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.casts import Casts
     from xe_sizer.graph.model import LayerKind, ModelShape
     from xe_sizer.graph.operators import Array, Kernels, RankShape
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
 
 
 @frozen
@@ -93,6 +93,7 @@ class GraphInputs:
     casts : what it takes to narrow the operands of products; None: they stay as they are
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     padded : share of the micro-batches in which PyTorch's attention is given a mask that hides padding [-]
+    target_share : tokens of the decoder's sequence over those of the encoder's, where the model has both [-]
     """
 
     model: ModelShape
@@ -109,6 +110,7 @@ class GraphInputs:
     casts: Casts | None = None
     cached_element_bytes: float | None = None
     padded: Array = field(default_factory=lambda: np.zeros(1))
+    target_share: float = 1.0
 
     @cached_property
     def hidden_bytes(self) -> Array:
@@ -137,9 +139,17 @@ class GraphInputs:
         return np.where(np.asarray(self.residual_element_bytes) > self.element_bytes, 1.0, 0.0)
 
     def seen_by(self, kind: LayerKind) -> GraphInputs:
-        """The inputs with the model as one kind of layer sees it."""
+        """The inputs with the model, and the sequences, as one kind of layer sees them."""
         model = self.model.seen_by(kind)
-        return self if model is self.model else replace(self, model=model)
+        inputs = self if model is self.model else replace(self, model=model)
+        return inputs if kind.source else inputs.decoding
+
+    @cached_property
+    def decoding(self) -> GraphInputs:
+        """The inputs with the sequences that the last layer sees, which are the decoder's."""
+        if not self.model.encoder_layers or self.target_share == 1.0:
+            return self
+        return replace(self, rank=replace(self.rank, sequence=self.rank.sequence * self.target_share), target_share=1.0)
 
     def drops(self, where: str) -> float:
         """1 where the stack draws dropout masks for this place of the model, else 0."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.adapters import MASK
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.casts import narrowing, waiting_input_bytes
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # Gated activation over the MLP width: act(gate) * up in one kernel, or as two.
 GATED_PASSES = {"fused": (3.0, 5.0), "native": (5.0, 9.0), "eager": (5.0, 9.0)}
+DROPOUT_PASSES = (2.5, 2.5)  # of 16-bit elements: read and write them, and a mask of one byte each
 PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
@@ -79,6 +81,8 @@ def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
         yield norm(block, "post-mlp norm", model.hidden, rank.resident_tokens)
     yield leave_parallel(block, "mlp", "mlp")
     yield residual(block, "mlp residual")
+    if model.post_norm:
+        yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
 
 
 def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
@@ -113,6 +117,10 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
         widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
         tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
+    if inputs.model.activation == "geglu-new" and kind == "eager":
+        steps = (WRITTEN_OUT_PASSES[0] + 3.0, WRITTEN_OUT_PASSES[1] + 5.0)
+        passes, launches = steps, (WRITTEN_OUT_LAUNCHES[0] + 1.0, WRITTEN_OUT_LAUNCHES[1] + 2.0)
+        tensors = WRITTEN_OUT_KEPT + 2.0  # and what the gate is multiplied with, and it
     if inputs.model.activation == "swiglu-clamped" and kind != "fused":
         passes, launches, tensors = CLAMPED_PASSES[kind], CLAMPED_LAUNCHES[kind], CLAMPED_KEPT
     tensor_bytes = elements * inputs.returned_bytes
@@ -136,6 +144,9 @@ def _dense(block: Block) -> Iterator[Operator]:
         yield from linear(block, "up", ("up",), tokens, up_bytes)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)
+    if drops := inputs.drops("mlp"):
+        dropped = width * inputs.returned_bytes
+        yield memory_bound(block, "mlp dropout", "mlp", dropped, DROPOUT_PASSES, (1.0, 1.0), drops * MASK * width)
     yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes)
 
 

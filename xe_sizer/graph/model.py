@@ -1,4 +1,4 @@
-"""The shape of a decoder-only transformer: everything that parameters, FLOPs and bytes depend on."""
+"""The shape of a transformer: everything that parameters, FLOPs and bytes depend on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
 
-GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu"})
+VOCABULARY, CLASSES, NO_HEAD = "vocabulary", "classes", "none"
+"""What a job reads from the last layer: logits of the vocabulary, of a few classes, or the hidden state itself."""
+NUM_CLASSES = 2  # published: labels of a classifier unless told otherwise (num_labels of transformers)
+GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new"})
 
 
 @frozen(eq=True)
@@ -152,10 +155,17 @@ class VisionTower:
 
 @frozen(eq=True)
 class LayerKind:
-    """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both."""
+    """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both.
+
+    source : it belongs to the encoder of an encoder-decoder; cross : it also attends to what the encoder returns
+    bare : without a norm before its attention, behind an embedding that has one (ModernBERT)
+    """
 
     mixer: str | None = "attention"
     mlp: str | None = "dense"
+    source: bool = False
+    cross: bool = False
+    bare: bool = False
 
     @property
     def attends(self) -> bool:
@@ -180,11 +190,11 @@ class ModelShape:
     `parallel_block`: attention and MLP read the same input and share one residual addition (GPT-J, Falcon).
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
-    its published configuration drops (embedding, attention, hidden). `soft_caps`: where values pass a tanh (scores,
-    logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their weight
-    before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which sdpa's
-    fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step, `swiglu-clamped`
-    the one of gpt-oss.
+    its published configuration drops (embedding, attention, hidden, mlp). `soft_caps`: where values pass a tanh
+    (scores, logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their
+    weight before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which
+    sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step (`geglu-new`
+    with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, M state-space, - dense MLP,
     E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
@@ -192,8 +202,15 @@ class ModelShape:
     `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
     that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors;
     `int8_checkpoint`: of those in 8-bit integers.
-    `bidirectional`: every token attends to every other, as in encoders. `vision`: the encoder of images, no part of the
-    language model's parameters.
+    `bidirectional`: every token attends to every other, as in encoders. `encoder_layers` of the layers, the first ones,
+    are the encoder of an encoder-decoder: they attend both ways, and the others to what they return as well.
+    `post_norm`: norms stand behind the sums, not before the blocks. `token_types`: rows of the table of segments.
+    `relative_buckets`: rows of the table whose biases are added to the scores (T5), which no flash kernel takes.
+    `disentangled_positions`: rows of the table that queries and keys are compared with besides (DeBERTa).
+    `bare_first_layer`: no norm before the first attention. `narrow_norm`: norms scale what they are given in its own
+    type (T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
+    activation and a norm before the vocabulary's.
+    `vision`: the encoder of images, no part of the language model's parameters.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -246,6 +263,15 @@ class ModelShape:
     bidirectional: bool = False
     vision: VisionTower | None = None
     int8_checkpoint: str | None = None
+    encoder_layers: int = 0
+    post_norm: bool = False
+    token_types: int = 0
+    relative_buckets: int = 0
+    disentangled_positions: int = 0
+    bare_first_layer: bool = False
+    narrow_norm: bool = False
+    head: str = VOCABULARY
+    head_transform: str | None = None
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -264,6 +290,8 @@ class ModelShape:
 
     def seen_by(self, kind: LayerKind) -> ModelShape:
         """The model with the attention of one kind of layer as that of all."""
+        if kind.source:
+            return _as_encoder(self)
         if self.global_attention is None or not kind.attends:
             return self
         return _with_attention(self, self.global_attention if kind.mixer == "global attention" else None)
@@ -285,7 +313,18 @@ class ModelShape:
         experts = self.experts
         past = index - experts.first_dense_layers + 1 if experts else 0
         mlp = "experts" if experts and past > 0 and past % experts.every_n_layers == 0 else "dense"
-        return LayerKind(MIXERS[letter], mlp)
+        source = index < self.encoder_layers
+        cross = self.encoder_layers > 0 and not source
+        return LayerKind(MIXERS[letter], mlp, source, cross, self.bare_first_layer and index == 0)
+
+    def headed(self, head: str) -> ModelShape:
+        """The model as a job reads it that needs no logits of the vocabulary, or as it is."""
+        return self if head == self.head else replace(self, head=head, tied_embeddings=False)
+
+
+@lru_cache(maxsize=256)
+def _as_encoder(model: ModelShape) -> ModelShape:
+    return replace(model, bidirectional=True)
 
 
 @lru_cache(maxsize=256)

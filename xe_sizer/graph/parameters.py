@@ -11,16 +11,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES
+from xe_sizer.graph.weight import Weight, linear_weight, norm_weight
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
-    from xe_sizer.graph.operators import Array
 
-NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
-NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
 # One norm: attention and MLP run side by side on the same input. Four: before and after both (Gemma 2).
 LAYER_NORMS = {
     1: ("input_norm",),
@@ -31,82 +28,6 @@ OWN_NORMS = ("post_shared_expert_norm", "pre_experts_norm", "post_experts_norm")
 
 # Weights that an implementation may keep, and adapt, as one matrix.
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
-
-
-@frozen
-class Weight:
-    """One weight tensor of one layer, or of the whole model.
-
-    name     canonical: q, k, v, o, q_down, q_up, kv_down, kv_up, indexer_q, indexer_k, indexer_head_weights,
-             sinks, in, x, dt, out and the vectors of state-space mixers, gate, up, down, router, latent_down,
-             latent_up, expert_gate, expert_up, expert_down, shared_gate,
-             shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, embedding_in,
-             embedding_out, head, head_bias, and the norms (`*_norm`)
-    module   embedding | norm | qkv | attention | output_projection | state_space | mlp | experts | router | head
-    kind     linear | vector | embedding
-    inputs   rows of the matrix [-]; 1 for a vector
-    outputs  columns of the matrix, or elements of the vector [-]
-    bias     elements of the bias [-]
-    copies   experts [-]
-    split    how tensor parallelism shards it: column | row | vocabulary | expert | replicated
-    shards   most shards it can be split into [-]; further ranks hold copies (heads of keys and values); None: any
-    """
-
-    name: str
-    module: str
-    kind: str
-    inputs: int
-    outputs: int
-    bias: int = 0
-    copies: int = 1
-    split: str = "replicated"
-    shards: int | None = None
-
-    @property
-    def parameters(self) -> int:
-        """Elements of all copies [-]."""
-        return self.copies * (self.inputs * self.outputs + self.bias)
-
-    @property
-    def matrix_elements(self) -> float:
-        """Elements of all copies without their biases [-]."""
-        return float(self.copies * self.inputs * self.outputs)
-
-    @property
-    def bias_elements(self) -> float:
-        """Elements of the biases of all copies [-]."""
-        return float(self.copies * self.bias)
-
-    def output_shards(self, tp: Array) -> Array:
-        """Ranks that share the outputs of a column-parallel weight; further ranks hold copies [-]."""
-        return tp if self.shards is None else np.minimum(tp, self.shards)
-
-    def on_rank(self, matrix: float, bias: float, tp: Array, expert_ranks: Array) -> Array:
-        """What one rank holds of a weight: of its elements, or of their bytes.
-
-            held = (matrix + bias) / min(tp, shards)      column-parallel, or over the vocabulary
-            held = matrix / tp + bias                     row-parallel: biases are added after the reduction
-            held = (matrix + bias) / expert_ranks         experts
-            held = matrix + bias                          replicated
-
-        Parameters
-        ----------
-        matrix, bias : of all copies together [-] or [bytes]
-        tp, expert_ranks : tensor-parallel ranks, and ranks among which the experts are divided, shape (layout,) [-]
-
-        Returns
-        -------
-        ndarray of float, shape (layout,) [-] or [bytes]
-
-        Source: Megatron-LM's column- and row-parallel layers (arXiv:1909.08053).
-        """
-        if self.split in ("column", "vocabulary"):
-            return (matrix + bias) / self.output_shards(tp)
-        if self.split == "row":
-            return matrix / tp + bias
-        if self.split == "expert":
-            return (matrix + bias) / expert_ranks
-        return (matrix + bias) * np.ones_like(tp)
 
 
 @frozen
@@ -140,30 +61,62 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
         mixer = STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
     if kind.mlp:
         mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
-    norms = tuple(_norm(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer])
-    return (*_present(norms), *mixer, *mlp)
+    norms = [norm_weight(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer]]
+    if kind.cross:
+        norms.append(norm_weight(model, "cross_norm", model.hidden))
+    if kind.bare:
+        norms = norms[1:]
+    return (*_present(norms), *mixer, *(_cross_weights(model) if kind.cross else ()), *mlp)
 
 
 @lru_cache(maxsize=1024)
 def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """Token embedding, learned positions, the norm behind them, and the way into a layer of another width."""
+    """Token embedding, the other tables, the norm behind them, and the way into a layer of another width.
+
+    Encoders add and normalise narrow rows before they widen them (ELECTRA), decoders wide ones (OPT). Of an
+    encoder-decoder both halves have positions, norms and biases of relative positions of their own.
+    """
     width = model.embedding_size or model.hidden
+    summed, halves = width if model.bidirectional else model.hidden, 2 if model.encoder_layers else 1
     weights = [Weight("embedding", "embedding", "embedding", model.vocab, width, split="vocabulary")]
     if model.learned_positions:
-        weights.append(Weight("position", "embedding", "embedding", model.learned_positions, model.hidden))
+        positions = Weight("position", "embedding", "embedding", model.learned_positions, summed)
+        weights.append(replace(positions, copies=halves))
+    if model.token_types:
+        weights.append(Weight("token_type", "embedding", "embedding", model.token_types, summed))
+    if model.relative_buckets:
+        buckets = Weight("relative_positions", "attention", "vector", model.relative_buckets, model.heads)
+        weights.append(replace(buckets, copies=halves, split="column"))
     if width != model.hidden:
-        weights.append(Weight("embedding_in", "embedding", "linear", width, model.hidden))
+        biased = model.bidirectional
+        weights.append(linear_weight("embedding_in", "embedding", width, model.hidden, biased, "replicated"))
     if model.embedding_norm:
-        weights.append(_norm(model, "embedding_norm", model.hidden))
+        weights.append(replace(norm_weight(model, "embedding_norm", summed), copies=halves))
+    if model.disentangled_positions:
+        weights.append(Weight("relative_table", "embedding", "embedding", model.disentangled_positions, model.hidden))
+        weights.append(norm_weight(model, "relative_norm", model.hidden))
     return tuple(weights)
 
 
 @lru_cache(maxsize=1024)
 def head_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """Final norm and language-model head. A tied head uses the embedding's weight, so none is listed."""
+    """Final norm and what the job reads from the last layer: the vocabulary's logits, a few classes, or nothing more.
+
+    A tied head uses the embedding's weight, so none is listed. The halves of an encoder-decoder have a norm each.
+    """
     width = model.embedding_size or model.hidden
-    weights = list(_present((_norm(model, "final_norm", model.hidden),))) if model.final_norm else []
-    if width != model.hidden:
+    halves = 2 if model.encoder_layers else 1
+    final = replace(norm_weight(model, "final_norm", model.hidden), copies=halves)
+    weights = list(_present((final,))) if model.final_norm else []
+    if model.head == CLASSES:
+        return (*weights, *_class_weights(model))
+    if model.head == NO_HEAD:
+        return tuple(weights)
+    if model.head_transform:
+        biased = model.head_transform == "biased"
+        weights.append(linear_weight("head_transform", "head", model.hidden, width, biased, "replicated"))
+        weights.append(norm_weight(model, "head_norm", width))
+    elif width != model.hidden:
         weights.append(Weight("embedding_out", "head", "linear", model.hidden, width))
     bias = model.vocab if model.head_bias else 0
     if not model.tied_embeddings:
@@ -171,6 +124,13 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     elif bias:
         weights.append(Weight("head_bias", "head", "vector", 1, bias, split="vocabulary"))
     return tuple(weights)
+
+
+def _class_weights(model: ModelShape) -> tuple[Weight, ...]:
+    """A dense layer on the first token, or on the mean of all, and the classes (RobertaClassificationHead)."""
+    biased = model.head_transform != "unbiased"
+    dense = linear_weight("pooler", "head", model.hidden, model.hidden, biased, "replicated")
+    return (dense, linear_weight("classifier", "head", model.hidden, NUM_CLASSES, True, "replicated"))
 
 
 def count_parameters(model: ModelShape) -> ParameterCount:
@@ -216,33 +176,31 @@ def _present(weights: Iterable[Weight]) -> tuple[Weight, ...]:
     return tuple(weight for weight in weights if weight.parameters)
 
 
-def _norm(model: ModelShape, name: str, size: int) -> Weight:
-    """A norm over `size` elements, with a bias or without any elements when the model's norms are so."""
-    if model.norm in NORMS_WITHOUT_WEIGHTS:
-        return Weight(name, "norm", "vector", 1, 0)
-    return Weight(name, "norm", "vector", 1, size, bias=size if model.norm in NORMS_WITH_BIAS else 0)
-
-
-def _linear(name: str, module: str, inputs: int, outputs: int, biased: bool, split: str, copies: int = 1) -> Weight:
-    return Weight(name, module, "linear", inputs, outputs, outputs if biased else 0, copies, split)
-
-
 def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
     query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
     weights = [
-        _linear("q", "qkv", model.hidden, query * (2 if model.output_gate else 1), model.qkv_bias, "column"),
-        replace(_linear("k", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
+        linear_weight("q", "qkv", model.hidden, query * (2 if model.output_gate else 1), model.qkv_bias, "column"),
+        replace(linear_weight("k", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
     ]
     if not model.values_are_keys:
-        weights.append(replace(_linear("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads))
+        weights.append(
+            replace(linear_weight("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads)
+        )
     if model.qk_norm:
         per_head = model.qk_norm == "perhead"
         weights.append(Weight("q_norm", "norm", "vector", 1, model.head_dim if per_head else query))
         weights.append(Weight("k_norm", "norm", "vector", 1, model.head_dim if per_head else key))
     if model.attention_sinks:
         weights.append(Weight("sinks", "attention", "vector", 1, model.heads, split="column"))
-    weights.append(_linear("o", "output_projection", query, model.hidden, model.output_bias, "row"))
+    weights.append(linear_weight("o", "output_projection", query, model.hidden, model.output_bias, "row"))
     return tuple(weights)
+
+
+def _cross_weights(model: ModelShape) -> tuple[Weight, ...]:
+    """Projections of the attention to the encoder's output, which are those of the attention to the layer's own."""
+    names = {"q": "cross_q", "k": "cross_k", "v": "cross_v", "o": "cross_o"}
+    own = (weight for weight in _attention_weights(model) if weight.name in names)
+    return tuple(replace(weight, name=names[weight.name]) for weight in own)
 
 
 def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:
@@ -250,21 +208,21 @@ def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight,
     query = model.heads * model.qk_head_dim
     if latent.query_rank:
         weights = [
-            _linear("q_down", "qkv", model.hidden, latent.query_rank, model.qkv_bias, "replicated"),
-            _norm(model, "q_down_norm", latent.query_rank),
-            _linear("q_up", "qkv", latent.query_rank, query, False, "column"),
+            linear_weight("q_down", "qkv", model.hidden, latent.query_rank, model.qkv_bias, "replicated"),
+            norm_weight(model, "q_down_norm", latent.query_rank),
+            linear_weight("q_up", "qkv", latent.query_rank, query, False, "column"),
         ]
     else:
-        weights = [_linear("q", "qkv", model.hidden, query, model.qkv_bias, "column")]
+        weights = [linear_weight("q", "qkv", model.hidden, query, model.qkv_bias, "column")]
     compressed = latent.kv_rank + latent.qk_rope_head_dim
     expanded = model.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
     weights += [
-        _linear("kv_down", "qkv", model.hidden, compressed, model.qkv_bias, "replicated"),
-        _norm(model, "kv_down_norm", latent.kv_rank),
-        _linear("kv_up", "qkv", latent.kv_rank, expanded, False, "column"),
+        linear_weight("kv_down", "qkv", model.hidden, compressed, model.qkv_bias, "replicated"),
+        norm_weight(model, "kv_down_norm", latent.kv_rank),
+        linear_weight("kv_up", "qkv", latent.kv_rank, expanded, False, "column"),
     ]
     mixed = model.heads * latent.v_head_dim
-    output = _linear("o", "output_projection", mixed, model.hidden, model.output_bias, "row")
+    output = linear_weight("o", "output_projection", mixed, model.hidden, model.output_bias, "row")
     return (*weights, *_indexer_weights(model, latent), output)
 
 
@@ -278,20 +236,20 @@ def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight
         return ()
     heads, size = model.indexer.heads, model.indexer.head_dim
     return (
-        _linear("indexer_q", "qkv", latent.query_rank or model.hidden, heads * size, False, "replicated"),
-        _linear("indexer_k", "qkv", model.hidden, size, False, "replicated"),
+        linear_weight("indexer_q", "qkv", latent.query_rank or model.hidden, heads * size, False, "replicated"),
+        linear_weight("indexer_k", "qkv", model.hidden, size, False, "replicated"),
         Weight("indexer_k_norm", "norm", "vector", 1, size, bias=size),
-        _linear("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
+        linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
     )
 
 
 def _mlp_weights(model: ModelShape) -> tuple[Weight, ...]:
     ffn, bias = model.ffn, model.mlp_bias
-    gate = (_linear("gate", "mlp", model.hidden, ffn, bias, "column"),) if model.gated else ()
+    gate = (linear_weight("gate", "mlp", model.hidden, ffn, bias, "column"),) if model.gated else ()
     return (
         *gate,
-        _linear("up", "mlp", model.hidden, ffn, bias, "column"),
-        _linear("down", "mlp", ffn, model.hidden, bias, "row"),
+        linear_weight("up", "mlp", model.hidden, ffn, bias, "column"),
+        linear_weight("down", "mlp", ffn, model.hidden, bias, "row"),
     )
 
 
@@ -302,17 +260,17 @@ def _expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:
     projections: tuple[Weight, ...] = ()
     if experts.latent:
         projections = (
-            _linear("latent_down", "experts", hidden, experts.latent, False, "replicated"),
-            _linear("latent_up", "experts", experts.latent, hidden, False, "replicated"),
+            linear_weight("latent_down", "experts", hidden, experts.latent, False, "replicated"),
+            linear_weight("latent_up", "experts", experts.latent, hidden, False, "replicated"),
         )
-    gate = (_linear("expert_gate", "experts", width, ffn, bias, "expert", count),) if model.gated else ()
+    gate = (linear_weight("expert_gate", "experts", width, ffn, bias, "expert", count),) if model.gated else ()
     return (
-        _linear("router", "router", hidden, count, experts.router_bias, "replicated"),
+        linear_weight("router", "router", hidden, count, experts.router_bias, "replicated"),
         *(_own_norms(model, experts) if experts.own_norms else ()),
         *projections,
         *gate,
-        _linear("expert_up", "experts", width, ffn, bias, "expert", count),
-        _linear("expert_down", "experts", ffn, width, bias, "expert", count),
+        linear_weight("expert_up", "experts", width, ffn, bias, "expert", count),
+        linear_weight("expert_down", "experts", ffn, width, bias, "expert", count),
         *_shared_expert_weights(model, experts),
     )
 
@@ -320,7 +278,7 @@ def _expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight, ...]:
 def _own_norms(model: ModelShape, experts: Experts) -> Iterator[Weight]:
     """Norms around routed and shared experts, and the scales of the router's input and of each expert's output."""
     for name in OWN_NORMS:
-        yield _norm(model, name, model.hidden)
+        yield norm_weight(model, name, model.hidden)
     yield Weight("router_scale", "router", "vector", 1, model.hidden)
     yield Weight("expert_scale", "router", "vector", 1, experts.count)
 
@@ -330,13 +288,13 @@ def _shared_expert_weights(model: ModelShape, experts: Experts) -> tuple[Weight,
     hidden, ffn = model.hidden, experts.shared_ffn
     if not ffn:
         return ()
-    scalar = _linear("shared_gate", "router", hidden, 1, False, "replicated")
-    gate = (_linear("shared_expert_gate", "mlp", hidden, ffn, False, "column"),) if model.gated else ()
+    scalar = linear_weight("shared_gate", "router", hidden, 1, False, "replicated")
+    gate = (linear_weight("shared_expert_gate", "mlp", hidden, ffn, False, "column"),) if model.gated else ()
     return (
         *((scalar,) if experts.shared_gate else ()),
         *gate,
-        _linear("shared_expert_up", "mlp", hidden, ffn, False, "column"),
-        _linear("shared_expert_down", "mlp", ffn, hidden, False, "row"),
+        linear_weight("shared_expert_up", "mlp", hidden, ffn, False, "column"),
+        linear_weight("shared_expert_down", "mlp", ffn, hidden, False, "row"),
     )
 
 
@@ -345,7 +303,7 @@ def _vector(name: str, elements: int, bias: int = 0) -> Weight:
 
 
 def _mixer(name: str, inputs: int, outputs: int, split: str, biased: bool = False) -> Weight:
-    return _linear(name, "state_space", inputs, outputs, biased, split)
+    return linear_weight(name, "state_space", inputs, outputs, biased, split)
 
 
 def _mamba_1_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:

@@ -16,9 +16,12 @@ import numpy as np
 from xe_sizer.graph.adapters import MASK
 from xe_sizer.graph.attention import attention_core, attention_half
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
+from xe_sizer.graph.cross_attention import cross_attention
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
+from xe_sizer.graph.heads import pooled_logits, pooled_operators
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.mlp import experts_half, mlp_half
+from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
+from xe_sizer.graph.model import VOCABULARY
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.state_space import scan, state_space_half
@@ -56,19 +59,21 @@ def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]]
     for kind, layers in model.layer_kinds:
         weights = {weight.name: weight for weight in layer_weights(model, kind)}
         block = Block(inputs.seen_by(kind), weights, float(layers))
-        kinds.append((float(layers), (*_mixer(block, kind), *_mlp(block, kind))))
+        crossed = cross_attention(block, inputs.rank) if kind.cross else ()
+        kinds.append((float(layers), (*_mixer(block, kind), *crossed, *_mlp(block, kind))))
     return tuple(kinds)
 
 
 def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
     if kind.attends:
-        yield from attention_half(block)
+        yield from attention_half(block, not (kind.bare or block.inputs.model.post_norm))
     elif kind.mixer and block.inputs.model.state_space:
         yield from state_space_half(block, block.inputs.model.state_space)
 
 
 def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
-    own_norm = block.inputs.model.norms_per_layer >= 2 or kind.mixer is None
+    model = block.inputs.model
+    own_norm = (model.norms_per_layer >= 2 or kind.mixer is None) and not model.post_norm
     if kind.mlp == "experts" and block.inputs.model.experts:
         yield from experts_half(block, block.inputs.model.experts)
     elif kind.mlp:
@@ -138,13 +143,16 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     rank, model, learns = inputs.rank, inputs.model, float(inputs.learning.trains("embedding"))
     weights = {weight.name: weight for weight in embedding_weights(model)}
     tables = [weight for weight in weights.values() if weight.kind == "embedding"]
-    rows = rank.resident_tokens * model.hidden * inputs.element_bytes
+    resident, tokens = rank.resident_tokens, rank.tokens
+    if model.encoder_layers:
+        resident, tokens = resident + inputs.decoding.rank.resident_tokens, tokens + inputs.decoding.rank.tokens
+    rows = resident * model.hidden * inputs.element_bytes
     gradient = sum(table.parameters for table in tables) / rank.tp * inputs.element_bytes
     lookup = MemoryBound(
         name="embedding",
         module="embedding",
         layers=1.0,
-        saved_bytes=inputs.drops("embedding") * MASK * rank.resident_tokens * model.hidden,
+        saved_bytes=inputs.drops("embedding") * MASK * resident * model.hidden,
         forward_bytes=LOOKUP_PASSES * rows * len(tables),
         backward_bytes=(SCATTER_PASSES * rows + gradient) * learns,
         forward_launches=float(len(tables)),
@@ -153,10 +161,38 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     )
     width = model.embedding_size or model.hidden
     block = Block(inputs, weights, 1.0)
-    input_bytes = rank.tokens * width * inputs.element_bytes
+    input_bytes = tokens * width * inputs.element_bytes
     # Each rank looks up its part of the vocabulary; the rows are summed over the ranks.
     rows_shared = leave_parallel(block, "embedding", "embedding")
-    return (lookup, rows_shared, *linear(block, "embedding projection", ("embedding_in",), rank.tokens, input_bytes))
+    normed = width if model.bidirectional else model.hidden
+    return (
+        lookup,
+        rows_shared,
+        *((norm(block, "embedding norm", normed, resident),) if model.embedding_norm else ()),
+        *linear(block, "embedding projection", ("embedding_in",), tokens, input_bytes),
+        *_between_the_halves(block),
+    )
+
+
+def _between_the_halves(block: Block) -> Iterator[Operator]:
+    """What all layers of a half share: the encoder's output, which every layer of the decoder reads, and biases.
+
+    Biases of relative positions are made once for the encoder and once for the decoder, one for each head and pair.
+    """
+    inputs, model = block.inputs, block.inputs.model
+    if model.encoder_layers:
+        if model.final_norm:
+            yield norm(block, "encoder norm", model.hidden, inputs.rank.resident_tokens)
+        kept = float(inputs.keeps_input("cross_k", "cross_v")) * (1.0 - inputs.casts_inputs)
+        dropped = inputs.drops("hidden") * float(model.final_norm) * MASK
+        output = inputs.rank.resident_tokens * model.hidden
+        saved = output * (kept * inputs.element_bytes + dropped)
+        yield memory_bound(block, "encoder output", "norm", inputs.residual_bytes, (0.0, 2.0), (0.0, 1.0), saved)
+    if model.relative_buckets and inputs.kernels.attention == "eager":
+        halves = (inputs.rank, inputs.decoding.rank) if model.encoder_layers else (inputs.rank,)
+        for rank in halves:
+            pairs = model.heads / rank.tp * rank.sequence / rank.cp * rank.keys * inputs.element_bytes
+            yield memory_bound(block, "relative positions", "attention", pairs, (2.0, 3.0), (3.0, 2.0), pairs)
 
 
 def logits_per_rank(inputs: GraphInputs) -> Array:
@@ -174,7 +210,10 @@ def logits_per_rank(inputs: GraphInputs) -> Array:
 
     Source: Megatron-LM's vocabulary-parallel cross-entropy (arXiv:1909.08053).
     """
-    return as_array(inputs.rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else inputs.rank.tp))
+    if inputs.model.head != VOCABULARY:
+        return pooled_logits(inputs)
+    rank = inputs.decoding.rank
+    return as_array(rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else rank.tp))
 
 
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
@@ -194,6 +233,9 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     Source: Megatron-LM's vocabulary-parallel cross-entropy (arXiv:1909.08053): maximum, sum of exponentials and the
     target's logit of every token are reduced in float32.
     """
+    if inputs.model.head != VOCABULARY:
+        return tuple(pooled_operators(inputs))
+    inputs = inputs.decoding
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     kernel, logits = inputs.kernels.loss, logits_per_rank(inputs)
@@ -212,8 +254,7 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     statistics = exchange(
         block, "loss statistics", "head", "tp", tuple(("all_reduce", FLOAT32 * rank.tokens) for _ in range(3)), ()
     )
-    norm_, *projection, head = _logits(block)
-    return (norm_, enter_parallel(block, "head", "head"), *projection, head, statistics, loss)
+    return (*_before_head(block), enter_parallel(block, "head", "head"), *_logits(block), statistics, loss)
 
 
 def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
@@ -238,15 +279,27 @@ def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     logits_bytes = rank.tokens * model.vocab * FLOAT32
     gathered = exchange(block, "logits", "head", "tp", (("all_gather", logits_bytes / 2.0),), ())
     sampling = memory_bound(block, "sampling", "head", logits_bytes, (SAMPLING_PASSES, 0.0), (SAMPLING_LAUNCHES, 0.0))
-    return (*_logits(block), gathered, sampling)
+    return (*_before_head(block), *_logits(block), gathered, sampling)
+
+
+def _before_head(block: Block) -> Iterator[Operator]:
+    """Final norm, and the product, activation and norm that a model of masked tokens has before its head."""
+    inputs, model, tokens = block.inputs, block.inputs.model, block.inputs.rank.resident_tokens
+    if model.final_norm:
+        yield norm(block, "final norm", model.hidden, tokens)
+    if model.head_transform:
+        yield from linear(block, "head transform", ("head_transform",), tokens, inputs.hidden_bytes)
+        width = model.embedding_size or model.hidden
+        made = tokens * width * inputs.returned_bytes
+        yield memory_bound(block, "head activation", "head", made, PLAIN_PASSES, (1.0, 1.0), made)
+        yield norm(block, "head norm", width, tokens, inner=True)
 
 
 def _logits(block: Block) -> Iterator[Operator]:
-    """Final norm and output head."""
+    """Output head."""
     inputs, rank, model, learning = block.inputs, block.inputs.rank, block.inputs.model, block.inputs.learning
     one = np.ones_like(rank.tp)
     width = model.embedding_size or model.hidden
-    yield norm(block, "final norm", model.hidden, rank.resident_tokens)
     yield from linear(block, "head projection", ("embedding_out",), rank.tokens, inputs.hidden_bytes)
     yield Matmul(
         name="head",

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.parameters import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.weight import Weight
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import Projector, VisionTower

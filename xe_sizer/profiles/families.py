@@ -268,7 +268,7 @@ TEXT_PARTS = {
 
 _STATE_SPACE = "its config is not read yet, but 'xe-sizer profiles list model' has profiles with state-space layers"
 _RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
-_NOT_A_DECODER = "it is not a decoder-only language model"
+_NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "falcon_h1", "zamba", "zamba2", "granitemoehybrid",
@@ -277,10 +277,10 @@ REFUSED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
     **dict.fromkeys(
-        ("bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2",
-         "modernbert", "t5", "mt5", "umt5", "bart", "mbart", "whisper", "clip", "vit"),
-        _NOT_A_DECODER,
+        ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
     ),
+    "albert": "its layers share one set of weights",
+    "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
     "nemotron-nas": "its layers differ from one another in heads and MLP width",
     "gemma3n": "its layers share keys and values and embed every token again",

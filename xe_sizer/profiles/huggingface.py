@@ -10,16 +10,18 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts, LatentAttention, ModelShape, SparseIndexer
 from xe_sizer.profiles.config_json import MAX_LAYERS, Config, load_json
 from xe_sizer.profiles.config_quirks import QUIRKS
+from xe_sizer.profiles.encoders import ENCODER_QUIRKS, ENCODERS
 from xe_sizer.profiles.families import FAMILIES, LLAMA_LIKE, REFUSED, TEXT_PARTS
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.config_quirks import Values
     from xe_sizer.profiles.families import Family, Flag, Moe
 
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed")
-HEADS = ("num_attention_heads", "n_head", "n_heads")
-FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+KNOWN = {**FAMILIES, **ENCODERS}
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed", "dim")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
+FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "encoder_ffn_dim", "hidden_dim")
 VOCAB = ("padded_vocab_size", "vocab_size")
 POSITIONS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "max_sequence_length",
@@ -52,7 +54,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     values |= _latent(config) or {}
     values |= _window(config, family, values)
     values["experts"] = _experts(config, family.moe, values["layers"]) if family.moe else None
-    quirk = QUIRKS.get(kind)
+    quirk = QUIRKS.get(kind) or ENCODER_QUIRKS.get(kind)
     values |= quirk(config, values) if quirk else {}
     _check(config, values)
     if config.problems:
@@ -94,10 +96,10 @@ def _family(config: Config, kind: str) -> Family:
     if kind in REFUSED or (mixes and kind not in FAMILIES):
         reason = REFUSED.get(kind) or REFUSED["mamba"]
         raise InputError(Problem(f"model type '{kind}' is not supported yet: {reason}", where))
-    if config.flag("is_encoder_decoder", False):
-        raise InputError(Problem(f"model type '{kind}' is not supported: {REFUSED['bert']}", where))
-    if kind in FAMILIES:
-        return FAMILIES[kind]
+    if config.flag("is_encoder_decoder", False) and kind not in ENCODERS:
+        raise InputError(Problem(f"model type '{kind}' is not supported: {REFUSED['umt5']}", where))
+    if kind in KNOWN:
+        return KNOWN[kind]
     missing = [key for key in LLAMA_KEYS if not config.has(key)]
     if missing or config.has("num_experts", "num_local_experts", "n_routed_experts"):
         lacks = f"it lacks '{missing[0]}'" if missing else "it has experts"
@@ -155,7 +157,7 @@ def _flag(config: Config, flag: Flag) -> bool:
 
 
 def _head_dim(config: Config, family: Family, hidden: int, heads: int) -> int:
-    stated = config.optional_count("head_dim", "kv_channels")
+    stated = config.optional_count("head_dim", "kv_channels", "d_kv")
     if stated:
         return stated
     if "head_dim" not in config.data and family.head_dim:

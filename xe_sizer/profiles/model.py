@@ -269,6 +269,23 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
     yield from _expert_contradictions(profile)
     yield from vision_contradictions(profile)
     yield from _pattern_contradictions(profile)
+    yield from _half_contradictions(profile)
+
+
+def _half_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
+    """What cannot be true together of an encoder, and of the halves of an encoder-decoder."""
+    if profile.encoder_layers >= profile.layers:
+        text = (
+            f"'encoder_layers' ({profile.encoder_layers}) must leave some of the {profile.layers} layers to the decoder"
+        )
+        yield ("encoder_layers",), text
+    if profile.encoder_layers and (profile.bidirectional or profile.layer_pattern or profile.experts):
+        yield ("encoder_layers",), "an encoder-decoder has neither 'bidirectional', 'layer_pattern' nor 'experts' here"
+    if profile.position == "relative" and not (profile.relative_buckets or profile.disentangled_positions):
+        yield (
+            ("position",),
+            "relative positions need 'relative_buckets' or 'disentangled_positions', rows of their table",
+        )
 
 
 def _expert_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:

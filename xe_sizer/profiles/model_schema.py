@@ -181,13 +181,15 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     embedding_norm: Annotated[bool, Meta(description="a norm behind the token embedding")] = False
     final_norm: Annotated[bool, Meta(description="a norm before the head")] = True
     activation: Annotated[
-        Literal["swiglu", "swiglu-clamped", "geglu", "gegelu", "gelu", "gelu-new", "relu", "relu2"],
+        Literal["swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new", "gelu", "gelu-new", "relu", "relu2"],
         Meta(description="activation of the MLP"),
     ]
     biases: Annotated[
         tuple[Literal["qkv", "output", "mlp", "head"], ...], Meta(description="products with a bias")
     ] = ()
-    position: Annotated[Literal["rope", "learned", "alibi", "none"], Meta(description="how positions are told apart")]
+    position: Annotated[
+        Literal["rope", "learned", "alibi", "relative", "none"], Meta(description="how positions are told apart")
+    ]
     rotary_fraction: Annotated[float, Meta(gt=0, le=1, description="share of a head that positions rotate")] = 1.0
     learned_positions: Annotated[int, Meta(ge=0, le=10**9, description="rows of the position table")] = 0
     embedding_size: Annotated[Count | None, Meta(description="default: hidden")] = None
@@ -196,7 +198,8 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[Literal["qkv", "gate_up"], ...], Meta(description="projections stored as one matrix in transformers")
     ] = ()
     dropout: Annotated[
-        tuple[Literal["embedding", "attention", "hidden"], ...], Meta(description="where the published model drops")
+        tuple[Literal["embedding", "attention", "hidden", "mlp"], ...],
+        Meta(description="where the published model drops"),
     ] = ()
     soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
     narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
@@ -232,6 +235,21 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         False
     )
     vision: Annotated[VisionSection | None, Meta(description="encoder of images")] = None
+    bidirectional: Annotated[bool, Meta(description="every token attends to every other, as in encoders")] = False
+    encoder_layers: Annotated[
+        CountOrZero, Meta(description="of the layers, those of the encoder of an encoder-decoder")
+    ] = 0
+    post_norm: Annotated[bool, Meta(description="norms behind the sums, not before the blocks")] = False
+    token_types: Annotated[CountOrZero, Meta(description="rows of the table of segments")] = 0
+    relative_buckets: Annotated[CountOrZero, Meta(description="rows of the table of biases added to scores (T5)")] = 0
+    disentangled_positions: Annotated[
+        CountOrZero, Meta(description="rows of the table that queries and keys are compared with (DeBERTa)")
+    ] = 0
+    bare_first_layer: Annotated[bool, Meta(description="no norm before the first attention")] = False
+    narrow_norm: Annotated[bool, Meta(description="norms scale what they are given in its own type (T5)")] = False
+    head_transform: Annotated[
+        Literal["biased", "unbiased"] | None, Meta(description="product, activation and norm before the head (BERT)")
+    ] = None
     parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
     notes: Annotated[str | None, Meta(description="remarks")] = None
 

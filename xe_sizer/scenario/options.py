@@ -45,6 +45,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "grad-accum": "train.grad_accum",
     "global-batch": "train.global_batch",
     "seq-len": "train.seq_len",
+    "target-len": "train.target_len",
     "dataset": "data.profile",
     "tokenizer": "data.tokenizer",
     "samples": "data.samples",

@@ -116,6 +116,9 @@ class TrainSection(Section, frozen=True):
         Degree | None, Meta(description="Micro-batches of each GPU per optimizer step (gradient accumulation)")
     ] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
+    target_len: Annotated[
+        Tokens | None, Meta(description="Tokens of the decoder's sequences (T5, BART); default: a quarter of seq_len")
+    ] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     weights_dtype: Annotated[
         Annotated[str, named(loaded_in, other_precisions)] | None,

@@ -36,6 +36,7 @@ def conflicts(
         yield from unknown_precision(given, server, given.values.precision, instead)
     if model is not None:
         yield from indivisible(given, model)
+        yield from _no_decoder(given, model)
         yield from image_conflicts(given, model)
         yield from too_many_stages(given, model, "layout.pp", layout.pp or 1, f"pp {layout.pp}")
     replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
@@ -51,6 +52,14 @@ def conflicts(
     if model and scheme and scheme.weights.experts_only and not model.experts:
         message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
         yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
+
+
+def _no_decoder(given: Given, model: ModelShape) -> Iterator[Problem]:
+    """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
+    if model.bidirectional or model.encoder_layers:
+        kind = "an encoder" if model.bidirectional else "an encoder-decoder"
+        hint = f"{given.caller.call('estimate', given.path, {}, ())!r} sizes its training"
+        yield problem_at(given, "model", f"{model.name} is {kind}, and inference is sized of decoders alone", hint)
 
 
 def _day(given: Given) -> Iterator[Problem]:

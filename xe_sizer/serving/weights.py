@@ -19,7 +19,7 @@ from xe_sizer.units import SIXTEEN_BIT
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
     from xe_sizer.software.number_formats import Scheme
 
 

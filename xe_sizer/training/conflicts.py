@@ -16,6 +16,7 @@ from xe_sizer.software.stack_parts import PARALLEL_WAYS
 from xe_sizer.training.batches import replicas_of
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.layout_conflicts import layout_conflicts
+from xe_sizer.training.targets import half_conflicts
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -47,6 +48,7 @@ def conflicts(
         yield from indivisible(given, model)
         yield from _whole_stages(given, model, stack, problem)
         yield from _end_stages(given, model, problem)
+        yield from half_conflicts(given, model)
     if stack is not None:
         yield from _support(given, stack, finder, problem)
         yield from _offload(given, stack, problem)

@@ -52,6 +52,7 @@ class Job:
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
     pauses : checkpoints, evaluations and failures
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
+    target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     """
 
     model: ModelShape
@@ -74,6 +75,7 @@ class Job:
     last_stage_layers: int | None = None
     pauses: Pauses = NO_PAUSES
     lengths_assumed: bool = False
+    target_share: float = 1.0
 
     @property
     def split(self) -> Split:
@@ -197,6 +199,7 @@ class Job:
             expansion=self._expansion(),
             padded=self._padded(rank.batch),
             casts=self.device.casts,
+            target_share=self.target_share,
         )
 
     def _padded(self, sequences: Array) -> Array:

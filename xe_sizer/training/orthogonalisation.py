@@ -18,7 +18,7 @@ from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts

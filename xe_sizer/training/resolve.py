@@ -43,6 +43,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.targets import target_share
 from xe_sizer.training.uncertainty import memory_suffices
 from xe_sizer.training.workload import DEFAULT_SEQ_LEN, workload
 from xe_sizer.units import GIB
@@ -189,6 +190,7 @@ def _resolved(
     collect(problems, known_data, given, registry)
     stack = collect(problems, _stack, given, registry, provenance)
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
+    model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
     method = model and collect(problems, _method, provenance, model, stack or load_stack(default_stack()), job_name)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
@@ -256,6 +258,7 @@ def _assembled(
         optimizer=optimizer,
         attention=provenance.settle("attention", stack.kernels.attention, "stack"),
         lengths=work.lengths,
+        target_share=target_share(provenance, model, work.seq_len),
         padding=work.padding,
         seq_len=work.seq_len,
         samples=work.samples,

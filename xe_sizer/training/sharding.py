@@ -23,7 +23,7 @@ from xe_sizer.training.unique_rows import unique_rows
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
     from xe_sizer.training.stages import Split

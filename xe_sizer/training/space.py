@@ -70,12 +70,13 @@ def tensor_options(rules: Rules) -> tuple[int, ...]:
 
 def pipeline_options(rules: Rules) -> tuple[int, ...]:
     """PP divides the layers."""
-    return rules.options("pp", divisors(rules.model.layers) if rules.stack.supports.pipeline_parallel else (1,))
+    possible = rules.stack.supports.pipeline_parallel and not rules.model.encoder_layers
+    return rules.options("pp", divisors(rules.model.layers) if possible else (1,))
 
 
 def context_options(rules: Rules) -> tuple[int, ...]:
     """CP cuts every sequence into 2 CP chunks of equal work, so it needs sequences of a fixed, divisible length."""
-    possible = rules.stack.supports.context_parallel and rules.splits_sequences
+    possible = rules.stack.supports.context_parallel and rules.splits_sequences and not rules.model.encoder_layers
     sizes = (d for d in (1, 2, 4, 8, 16) if rules.seq_len % (2 * d) == 0 and rules.seq_len // d >= 2048)
     return rules.options("cp", {1, *sizes} if possible else (1,))
 

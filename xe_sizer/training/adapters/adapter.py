@@ -14,7 +14,7 @@ from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.parameters import Weight
+    from xe_sizer.graph.weight import Weight
     from xe_sizer.software.quantiser import Quantiser, Width
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xe_sizer.graph.model import VOCABULARY
 from xe_sizer.training.methods.method import Method, register
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 @register(
     "pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft",
-    aliases=("pretraining", "pt", "continued-pretraining", "cpt"),
+    heads=(VOCABULARY, VOCABULARY), aliases=("pretraining", "pt", "continued-pretraining", "cpt"),
 )  # fmt: skip
 def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Pre-training from scratch or continued."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.model import CLASSES, VOCABULARY, ModelShape
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ class MethodKind:
     implies_adapter : settings of adapters alone mean that there are some
     fine_tunes : starts from a trained model; else it makes one, from texts of full length
     lighter : name of the method that may do in its place with less, where there is one
+    heads : what it reads from the last layer of a model that predicts the next token, and of an encoder, which
+    pre-training asks for masked tokens and fine-tuning for classes, by the names of `graph.model`
     default : what a scenario without a job means
     aliases : what else people call it
     """
@@ -169,6 +171,7 @@ class MethodKind:
     lighter: str | None = None
     default: bool = False
     aliases: tuple[str, ...] = ()
+    heads: tuple[str, str] = (VOCABULARY, CLASSES)
 
     @property
     def usual_adapter(self) -> AdapterKind | None:
@@ -184,6 +187,10 @@ class MethodKind:
     def settings(self) -> tuple[str, ...]:
         """Sections of a scenario that say how what it means is done."""
         return self.usual_adapter.settings if self.usual_adapter else ()
+
+    def read_by(self, model: ModelShape) -> ModelShape:
+        """The model with the head that the job reads."""
+        return model.headed(self.heads[int(model.bidirectional)])
 
     def applied_to(self, model: ModelShape, options: MethodOptions) -> Method:
         """Raises InputError for options that the model cannot have."""
@@ -203,7 +210,7 @@ METHODS: dict[str, MethodKind] = {}
 def register(
     name: str, *, label: str, words: str | None = None, evidence: str, adapter: str | None = None,
     implies_adapter: bool = False, fine_tunes: bool = True, lighter: str | None = None, default: bool = False,
-    aliases: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (), heads: tuple[str, str] = (VOCABULARY, CLASSES),
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Decorator that makes a method known by the function that applies it to a model; see `MethodKind`."""
 
@@ -220,6 +227,7 @@ def register(
             lighter=lighter,
             default=default,
             aliases=aliases,
+            heads=heads,
         )
         return build
 

@@ -1,0 +1,69 @@
+"""What a job reads from the last layer where it is not the logits of the vocabulary: classes, or the state itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.model import CLASSES, NUM_CLASSES
+from xe_sizer.graph.parameters import head_weights
+from xe_sizer.units import FLOAT32
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.operators import Array, Operator
+
+TANH_PASSES = (2.0, 3.0)  # read x, write y; read dy and y, write dx
+ENTROPY_PASSES, ENTROPY_LAUNCHES = (4.0, 4.0), (6.0, 5.0)
+
+
+def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
+    """Final norm, and a classifier on one state of each sequence where the job has classes.
+
+        FLOPs = 2 b h (h + classes)
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: BertPooler and the classification heads of transformers.
+    """
+    model, rank = inputs.model, inputs.rank
+    block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
+    if model.final_norm:
+        yield norm(block, "final norm", model.hidden, rank.resident_tokens)
+    if model.head != CLASSES:
+        return
+    pooled = rank.batch * model.hidden * inputs.element_bytes
+    yield from linear(block, "pooler", ("pooler",), rank.batch, pooled)
+    yield memory_bound(block, "pooler activation", "head", pooled, TANH_PASSES, (1.0, 1.0), pooled)
+    yield from linear(block, "classifier", ("classifier",), rank.batch, pooled)
+    loss = rank.batch * NUM_CLASSES * FLOAT32
+    yield memory_bound(block, "loss", "head", loss, ENTROPY_PASSES, ENTROPY_LAUNCHES)
+
+
+def pooled_logits(inputs: GraphInputs) -> Array:
+    """Logits of the classes, none where the job has no classes, of shape (rank shape,) [-].
+
+        logits = b classes
+
+    Parameters
+    ----------
+    inputs : model, and the batch of shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: definition.
+    """
+    classes = NUM_CLASSES if inputs.model.head == CLASSES else 0
+    return np.asarray(inputs.rank.batch * classes * inputs.rank.ones)
