@@ -41,6 +41,7 @@ PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
 # 0.5 x (1 + tanh(c (x + 0.044715 x^3))) as eight kernels; autograd keeps x and three of their results.
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
+TIMES_PASSES = (3.0, 5.0)  # a product of two tensors: read both, write one; read it and both, write two
 # min(gate, 7) sigmoid(1.702 gate) (clip(up, -7, 7) + 1) as seven kernels, or as six; autograd keeps gate and up, and
 # four of the results.
 CLAMPED_PASSES, CLAMPED_KEPT = {"native": (14.0, 24.0), "eager": (16.0, 26.0)}, 6.0
@@ -113,14 +114,13 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         tensors = 0.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
-    if inputs.model.activation == "gelu-new" and kind == "eager":
+    if inputs.model.activation in ("gelu-new", "geglu-new") and kind == "eager":
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
         widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
         tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
-    if inputs.model.activation == "geglu-new" and kind == "eager":
-        steps = (WRITTEN_OUT_PASSES[0] + 3.0, WRITTEN_OUT_PASSES[1] + 5.0)
-        passes, launches = steps, (WRITTEN_OUT_LAUNCHES[0] + 1.0, WRITTEN_OUT_LAUNCHES[1] + 2.0)
-        tensors = WRITTEN_OUT_KEPT + 2.0  # and what the gate is multiplied with, and it
+        if gated:
+            passes, launches = (passes[0] + TIMES_PASSES[0], passes[1] + TIMES_PASSES[1]), (launches[0] + 1.0, 18.0)
+            tensors = tensors + 2.0  # both factors
     if inputs.model.activation == "swiglu-clamped" and kind != "fused":
         passes, launches, tensors = CLAMPED_PASSES[kind], CLAMPED_LAUNCHES[kind], CLAMPED_KEPT
     tensor_bytes = elements * inputs.returned_bytes
