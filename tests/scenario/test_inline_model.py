@@ -86,7 +86,10 @@ def test_a_name_is_shown(path: Path) -> None:
             "7:3: unknown key 'intermediate_size' in 'model'\n  hint: write 'ffn'",
         ]),
         (SHAPE.replace("rope", "roope"), [
-            "13:13: 'position' must be one of rope, learned, alibi, relative, none, not 'roope'\n  hint: did you mean 'rope'?",
+            (
+                "13:13: 'position' must be one of rope, learned, alibi, relative, none, not 'roope'\n"
+                "  hint: did you mean 'rope'?"
+            ),
         ]),
         (SHAPE + "  experts: {count: 8, per_token: 2, ffn: x}\n", ["14:42: 'ffn' must be a whole number, not 'x'"]),
         (SHAPE.replace("  norm: RMSNorm\n", ""), [
