@@ -9,7 +9,8 @@ from xe_sizer.evidence.measured import (
     measured_peak_bytes,
     measured_step_s,
 )
-from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.evidence.record_parts import Measured
+from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.training import predicted_peak_bytes
 from xe_sizer.training.memory import Ledger
 from xe_sizer.units import GIB

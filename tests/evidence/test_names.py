@@ -5,7 +5,8 @@ from typing import get_args
 import pytest
 
 from xe_sizer.evidence.names import Recipes, choose_stack, names, recipes, stack_rules
-from xe_sizer.evidence.records import LayoutStated, Record
+from xe_sizer.evidence.record_parts import LayoutStated
+from xe_sizer.evidence.records import Record
 from xe_sizer.profiles.fields import names_of
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.inherited import releases

@@ -77,3 +77,30 @@ def test_of_an_inference_record_only_its_name_is_read(tmp_path: Path) -> None:
     line = '{"id": "i", "job": "inference", "model": "m", "gpu": "g", "batch": 8, "measured": {"ttft_ms": 5}}'
     record = read(tmp_path, line).records[0]
     assert (record.id, record.job, record.model) == ("i", "inference", "m")
+
+
+def test_what_learns_from_its_own_answers_is_no_inference_record(tmp_path: Path) -> None:
+    line = (
+        '{"id": "a", "job": "grpo", "model": "qwen3-32b", "gpu": "h100-sxm-80gb", "reference": "copy",'
+        '"input_len": 110, "output_len": 3251, "max_output_len": 4096, "trainer_gpus": 32, "critic_model": "qwen3-8b",'
+        '"batch": {"prompts": 64, "group": 32, "global": 512}, "rollout": {"engine": "vllm", "gpus": 32, "tp": 4},'
+        '"measured": {"iteration_s": 376, "rollout_s": 200, "train_s": 150}}'
+    )
+    found = read(tmp_path, line)
+    record = found.records[0]
+    assert found.notes == ()
+    assert record.reinforces
+    assert not record.serves
+    assert (record.batch.prompts, record.batch.group, record.rollout.tp) == (64, 32, 4)
+    assert record.measured.iteration_s == 376
+
+
+def test_a_malformed_rollout_is_told_with_its_line(tmp_path: Path) -> None:
+    found = problems(tmp_path, LINE.replace('"job"', '"rollout": {"gpus": "all"}, "job"'))
+    assert found == ["/records.jsonl:1: 'gpus' must be a whole number, not 'all'"]
+
+
+def test_a_record_with_lengths_of_answers_alone_is_of_inference(tmp_path: Path) -> None:
+    record = read(tmp_path, LINE.replace('"job": "lora"', '"job": "chat", "output_len": 100')).records[0]
+    assert record.serves
+    assert not record.reinforces

@@ -7,7 +7,8 @@ import pytest
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import rates, serve_record
 from xe_sizer.evidence.inference_of import inference_of
-from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.evidence.record_parts import Measured
+from xe_sizer.evidence.records import Record
 
 
 def record(**fields: object) -> Record:

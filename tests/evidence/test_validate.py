@@ -7,7 +7,8 @@ import pytest
 
 import xe_sizer.evidence
 from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_records
+from xe_sizer.evidence.record_parts import Batch, LayoutStated, Measured
+from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.training import predict_record
 from xe_sizer.evidence.validate import validate
 from xe_sizer.profiles.registry import Registry

@@ -19,7 +19,7 @@ import numpy as np
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.prediction import reason_of
-from xe_sizer.evidence.records import Measured
+from xe_sizer.evidence.record_parts import Measured
 from xe_sizer.evidence.robust_fit import TAIL, error_of_new_runs, left_out_residuals, robust
 from xe_sizer.evidence.training import predict_record, step_time
 from xe_sizer.frozen import frozen

@@ -8,7 +8,8 @@ from xe_sizer.frozen import frozen
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 
 if TYPE_CHECKING:
-    from xe_sizer.evidence.records import Measured, Record
+    from xe_sizer.evidence.record_parts import Measured
+    from xe_sizer.evidence.records import Record
 
 UNSTATED = "unstated"
 METRICS = ("allocated", "reserved", "nvidia-smi", UNSTATED)

@@ -12,7 +12,7 @@ import msgspec
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import names, plain
-from xe_sizer.evidence.records import Shape
+from xe_sizer.evidence.record_parts import Shape
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import count_parameters
 

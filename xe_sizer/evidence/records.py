@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
+from xe_sizer.evidence.record_parts import (
+    Batch,
+    Count,
+    Degree,
+    LayoutStated,
+    Lora,
+    Measured,
+    Rate,
+    Rollout,
+    Shape,
+    Share,
+    Total,
+)
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import read_text
@@ -28,96 +41,8 @@ ENDINGS = (".yaml", ".yml", ".jsonl", ".ndjson")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
-    "source", "interconnect", "trainable_params", "gpu_memory_gb",
-    "date",
+    "source", "interconnect", "trainable_params", "gpu_memory_gb", "gpu_memory_gib", "date", "task",
 })  # fmt: skip
-
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
-Degree = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
-Size = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
-Layers = Annotated[int, msgspec.Meta(ge=0, le=10**4)]
-Total = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
-Time = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
-Rate = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
-Gib = Annotated[float, msgspec.Meta(gt=1e-6, le=1e9)]
-Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-
-
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes that define a model or override a known one's."""
-
-    layers: Layers | None = None
-    hidden: Size | None = None
-    heads: Size | None = None
-    kv_heads: Size | None = None
-    head_dim: Size | None = None
-    ffn: Size | None = None
-    vocab: Size | None = None
-    params: Total | None = None
-    experts: Size | None = None
-
-
-class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
-    tp: Degree | None = None
-    pp: Degree | None = None
-    vpp: Degree | None = None
-    cp: Degree | None = None
-    ep: Degree | None = None
-    dp: Degree | None = None
-    zero: Degree | None = None
-    sequence_parallel: bool | None = None
-    megatron_fsdp: Degree | None = None
-    attention_dp: Degree | None = None
-    moe_tp: Degree | None = None
-    first_stage_layers: Degree | None = None
-    last_stage_layers: Degree | None = None
-
-
-class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"}):
-    micro: Degree | None = None
-    total: Degree | None = None
-    grad_accum: Degree | None = None
-    tokens: Total | str | None = None
-
-
-class Lora(msgspec.Struct, frozen=True, kw_only=True):
-    rank: Degree | None = None
-    targets: str | list[str] | None = None
-    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
-    modules_to_save: str | list[str] | None = None
-    dora: bool | None = None
-
-
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured; times as the source states them."""
-
-    step_time_s: Time | None = None
-    tokens_per_s_per_gpu: Rate | None = None
-    tokens_per_s_total: Rate | None = None
-    samples_per_s: Rate | None = None
-    minutes: Time | None = None
-    seconds: Time | None = None
-    steps: Total | None = None
-    epochs: Total | None = None
-    rows: Total | None = None
-    tokens: Total | None = None
-    gpu_hours: Time | None = None
-    peak_memory_gib: Gib | None = None
-    reserved_memory_gib: Gib | None = None
-    nvidia_smi_gib: Gib | None = None
-    memory_metric: str | None = None
-    oom: bool | None = None
-    fits: bool | None = None
-    ttft_ms: Time | None = None
-    prefill_ms: Time | None = None
-    tpot_ms: Time | None = None
-    tpot_ms_p50: Time | None = None
-    output_tokens_per_s: Rate | None = None
-    total_tokens_per_s: Rate | None = None
-    requests_per_s: Rate | None = None
-    output_tokens_per_s_per_gpu: Rate | None = None
-    request_latency_s: Time | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,11 +106,28 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     output_len: Total | None = None
     images: Degree | None = None
     image_size: str | None = None
+    reference: str | None = None
+    teacher_model: str | None = None
+    critic_model: str | None = None
+    reward_model: str | None = None
+    max_prompt_len: Count | None = None
+    max_output_len: Count | None = None
+    colocated: bool | None = None
+    asynchronous: bool | None = None
+    trainer_gpus: Degree | None = None
+    rollout: Rollout = Rollout()
 
     @property
     def serves(self) -> bool:
-        """Whether the record is of inference: said so, or a prompt or an answer has a length."""
-        return self.job == INFERENCE or self.input_len is not None or self.output_len is not None
+        """Whether the record is of inference: said so, or a prompt or an answer has a length and nothing learns."""
+        answers = self.input_len is not None or self.output_len is not None
+        return self.job == INFERENCE or (answers and not self.reinforces)
+
+    @property
+    def reinforces(self) -> bool:
+        """Whether something learns from answers that it generates itself."""
+        stated = (self.colocated, self.trainer_gpus, self.critic_model, self.batch.prompts, self.batch.group)
+        return self.rollout != Rollout() or any(value is not None for value in stated)
 
     @property
     def title(self) -> str:
