@@ -165,7 +165,8 @@ def test_arguments_in_groups() -> None:
 def test_optimizer_names() -> None:
     assert draft_of(optimizer="dist_muon").fact("optimizer") == "muon"
     assert draft_of(optimizer="adam").fact("optimizer") == "adamw"
-    assert draft_of(optimizer="lion").ignored[0].key == "optimizer"
+    assert draft_of(optimizer="lion").fact("optimizer") == "lion"
+    assert draft_of(optimizer="dion").ignored[0].key == "optimizer"
 
 
 def test_offload() -> None:

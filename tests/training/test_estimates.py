@@ -15,9 +15,9 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.lengths import constant_lengths, histogram_lengths
 from xe_sizer.training.orthogonalisation import (
+    matrix_work_time_s,
     newton_schulz_time_s,
     orthogonalisation_bytes,
-    orthogonalisation_time_s,
 )
 from xe_sizer.training.sizing import size
 from xe_sizer.training.ties import LAYOUT_ERROR, TIE, preferred
@@ -153,13 +153,13 @@ def test_matrices_of_a_step_are_divided_among_the_ranks_that_share_their_states(
     """Llama 2 7B: 4 matrices of 4096 x 4096 and 3 of 4096 x 11008 in each of 32 layers; each of 8 ranks does 1/8."""
     made = job(stack="megatron-lm", optimizer="muon")
     square, wide = (newton_schulz_time_s(4096, columns, 5, made.device) for columns in (4096, 11008))
-    alone = orthogonalisation_time_s(made, layouts(pp=[1, 2]))
+    alone = matrix_work_time_s(made, layouts(pp=[1, 2]))
     whole = 32 * (4 * square + 3 * wide)
     assert alone == pytest.approx([whole, whole / 2], rel=0.05)  # q, k and v as one matrix or three
     sizes = [32 * HIDDEN * columns * 2 for columns in (4096, 4096, 4096, 4096, 11008, 11008, 11008)]
     rates = [float(collective_time_s(ALL_GATHER, size, 8, 8, made.network)) for size in sizes]
     gathered = sum(rates) / made.stack.efficiency.collectives
-    shared = orthogonalisation_time_s(made, layouts(dp=8, zero=[0, 1]))
+    shared = matrix_work_time_s(made, layouts(dp=8, zero=[0, 1]))
     assert shared == pytest.approx([alone[0], alone[0] / 8 + gathered], rel=0.05)
 
 

@@ -14,8 +14,9 @@ from cases import job, layouts
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.training.gradients import gradients_over_time
 from xe_sizer.training.job import Job
+from xe_sizer.training.learning_matrices import _of_weight, learning_matrices
 from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.orthogonalisation import _gathering_s, _learning_matrices, _of_weight
+from xe_sizer.training.orthogonalisation import _gathering_s
 from xe_sizer.training.pauses import Pauses
 from xe_sizer.training.run_time import Run
 from xe_sizer.training.sharding import census
@@ -90,7 +91,7 @@ def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
     made = job(stack="megatron-lm", optimizer="muon")
     factors = msgspec.structs.replace(made.stack.efficiency, collectives=0.8)
     made = replace(made, stack=msgspec.structs.replace(made.stack, efficiency=factors))
-    one = next(matrices for matrices in _learning_matrices(made) if matrices.split and not matrices.experts)
+    one = next(matrices for matrices in learning_matrices(made) if matrices.split and not matrices.experts)
 
     def gathered_s(tp: int, share: float) -> float:
         dp = max(int(share), 1)

@@ -15,6 +15,7 @@ from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.stack import default_stack, load_stack, stack_names
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
+from xe_sizer.software.supported import optimizers_of
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
@@ -229,7 +230,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
     return ChosenStack(
         name=full_name,
         plain_name=name,
-        optimizers=stack.supports.optimizers,
+        optimizers=optimizers_of(stack),
         weights_dtypes=stack.weights_dtypes,
         fp8_recipes=recipes_of(stack),
         quantiser=stack.defaults.quantiser,

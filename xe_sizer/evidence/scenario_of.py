@@ -22,7 +22,7 @@ from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.software.optimizer import load_optimizer
+from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.software.stack import load_stack
 from xe_sizer.training.layout import OFFLOAD, offloaded_parts
 from xe_sizer.training.methods import METHODS
@@ -381,7 +381,8 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     """The optimizer as stated, or as the framework names it more exactly; unpaged where the stack has no pages."""
     words, text = names().optimizers_in_words, (record.framework or "").lower()
     named = next((words[word] for word in words if word in text), record.optimizer)
-    flags.word("optimizer", names().optimizers, named)
+    called = BUILT_IN.called("optimizer", str(named).strip()) if named else None
+    flags.word("optimizer", names().optimizers | {name: name for name in optimizer_names()}, called)
     chosen = flags.values.get("optimizer")
     if chosen is not None and chosen not in known:
         optimizer = load_optimizer(str(chosen))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.source import Document, KeyPath
 
 # Say something of the file itself, and not of those that inherit from it.
-OWN_KEYS = ("default", "aliases", "lighter", "releases", "origins")
+OWN_KEYS = ("default", "aliases", "lighter", "releases", "origins", "stacks")
 CENTURY = 2000
 MIDDLE_OF_A_YEAR = 6  # month
 FIRST_YEAR = 18  # no framework has a version 18; transformers, Megatron-LM and the rest are from 2018 on

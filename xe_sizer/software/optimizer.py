@@ -3,7 +3,7 @@
 An optimizer names a `parent` and overrides what differs; the root of all is AdamW.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,6 +14,10 @@ from xe_sizer.profiles.inherited import load_inherited
 Moments = Annotated[float, msgspec.Meta(ge=0, le=16)]
 Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
 Iterations = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Steps = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Rank = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+Side = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Count = Annotated[float, msgspec.Meta(ge=0, le=64)]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,10 +25,14 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Kept(_Part, frozen=True):
-    """Of a weight's element: `moments`, each in the type that the stack keeps moments in, and bytes of any type."""
+    """Of a weight's element: `moments`, each in the type that the stack keeps moments in, and bytes of any type.
+
+    line_bytes : of each row and each column of a matrix, beside what its elements have [bytes]
+    """
 
     moments: Moments
     packed_bytes: Bytes
+    line_bytes: Bytes = 0.0
 
     def bytes(self, moment_element_bytes: float) -> float:
         """Size of an element's state where a moment takes so much [bytes]."""
@@ -39,15 +47,82 @@ class State(_Part, frozen=True):
     embedding: Kept
 
 
+class LowRank(_Part, frozen=True):
+    """Gradients of the layers' matrices are projected: what a matrix's element keeps, r x n elements keep instead.
+
+    rank : r of the projection, at most the shorter side
+    basis : of an element of the m x r projection matrix, m the shorter side
+    every : steps after which the projection is made anew; decomposed : by a singular value decomposition, else drawn
+    products : with the projection in a step, of the gradient and, where the update is made from it, back
+    """
+
+    rank: Rank
+    basis: Kept
+    every: Steps
+    decomposed: bool
+    products: Count
+
+
+class Squares(_Part, frozen=True):
+    """Preconditioners of every matrix: one square for each side that is no longer than `largest`.
+
+    blocks : longer sides are cut into blocks of that length; else they have no preconditioner
+    kept : squares of a side, in the type of moments
+    products : of the whole matrix with the square of a side in every step, those that make its statistics included
+    every : steps after which they are decomposed anew; decomposed : by QR, or to an inverse root
+    """
+
+    largest: Side
+    blocks: bool
+    kept: Count
+    products: Count
+    every: Steps
+    decomposed: Literal["qr", "root"]
+
+    def of(self, rows: int, columns: int) -> tuple[tuple[int, int, int], ...]:
+        """Preconditioners of a matrix as side, other side of what it works on, and how many there are [-]."""
+        if not self.blocks:
+            return tuple((s, o, 1) for s, o in ((rows, columns), (columns, rows)) if s <= self.largest)
+        pieces = [(a, b, i * j) for a, i in self._cut(rows) for b, j in self._cut(columns)]
+        return tuple(each for a, b, count in pieces for each in ((a, b, count), (b, a, count)))
+
+    def elements(self, rows: int, columns: int) -> float:
+        """Elements of one square of each of those preconditioners together [-]."""
+        return float(sum(count * side**2 for side, _, count in self.of(rows, columns)))
+
+    def _cut(self, side: int) -> tuple[tuple[int, int], ...]:
+        """Lengths of the blocks of a side, and how many of each there are."""
+        whole, rest = divmod(side, self.largest)
+        return tuple((length, count) for length, count in ((self.largest, whole), (rest, 1)) if length and count)
+
+
+class Temporaries(_Part, frozen=True):
+    """What the eager update of a weight holds beside its state, and moves, tensor by tensor.
+
+    copies : of the weight in its own type; float32 : of its elements in float32 whatever that type is
+    casts : in float32 where the weight is narrower
+    passes : elements read or written, in the weight's type, beyond the states
+    """
+
+    copies: Count
+    float32: Count
+    casts: Count
+    passes: Count
+
+
 class Optimizer(_Part, frozen=True):
     """One optimizer, complete.
 
     label : as advice names it
     host_bytes : that its step reads and writes per element where it runs on the host, in float32 [bytes]
     in_one_kernel : a weight is updated in one kernel whatever the stack does, without temporaries
+    temporaries : of an eager update that is the same whatever the stack does
+    in_backward : a weight is updated as soon as its gradient is there, which is freed
+    masters : it updates the stack's master copies, where there are any; else the weights themselves
     paged : its state lives in unified memory, which the driver moves to the host when the card is full
     newton_schulz_iterations : that make the momentum of a matrix orthogonal, three products each [-]
     smaller : name of the same optimizer with smaller states, or with states that leave the card, where there is one
+    stacks : that have it beside those that say so themselves; whatever inherits from one of them has it too
     aliases : what other tools call it
     """
 
@@ -60,7 +135,13 @@ class Optimizer(_Part, frozen=True):
     in_one_kernel: bool
     paged: bool
     newton_schulz_iterations: Iterations
+    temporaries: Temporaries | None = None
+    in_backward: bool = False
+    masters: bool = True
+    low_rank: LowRank | None = None
+    squares: Squares | None = None
     smaller: str | None = None
+    stacks: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     parent: str | None = None
 

@@ -13,6 +13,7 @@ from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages
 from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
+from xe_sizer.software.supported import has_optimizer, optimizers_of
 from xe_sizer.training.batches import replicas_of
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.layout_conflicts import layout_conflicts
@@ -80,8 +81,9 @@ def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterat
     """What the stack does not have: an optimizer that ships, ways of spreading the model."""
     layout, supports = given.values.layout, stack.supports
     optimizer = finder.called("optimizer", given.values.optimizer or stack.defaults.optimizer)
-    if optimizer not in supports.optimizers and not finder.is_users_own("optimizer", optimizer):
-        hint = did_you_mean(optimizer, supports.optimizers) or f"it supports {', '.join(supports.optimizers)}"
+    if not (has_optimizer(stack, optimizer, finder) or finder.is_users_own("optimizer", optimizer)):
+        known = optimizers_of(stack, finder)
+        hint = did_you_mean(optimizer, known) or f"it supports {', '.join(known)}"
         yield problem("optimizer", f"{stack.name} has no optimizer '{optimizer}'", hint)
     for key, way in PARALLEL_WAYS.items():
         if (getattr(layout, key) or 1) > 1 and not getattr(supports, way):

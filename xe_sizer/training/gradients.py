@@ -42,19 +42,22 @@ def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]
 def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
     """Whether the optimizer runs in the backward, weight by weight.
 
-        at once = the stack does so and GPUs = 1 and grad_accum = 1
+        at once = the optimizer does so, or the stack does and GPUs = 1 and grad_accum = 1
+
+    With such an optimizer every micro-batch is an update of its own.
 
     Parameters
     ----------
-    job, layouts : what the stack does, and layouts of shape (layout,)
+    job, layouts : what optimizer and stack do, and layouts of shape (layout,)
 
     Returns
     -------
     ndarray of bool, shape (layout,) [-]
 
-    Source: optimizer-in-backward of torchtune, as the stack's file says.
+    Source: optimizer-in-backward of torchtune, as the stack's file says; LOMO (arXiv:2306.09782), also with ZeRO-3.
     """
-    return np.asarray(job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1))
+    of_stack = job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1)
+    return np.asarray(of_stack | job.optimizer.in_backward)
 
 
 def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:

@@ -111,6 +111,11 @@ class Job:
         return FLOAT32 if wide else activation_bytes(self.precision)
 
     @property
+    def master_bytes(self) -> float:
+        """Size of an element of the master copies that the optimizer updates, 0 where there are none [bytes]."""
+        return self.stack.states.master_bytes if self.optimizer.masters else 0.0
+
+    @property
     def casts_weights(self) -> bool:
         """Whether linear weights are kept in float32 and cast to 16 bit in every micro-batch."""
         states = self.stack.states

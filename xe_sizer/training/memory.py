@@ -124,7 +124,7 @@ def _host_bytes(tensors: Tensors) -> Array:
     job, layouts, held, shards = tensors.job, tensors.layouts, tensors.held, tensors.shards
     dense, experts = tensors.learning
     learning = sharded_elements(dense + held.adapters, experts, shards.optimizer, shards)
-    moments, master_bytes = tensors.sizes.moments, job.stack.states.master_bytes
+    moments, master_bytes = tensors.sizes.moments, job.master_bytes
     optimizer = learning * (master_bytes + moments + FLOAT32) + tensors.further_state_bytes
     paged = (learning * moments + tensors.further_state_bytes) * float(job.optimizer.paged)
     weights = sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * tensors.sizes.gather

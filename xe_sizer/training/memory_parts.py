@@ -38,12 +38,12 @@ from xe_sizer.training.moments import (
     spread,
 )
 from xe_sizer.training.narrow_weights import narrow_copies
-from xe_sizer.training.orthogonalisation import orthogonalisation_bytes
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import micro_batches_in_flight
 from xe_sizer.training.sharding import Shards, census, sharded_elements
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
+from xe_sizer.training.update_workspace import update_workspace
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.stages import Stages
 
 
-SUB_GROUP = 1e9  # published: elements that DeepSpeed's ZeRO-3 updates together (sub_group_size)
 ON_THE_WAY = 2.0  # counted: layers whose offloaded activations are on the card, the one that runs and the one in copy
 
 
@@ -376,20 +375,17 @@ def logits_and_loss(tensors: Tensors) -> Array:
 
 @part(
     "optimizer workspace",
-    "a temporary per learning element of a multi-tensor update, or a float32 gradient; products of the largest matrix",
-    "torch.optim foreach and Muon; DeepSpeed, single_grad_partition",
+    "a temporary per learning element of a multi-tensor update, those of the largest tensor of one that is not, or a "
+    "float32 gradient; products of the largest matrix",
+    "torch.optim foreach and Muon; optimizer; DeepSpeed, single_grad_partition",
 )
 def optimizer_workspace(tensors: Tensors) -> Array:
-    job, held, layouts = tensors.job, tensors.held, tensors.layouts
-    learning = held.base * tensors.base + held.adapters
-    transient, own = job.stack.memory.optimizer_transient, learning / tensors.shards.optimizer
-    # An optimizer that runs in the backward updates a weight in one kernel too.
-    without = job.optimizer.in_one_kernel | updates_at_once(job, layouts) | (transient != "multi-tensor")
-    workspace = np.where(without, 0.0, own * tensors.sizes.weight)
-    if transient == "float32-gradients":
-        together = np.where(layouts.gathers_by_layer, np.minimum(own, SUB_GROUP), own)
-        workspace = np.where(layouts.zero >= 1, together * FLOAT32, 0.0)
-    return over_time((OPTIMIZER, np.where(tensors.offloaded, 0.0, workspace) + orthogonalisation_bytes(job)))
+    """At the optimizer's step; of one that runs in the backward with the gradients of head, layers and table."""
+    own = update_workspace(tensors)
+    if not np.any(updates_at_once(tensors.job, tensors.layouts)):
+        return over_time((OPTIMIZER, own.together))
+    passing = over_time((LAST_LAYER, own.head), (FIRST_LAYER, own.matrix), (BACKWARD_END, own.table))
+    return np.where(updates_at_once(tensors.job, tensors.layouts), passing, over_time((OPTIMIZER, own.together)))
 
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)

@@ -1,41 +1,30 @@
-"""Newton-Schulz iterations that make a matrix's momentum orthogonal, as Muon does once a step."""
+"""What optimizers do to whole matrices once a step: they make them orthogonal, project or precondition them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import adapters_on
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.parameters import layer_weights
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import matmul_time_s
+from xe_sizer.training.learning_matrices import learning_matrices
 from xe_sizer.training.stages import stages_of
 from xe_sizer.units import SIXTEEN_BIT
 
+# published: singular value decompositions of all matrices of LLaMA 7B, 4.5e14 FLOP, take ten minutes on an A100
+# (APOLLO, arXiv:2412.05270, section 1; Q-GaLore, arXiv:2407.08296, section 1)
+DECOMPOSITION_FLOP_PER_S = 7.4e11
+QR_FLOP_PER_S = 4e12  # assumed: blocked Householder reflections, mostly float32 products of narrow blocks
+
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.weight import Weight
     from xe_sizer.laws.operator_time import Device
+    from xe_sizer.software.optimizer import LowRank, Optimizer, Squares
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
-
-
-@frozen
-class _Matrices:
-    """Matrices of one size that learn: rows and columns [-], and how many the layers of the model have.
-
-    experts, split : whether they are of experts, and whether tensor-parallel ranks hold parts of them
-    """
-
-    rows: int
-    columns: int
-    count: float
-    experts: bool = False
-    split: bool = False
+    from xe_sizer.training.learning_matrices import Matrices
 
 
 def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Device) -> float:
@@ -62,39 +51,93 @@ def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Devic
     law, peak = device.scan_matmul, device.attention_peak_flops_per_s
     wide, inner = np.array([m, m, n]), np.array([n, m, m])  # columns of the three, and what they sum over
     seconds = matmul_time_s(m, wide, inner, law, peak, device.bandwidth_bytes_per_s, SIXTEEN_BIT)
-    return iterations * float(seconds.sum())
+    return iterations * float(seconds.sum()) if iterations else 0.0
 
 
-def orthogonalisation_time_s(job: Job, layouts: Layouts) -> Array:
-    """Time to make the matrices of the fullest stage orthogonal, once a step.
+def low_rank_time_s(rows: int, columns: int, low: LowRank, device: Device) -> float:
+    """Time to project the gradient of one matrix and to bring its update back, with the projection's share of a step.
 
-        t = sum over kinds of matrix of count / s t_ns + gather over s ranks + gather over tp ranks
+        t = products t(n, r, m) + d / every,  d = (4 m^2 n + 22 m^3) / rate of decompositions
+
+    A projection that is drawn takes no d.
+
+    Parameters
+    ----------
+    rows, columns : of the matrix, m the smaller, n the larger [-]
+    low : its rank r, products of a step, and the steps after which the projection is made anew
+    device : whose law of 16-bit products t(rows, columns, inner) is
+
+    Returns
+    -------
+    float, seconds [s], one number: shape ()
+
+    Source: galore_torch galore_projector.py; FLOP of a singular value decomposition with vectors: Golub and Van Loan,
+    Matrix Computations, table 8.6.1 (R-SVD).
+    """
+    m, n = sorted((rows, columns))
+    decomposed = (4.0 * m**2 * n + 22.0 * m**3) / DECOMPOSITION_FLOP_PER_S if low.decomposed else 0.0
+    return low.products * _product_s(n, min(low.rank, m), m, device) + decomposed / low.every
+
+
+def preconditioning_time_s(rows: int, columns: int, squares: Squares, device: Device) -> float:
+    """Time to precondition one matrix, with the decompositions' share of a step.
+
+        t = sum over preconditioned sides s of products t(s, o, s) + (2 t(s, s, s) + d) / every,  o the other side
+        d = 8/3 s^3 / rate of QR, or 9 s^3 / rate of decompositions
+
+    Parameters
+    ----------
+    rows, columns : of the matrix [-]
+    squares : products of a step, and what is decomposed after how many steps
+    device : whose law of 16-bit products t(rows, columns, inner) is
+
+    Returns
+    -------
+    float, seconds [s], one number: shape ()
+
+    Source: SOAP (arXiv:2409.11321), algorithm 3; Shampoo (arXiv:1802.09568); FLOP of QR with its factor, and of
+    eigenvectors of a symmetric matrix: Golub and Van Loan, Matrix Computations, sections 5.2 and 8.3.
+    """
+    seconds = 0.0
+    for side, other, count in squares.of(rows, columns):
+        by_qr = squares.decomposed == "qr"
+        decomposed = 8.0 / 3.0 * side**3 / QR_FLOP_PER_S if by_qr else 9.0 * side**3 / DECOMPOSITION_FLOP_PER_S
+        anew = 2.0 * _product_s(side, side, side, device) + decomposed
+        seconds += count * (squares.products * _product_s(side, other, side, device) + anew / squares.every)
+    return seconds
+
+
+def matrix_work_time_s(job: Job, layouts: Layouts) -> Array:
+    """Time that the optimizer takes for whole matrices of the fullest stage, once a step.
+
+        t = sum over kinds of matrix of count / s t_one + gather over s ranks + gather over tp ranks
 
     Whole matrices are gathered in 16 bit: over the tensor-parallel ranks, each of which then does the products, and
     over the s ranks that share the optimizer's states, which divide the matrices among themselves.
 
     Parameters
     ----------
-    job : its optimizer says how many iterations there are, its method what learns
+    job : its optimizer says what is done to a matrix, its method what learns
     layouts : of the ranks; ZeRO 1 and above shares the states
 
     Returns
     -------
     ndarray of float, shape (layout,), seconds [s]
 
-    Source: Distributed Muon of Liu et al. 2025 (arXiv:2502.16982); TensorParallelMuon of Megatron-Core, duplicated.
+    Source: Distributed Muon of Liu et al. 2025 (arXiv:2502.16982); TensorParallelMuon of Megatron-Core, duplicated;
+    Distributed Shampoo of Shi et al. 2023 (arXiv:2309.06497).
     """
-    iterations = job.optimizer.newton_schulz_iterations
+    optimizer = job.optimizer
     total = np.zeros(len(layouts))
-    if not iterations:
+    if not (optimizer.newton_schulz_iterations or optimizer.low_rank or optimizer.squares):
         return total
     sharded = layouts.zero >= 1
     stage_share = stages_of(job.model.layers, job.split, layouts).fullest / job.model.layers
-    for matrices in _learning_matrices(job):
+    for matrices in learning_matrices(job):
         group = as_array(layouts.expert_zero_ranks if matrices.experts else layouts.zero_ranks)
         share = np.where(sharded, group, 1.0)
         count = matrices.count * stage_share / (layouts.ep if matrices.experts else 1)
-        once = newton_schulz_time_s(matrices.rows, matrices.columns, iterations, job.device)
+        once = _one_matrix_s(matrices, optimizer, job.device)
         total = total + count / share * once + _gathering_s(job, layouts, matrices, count, share)
     return total
 
@@ -118,31 +161,32 @@ def orthogonalisation_bytes(job: Job) -> float:
     """
     if not job.optimizer.newton_schulz_iterations:
         return 0.0
-    sizes = [sorted((matrices.rows, matrices.columns)) for matrices in _learning_matrices(job)]
+    sizes = [sorted((matrices.rows, matrices.columns)) for matrices in learning_matrices(job)]
     return max((SIXTEEN_BIT * 2.0 * (m * n + m * m) for m, n in sizes), default=0.0)
 
 
-def _gathering_s(job: Job, layouts: Layouts, matrices: _Matrices, count: Array, share: Array) -> Array:
+def _product_s(rows: int, columns: int, inner: int, device: Device) -> float:
+    """Time of one product in 16 bit [s]."""
+    law, peak = device.scan_matmul, device.attention_peak_flops_per_s
+    return float(matmul_time_s(rows, columns, inner, law, peak, device.bandwidth_bytes_per_s, SIXTEEN_BIT))
+
+
+def _one_matrix_s(matrices: Matrices, optimizer: Optimizer, device: Device) -> float:
+    """What the optimizer does to one matrix in a step [s]."""
+    rows, columns = matrices.rows, matrices.columns
+    seconds = newton_schulz_time_s(rows, columns, optimizer.newton_schulz_iterations, device)
+    if optimizer.low_rank is not None:
+        seconds += low_rank_time_s(rows, columns, optimizer.low_rank, device)
+    if optimizer.squares is not None:
+        seconds += preconditioning_time_s(rows, columns, optimizer.squares, device)
+    return seconds
+
+
+def _gathering_s(job: Job, layouts: Layouts, matrices: Matrices, count: Array, share: Array) -> Array:
     """Gathering `count` whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
-    tp = as_array(layouts.expert_ranks if matrices.experts else layouts.tp) if matrices.split else np.ones(len(layouts))
+    tp = matrices.tensor_ranks(layouts)
     node = job.network.node_ranks
     held_bytes = count * float(matrices.rows * matrices.columns) * SIXTEEN_BIT
     over_states = collective_time_s(ALL_GATHER, held_bytes / tp, share, np.clip(node // tp, 1, share), job.network)
     over_tensors = collective_time_s(ALL_GATHER, held_bytes / share, tp, np.minimum(tp, node), job.network)
     return np.asarray((over_states + over_tensors) / job.stack.efficiency.collectives)
-
-
-def _learning_matrices(job: Job) -> Iterator[_Matrices]:
-    """Every kind of matrix in the layers that learns; embedding and head are not among them."""
-    learning = job.method.learning
-    for kind, layers in job.model.layer_kinds:
-        weights = layer_weights(job.model, kind)
-        if learning.base:
-            yield from (_of_weight(weight, layers) for weight in weights if weight.kind == "linear")
-        for adapter in adapters_on(weights, learning.adapters):
-            yield from (_Matrices(rows, columns, layers) for rows, columns in adapter.matrices)
-
-
-def _of_weight(weight: Weight, layers: int) -> _Matrices:
-    count = float(layers * weight.copies)
-    return _Matrices(weight.inputs, weight.outputs, count, weight.split == "expert", weight.split != "replicated")

@@ -19,6 +19,7 @@ from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 from xe_sizer.training.adapters.lora import narrower_targets
+from xe_sizer.software.supported import has_optimizer
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.padding import PACKED
@@ -113,7 +114,7 @@ def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
     job, on_card = sized.resolved.job, not bool(sized.layouts.hosts_optimizer[0])
     smaller = job.optimizer.smaller
-    while on_card and smaller in job.stack.supports.optimizers:
+    while on_card and smaller is not None and has_optimizer(job.stack, smaller):
         optimizer = load_optimizer(smaller)
         yield Change(optimizer.label, {"optimizer": smaller}, 3)
         smaller = optimizer.smaller

@@ -9,6 +9,12 @@ import msgspec
 import numpy as np
 
 from xe_sizer.frozen import frozen
+from xe_sizer.training.learning_matrices import (
+    adapter_matrices,
+    base_matrices,
+    mean_state_bytes,
+    table_state_bytes,
+)
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -76,10 +82,10 @@ class StateBytes:
     @classmethod
     def _as_kept(cls, job: Job, states: States) -> StateBytes:
         """Storage where every layout keeps the same."""
-        kept = job.optimizer.state
-        moments, vector, embedding = (
-            kind.bytes(states.moment_bytes) for kind in (kept.matrix, kept.vector, kept.embedding)
-        )
+        optimizer, model, size = job.optimizer, job.model, states.moment_bytes
+        moments = mean_state_bytes(optimizer, base_matrices(job), size)
+        embedding = table_state_bytes(optimizer, model.vocab, model.hidden, size)
+        vector = optimizer.state.vector.bytes(size)
         wide = job.element_bytes == FLOAT32
         frozen = FLOAT32 if wide or job.upcasts else states.frozen_bytes
         linear = frozen if job.method.frozen_linear_bytes is None else job.method.frozen_linear_bytes
@@ -93,16 +99,18 @@ class StateBytes:
         if wide:
             names = ("weight", "gradient", "fresh_gradient", "adapter_gradient", "gather", "reduce")
             in_float32 = dict.fromkeys(names, float(FLOAT32))
-            return cls(optimizer=moments, adapter_optimizer=moments, **in_float32, **common)
+            of_adapters = mean_state_bytes(optimizer, adapter_matrices(job), size)
+            return cls(optimizer=moments, adapter_optimizer=of_adapters, **in_float32, **common)
         # Moments have the type of what they belong to, but float32 where there are master copies.
         adapter, weight = states.adapter_weight_bytes, states.trained_weight_bytes
-        adapter_moments = moments if states.master_bytes else moments * adapter / weight
-        adapter_master = states.master_bytes if adapter < FLOAT32 else 0.0
+        adapter_size = size if job.master_bytes else size * adapter / weight
+        adapter_moments = mean_state_bytes(optimizer, adapter_matrices(job), adapter_size)
+        adapter_master = job.master_bytes if adapter < FLOAT32 else 0.0
         return cls(
             weight=weight,
             gradient=states.gradient_bytes,
             fresh_gradient=states.gradient_bytes,
-            optimizer=states.master_bytes + moments,
+            optimizer=job.master_bytes + moments,
             adapter_gradient=max(adapter, states.gradient_bytes),
             adapter_optimizer=adapter_master + adapter_moments,
             gather=states.gather_bytes,

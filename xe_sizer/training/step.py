@@ -19,7 +19,7 @@ from xe_sizer.training.activations import activations
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.gradients import keeps_fresh_gradients
-from xe_sizer.training.orthogonalisation import orthogonalisation_time_s
+from xe_sizer.training.orthogonalisation import matrix_work_time_s
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import Passes
@@ -280,21 +280,25 @@ def _fetched_weights_s(step: Step) -> Array:
     "stack; accelerator profile",
 )
 def optimizer(step: Step) -> Array:
-    sizes, device = step.sizes, step.job.device
-    passes = MULTI_TENSOR_FACTOR if step.job.stack.memory.optimizer_transient == "multi-tensor" else 1.0
-    moved = passes * (sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES)
+    sizes, device, own = step.sizes, step.job.device, step.job.optimizer
+    in_one = own.in_one_kernel or own.temporaries is not None
+    several = step.job.stack.memory.optimizer_transient == "multi-tensor" and not in_one
+    passes = MULTI_TENSOR_FACTOR if several else 1.0
+    eager = own.temporaries.passes * sizes.weight if own.temporaries else 0.0
+    moved = passes * (sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES) + eager
     moved_bytes = step.updated_on_stages * moved + passes * 2.0 * step.further_state_bytes
     on_card_s = moved_bytes.max(axis=0) / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
     return np.where(step.offloaded, 0.0, on_card_s)
 
 
 @part(
-    "orthogonalisation",
-    "Newton-Schulz iterations of 3 products for each matrix of the layers, whole ones gathered",
+    "matrix work of the optimizer",
+    "Newton-Schulz products, projections or preconditioners of each matrix of the layers, whole ones gathered; "
+    "decompositions / steps between two",
     "optimizer; operator and collective laws",
 )
-def orthogonalisation(step: Step) -> Array:
-    return orthogonalisation_time_s(step.job, step.layouts)
+def matrix_work(step: Step) -> Array:
+    return matrix_work_time_s(step.job, step.layouts)
 
 
 def _paged_states_s(step: Step) -> Array:
@@ -345,7 +349,7 @@ STEP_PARTS = (
     data_parallel,
     host_transfers,
     optimizer,
-    orthogonalisation,
+    matrix_work,
     offload,
     overhead,
 )
@@ -358,7 +362,7 @@ def timeline(job: Job, layouts: Layouts, sequences: Sequences | None = None) -> 
     """One optimizer step under each layout.
 
         step = grad_accum x slowest stage + pipeline bubble + transfers + exposed data-parallel exchange
-               + exposed transfers to and from host memory + optimizer + orthogonalisation + offload + overhead
+               + exposed transfers to and from host memory + optimizer + its matrix work + offload + overhead
 
     Lengths are those of the critical path.
 
