@@ -30,7 +30,7 @@ def state_optimizer(draft: Draft, name: str, written: Written | None) -> None:
     word = text(written.value) if written else None
     if written is None or word is None:
         return
-    called = BUILT_IN.called("optimizer", word)
+    called = BUILT_IN.called("optimizer", word.strip().lower())
     if called in BUILT_IN.names("optimizer"):
         draft.take(name)
         draft.state("optimizer", called, written)
