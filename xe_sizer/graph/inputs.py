@@ -27,7 +27,8 @@ class Learning:
     An adapter name is a weight's (`q`, `down`, ...) or `qkv`, one adapter on the fused projection.
     `frozen_gradients`: the stack computes gradients of frozen weights too and throws them away.
     `adapter_dropout`: adapters drop elements of their input. `saved`: the embedding and the head, where they learn
-    beside adapters as copies of frozen ones.
+    beside adapters as copies of frozen ones. `before`: a part of the model learns whose results are the first layer's
+    input, so that the backward goes through all layers.
     """
 
     base: bool
@@ -36,6 +37,7 @@ class Learning:
     frozen_gradients: bool = False
     adapter_dropout: bool = False
     saved: tuple[str, ...] = ()
+    before: bool = False
 
     def trains(self, end: str) -> bool:
         """Whether the embedding or the head learns."""

@@ -18,6 +18,7 @@ from xe_sizer.graph.weight import Weight
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import Projector, VisionTower
+    from xe_sizer.graph.parts import WeightGroups
 
 VISION = "vision"
 """Module of all that belongs to the encoder."""
@@ -137,7 +138,7 @@ def _closest(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def vision_weights(tower: VisionTower) -> tuple[tuple[float, tuple[Weight, ...]], ...]:
+def vision_weights(tower: VisionTower) -> WeightGroups:
     """Weights of the encoder and its projectors, and how often each group of them exists.
 
         elements = patches + positions + layers x (attention + MLP + norms) + projectors
@@ -152,15 +153,28 @@ def vision_weights(tower: VisionTower) -> tuple[tuple[float, tuple[Weight, ...]]
 
     Source: vision models of Hugging Face transformers, whose counts the profiles of models state.
     """
+    return (*encoder_weights(tower), *projector_weights(tower))
+
+
+@lru_cache(maxsize=256)
+def encoder_weights(tower: VisionTower) -> WeightGroups:
+    """Weights of the encoder alone: patches and positions, and its layers; as `vision_weights`."""
     encoder = tower.encoder
     (kind, layers), *_ = encoder.layer_kinds
     vectors = (Weight("scale", VISION, "vector", 1, 2 * encoder.hidden),) if tower.layer_scale else ()
     special = (Weight("class_token", VISION, "vector", 1, encoder.hidden),) if tower.class_token else ()
     ends = (_patch_weight(tower), *special, *embedding_weights(encoder), *head_weights(encoder))
-    first = tuple(_projector_weights(tower, tower.projector))
+    return (1.0, ends), (float(layers), (*layer_weights(encoder, kind), *vectors))
+
+
+@lru_cache(maxsize=256)
+def projector_weights(tower: VisionTower) -> WeightGroups:
+    """Weights between the encoder and the language model; as `vision_weights`."""
+    first = (1.0, tuple(_projector_weights(tower, tower.projector)))
+    if not tower.further_projectors:
+        return (first,)
     further = tuple(_projector_weights(tower, replace(tower.projector, over="merged")))
-    groups = ((1.0, ends), (float(layers), (*layer_weights(encoder, kind), *vectors)), (1.0, first))
-    return (*groups, (float(tower.further_projectors), further)) if tower.further_projectors else groups
+    return first, (float(tower.further_projectors), further)
 
 
 def vision_parameters(tower: VisionTower) -> int:

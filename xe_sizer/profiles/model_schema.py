@@ -106,6 +106,9 @@ class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     norm: Annotated[Literal["rmsnorm", "layernorm"], Meta(description="kind of norm")]
     activation: Annotated[Literal["swiglu", "geglu", "gelu"], Meta(description="activation of the MLP")]
     biases: Annotated[tuple[Literal["qkv", "output", "mlp"], ...], Meta(description="products with a bias")] = ()
+    fused: Annotated[
+        tuple[Literal["qkv", "gate_up"], ...], Meta(description="projections stored as one matrix in transformers")
+    ] = ()
     learned_positions: Annotated[CountOrZero, Meta(description="rows of the position table; 0: rotary alone")] = 0
     rotary: Annotated[bool, Meta(description="positions rotate queries and keys")] = False
     qk_norm: Annotated[

@@ -46,6 +46,7 @@ def _encoder(section: VisionSection) -> ModelShape:
         output_bias="output" in section.biases,
         mlp_bias="mlp" in section.biases,
         qk_norm=section.qk_norm,
+        fused=section.fused,
         learned_positions=section.learned_positions,
         embedding_norm=section.first_norm,
         final_norm=section.final_norm,

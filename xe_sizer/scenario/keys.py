@@ -29,6 +29,8 @@ class DataKeys(TypedDict, total=False):
     max_tokens: int | None
     tokens: float | None
     histogram: HistogramKeys
+    images: int | None
+    image_size: str | None
 
 
 class TrainKeys(TypedDict, total=False):
@@ -48,6 +50,7 @@ class TrainKeys(TypedDict, total=False):
     quantiser: str | None
     bits: float | None
     reduce_every_micro_batch: bool | None
+    freeze: Sequence[str] | None
     checkpoint_every: int | None
     async_checkpoint: bool | None
     evaluate_every: int | None

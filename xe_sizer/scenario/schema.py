@@ -20,6 +20,7 @@ from xe_sizer.scenario.values import (
     DropoutRate,
     FailureRate,
     Fraction,
+    ImageSize,
     Name,
     NotNegative,
     PlainName,
@@ -79,6 +80,14 @@ Fp8 = Annotated[
         mx="mxfp8", mxfp8blockscaling="mxfp8", delayedscaling="delayed",
     ),
 ]  # fmt: skip
+FrozenPart = Annotated[
+    Literal["vision", "projector", "language", "none"],
+    or_else(
+        vit="vision", visiontower="vision", visionencoder="vision", visionmodel="vision", aligner="projector",
+        merger="projector", connector="projector", multimodalprojector="projector", llm="language", lm="language",
+        languagemodel="language",
+    ),
+]  # fmt: skip
 Objective = Literal["servers", "gpus", "cost", "time", "energy"]
 
 
@@ -103,6 +112,11 @@ class DataSection(Section, frozen=True):
     max_tokens: Annotated[Tokens | None, Meta(description="Tokens of the longest sample")] = None
     tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = None
     histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
+    images: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | None,
+        Meta(description="Images of a sample, whose tokens come beside those of its text; default: none, no encoder"),
+    ] = None
+    image_size: Annotated[ImageSize | None, Meta(description="Width and height of its images, e.g. 1024x768")] = None
 
 
 class TrainSection(Section, frozen=True):
@@ -142,6 +156,10 @@ class TrainSection(Section, frozen=True):
     ] = None
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
+    ] = None
+    freeze: Annotated[
+        Annotated[tuple[FrozenPart, ...], Meta(min_length=1)] | None,
+        Meta(description="Parts of a model that sees which do not learn: vision, projector, language, or none"),
     ] = None
     checkpoint_every: Annotated[
         Count | None, Meta(description="Steps from one checkpoint to the next; the last step is saved too")

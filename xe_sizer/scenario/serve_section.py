@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from xe_sizer.profiles.fields import named, or_else
-from xe_sizer.scenario.values import Degree, Fraction, Name, NotNegative, Positive, Section, Share, Tokens
+from xe_sizer.scenario.values import Degree, Fraction, ImageSize, Name, NotNegative, Positive, Section, Share, Tokens
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
@@ -15,9 +15,6 @@ Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
 Arrivals = Annotated[Literal["poisson", "constant"], or_else(random="poisson", even="constant", uniform="constant")]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
-ImageSize = Annotated[
-    str, Meta(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$", extra={"must": "be width x height, such as 1024x1024"})
-]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 
 

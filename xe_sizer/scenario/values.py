@@ -35,6 +35,10 @@ Confidence = Annotated[
 DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
 FailureRate = Annotated[float, Meta(ge=0, le=1000)]
 
+ImageSize = Annotated[
+    str, Meta(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$", extra={"must": "be width x height, such as 1024x1024"})
+]
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all parts of a scenario file."""

@@ -23,6 +23,8 @@ Recompute = Literal["none", "selective", "full"]
 Offloadable = Literal["none", "optimizer", "params", "activations"]
 ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
 
+PartName = Literal["vision", "projector", "language"]
+
 PARALLEL_WAYS = {
     "tp": "tensor_parallel",
     "pp": "pipeline_parallel",
@@ -184,6 +186,9 @@ class Defaults(_Part, frozen=True):
     layers; None: as memory needs
     quantised_weights_dtype : what the rest of a quantised model is loaded in where that differs from `weights_dtype`
     quantiser : holds frozen weights in few bits for the jobs that do so
+    freeze : parts of a model with an encoder of images that do not learn; splits_encoder : tensor-parallel ranks share
+    the encoder's weights, else each has all of them; gradients_through_encoder : where adapters learn and layers are
+    recomputed, the encoder's inputs are made to need gradients, so that the backward passes its frozen layers too
     fp8_recipe : how operands in 8 bit are scaled; block_scaled_recipe: where the accelerator scales blocks itself
     """
 
@@ -204,6 +209,9 @@ class Defaults(_Part, frozen=True):
     quantiser: str
     fp8_recipe: Fp8Recipe
     block_scaled_recipe: Fp8Recipe | None = None
+    freeze: tuple[PartName, ...] = ()
+    splits_encoder: bool = False
+    gradients_through_encoder: bool = False
     weights_dtype: str | None = None
     usual_zero: Literal[0, 1, 2, 3] | None = None
     usual_offload: Offloadable | None = None

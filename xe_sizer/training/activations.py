@@ -151,7 +151,7 @@ def _of_adapter(op: Operator) -> bool:
 
 def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
     """Saved bytes of the first layer's operators before its first adapter: no gradient reaches them [bytes]."""
-    if inputs.learning.trains("embedding") or not inputs.learning.adapters:
+    if inputs.learning.trains("embedding") or inputs.learning.before or not inputs.learning.adapters:
         return inputs.zeros
     adapted = {op.module for op in operators if _of_adapter(op)}
     before = list(takewhile(lambda op: not _of_adapter(op), operators))

@@ -99,7 +99,7 @@ def checkpoint(job: Job, layouts: Layouts) -> Checkpoint:
     one = np.ones_like(layouts.tp)
     whole = replace(layouts, tp=one, pp=one, vpp=one, cp=one, ep=one, dp=one)
     held, sizes = census(job.model, job.method, whole, Split()), StateBytes.of(job, layouts)
-    base, adapters = float(job.method.learning.base) * held.base[0], held.adapters[0]
+    base, adapters = float(job.method.learning.base) * held.base[0] + held.parts_learning[0], held.adapters[0]
     further = held.vectors[0] * sizes.vector_more + held.tables[0] * sizes.embedding_more
     weights = base * sizes.weight + adapters * job.stack.states.adapter_weight_bytes
     optimizer = base * sizes.optimizer + float(job.method.learning.base) * further + adapters * sizes.adapter_optimizer

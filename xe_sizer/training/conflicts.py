@@ -15,6 +15,7 @@ from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, s
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
 from xe_sizer.software.supported import has_optimizer, optimizers_of
 from xe_sizer.training.batches import replicas_of
+from xe_sizer.training.chosen_images import image_conflicts
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.layout_conflicts import layout_conflicts
 from xe_sizer.training.targets import half_conflicts
@@ -50,6 +51,7 @@ def conflicts(
         yield from _whole_stages(given, model, stack, problem)
         yield from _end_stages(given, model, problem)
         yield from half_conflicts(given, model)
+        yield from image_conflicts(given, model)
     if stack is not None:
         yield from _support(given, stack, finder, problem)
         yield from _offload(given, stack, problem)

@@ -107,7 +107,7 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
     """
     sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
     experts = held.experts.max(axis=0) * base
-    dense = (held.base * base + held.adapters).max(axis=0) - experts
+    dense = held.learning(base).max(axis=0) - experts
 
     def exchange_s(operation: str, element_bytes: float) -> Array:
         return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
@@ -205,7 +205,7 @@ def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> 
 
     Source: ZeRO-Infinity (arXiv:2104.07857).
     """
-    shard_bytes = held.base.max(axis=0) * StateBytes.of(job, layouts).gather / groups.ranks
+    shard_bytes = (held.base + held.parts).max(axis=0) * StateBytes.of(job, layouts).gather / groups.ranks
     return np.where(layouts.hosts_params, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
 
 
@@ -215,7 +215,8 @@ def _sharded_exchanges_s(
     """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
     sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
-    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, held.root))
+    ends = held.root + held.parts  # parts beside the layers are gathered with them
+    layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, ends))
     layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
     root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers

@@ -114,8 +114,10 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
     if not np.any(special):
         return in_buffers
     sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
-    head, later = held.head * of_head / sharded, (held.whole_layer * base * size + tables * of_table) / sharded
-    # The first layer's own gradients are counted with its backward; the tables' come after it.
+    beside = held.parts_learning * size + held.parts_adapters * sizes.adapter_gradient
+    head = held.head * of_head / sharded
+    later = (held.whole_layer * base * size + tables * of_table + beside) / sharded
+    # The first layer's own gradients are counted with its backward; those of tables and other parts come after it.
     fresh = over_time(
         (BACKWARD_END + OPTIMIZER, gradients),
         (LAST_LAYER, np.minimum(head, gradients)),

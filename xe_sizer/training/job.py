@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
+    from xe_sizer.training.images import Images
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.lengths import TokenLengths
     from xe_sizer.training.methods import Method
@@ -53,6 +54,8 @@ class Job:
     pauses : checkpoints, evaluations and failures
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
+    images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
+    that encoder's part of another
     """
 
     model: ModelShape
@@ -76,6 +79,19 @@ class Job:
     pauses: Pauses = NO_PAUSES
     lengths_assumed: bool = False
     target_share: float = 1.0
+    images: Images | None = None
+    encodes: Images | None = None
+
+    @property
+    def sequences_each(self) -> float:
+        """Sequences of a sample that go through the model; of an encoder's part the pieces of its images."""
+        each = float(self.method.sequences_per_sample)
+        return each * self.encodes.pieces if self.encodes else each
+
+    @property
+    def samples_per_sequence(self) -> float:
+        """Samples, or parts of one, that a sequence holds: several where they are packed [-]."""
+        return self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
 
     @property
     def split(self) -> Split:
@@ -87,8 +103,7 @@ class Job:
     @property
     def samples_read(self) -> float:
         """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
-        per_sequence = self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
-        return self.steps * self.global_batch * per_sequence
+        return self.steps * self.global_batch * self.samples_per_sequence
 
     def pace_s(self, layouts: Layouts, step_s: Array) -> Array:
         """Time of steps under layouts as if each read the job's global batch, shape (layout,) [s].
@@ -179,7 +194,7 @@ class Job:
         """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
         shape = np.shape(layouts.tp)
         rank = RankShape(
-            batch=as_array(layouts.micro_batch) * self.method.sequences_per_sample,
+            batch=as_array(layouts.micro_batch) * self.sequences_each,
             sequence=np.broadcast_to(as_array(tokens_per_sequence) + self.method.added_tokens, shape),
             tp=as_array(layouts.tp),
             cp=as_array(layouts.cp),

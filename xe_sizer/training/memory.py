@@ -127,7 +127,8 @@ def _host_bytes(tensors: Tensors) -> Array:
     moments, master_bytes = tensors.sizes.moments, job.master_bytes
     optimizer = learning * (master_bytes + moments + FLOAT32) + tensors.further_state_bytes
     paged = (learning * moments + tensors.further_state_bytes) * float(job.optimizer.paged)
-    weights = sharded_elements(held.linear + held.other, held.experts, shards.weights, shards) * tensors.sizes.gather
+    dense_elements = held.linear + held.other + held.parts
+    weights = sharded_elements(dense_elements, held.experts, shards.weights, shards) * tensors.sizes.gather
     weights = weights + tensors.frozen_copies_bytes
     per_rank = np.where(layouts.hosts_optimizer, optimizer, paged) + weights * layouts.hosts_params
     per_rank = per_rank + tensors.offloaded_activation_bytes

@@ -16,14 +16,9 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
+from xe_sizer.training.encoder_memory import encoder_kept
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
-from xe_sizer.training.memory_around import (
-    allocator_slack,
-    buckets,
-    cuda_context,
-    library_workspaces,
-    nccl_buffers,
-)
+from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
     BACKWARD_END,
@@ -98,7 +93,8 @@ class Tensors:
     @cached_property
     def learning(self) -> tuple[Array, Array]:
         """Learning base elements of a rank before ZeRO, dense and of experts, shape (stage, layout) [-]."""
-        return (self.held.linear + self.held.other) * self.base, self.held.experts * self.base
+        held = self.held
+        return (held.linear + held.other) * self.base + held.parts_learning, held.experts * self.base
 
     @cached_property
     def flat_elements(self) -> Array:
@@ -119,7 +115,8 @@ class Tensors:
         total: Array = np.zeros((2, len(self.layouts)))
         for copies, tensors in self.beside:
             held, sizes = tensors.held, tensors.sizes
-            dense_bytes = held.linear * sizes.frozen_linear + held.other * sizes.frozen
+            dense_bytes = (held.linear + held.parts_matrices) * sizes.frozen_linear
+            dense_bytes = dense_bytes + (held.other + held.parts_others) * sizes.frozen
             expert_bytes = held.experts * sizes.frozen_linear
             total = total + copies * sharded_elements(dense_bytes, expert_bytes, self.shards.weights, self.shards)
         return total
@@ -195,9 +192,11 @@ class Tensors:
 @part("weights", "elements on the rank x bytes each, over the ZeRO-3 group", "stack states; ZeRO, arXiv:1910.02054")
 def weights(tensors: Tensors) -> Array:
     held, sizes, base, shards = tensors.held, tensors.sizes, tensors.base, tensors.shards
-    frozen = held.linear * sizes.frozen_linear + held.other * sizes.frozen
-    dense_bytes = (held.linear + held.other) * sizes.weight * base + frozen * (1.0 - base)
-    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * (1.0 - base))
+    still = 1.0 - base
+    frozen = (held.linear * still + held.parts_matrices) * sizes.frozen_linear
+    frozen = frozen + (held.other * still + held.parts_others) * sizes.frozen
+    dense_bytes = ((held.linear + held.other) * base + held.parts_learning) * sizes.weight + frozen
+    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * still)
     on_card = (~tensors.layouts.hosts_params).astype(float)
     return spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
 
@@ -390,7 +389,7 @@ def optimizer_workspace(tensors: Tensors) -> Array:
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
-PASSING_PARTS = (saved_activations, layer_in_backward, logits_and_loss)
+PASSING_PARTS = (saved_activations, encoder_kept, layer_in_backward, logits_and_loss)
 """What comes and goes with a micro-batch, as long as its longest sequence."""
 
 TENSOR_PARTS = (
@@ -405,6 +404,7 @@ TENSOR_PARTS = (
     gradients,
     optimizer_states,
     saved_activations,
+    encoder_kept,
     layer_in_backward,
     logits_and_loss,
     optimizer_workspace,

@@ -92,10 +92,16 @@ def _weights(peak: Peak) -> Iterator[Terms]:
     tensors, sizes = peak.tensors, peak.tensors.sizes
     held, shards = tensors.held, tensors.shards
     dense, expert = peak.over(shards.weights), peak.over(np.where(shards.weights > 1, shards.experts, 1.0))
+    parts = (
+        peak.product((held.parts_learning, "elements of other parts"), (sizes.weight, BYTES)) + dense,
+        peak.product((held.parts_matrices, "frozen elements of other parts"), (sizes.frozen_linear, BYTES)) + dense,
+        peak.product((held.parts_others, "frozen vectors of other parts"), (sizes.frozen, BYTES)) + dense,
+    )
     if tensors.base:
         learning = peak.product((held.linear + held.other, "elements"), (sizes.weight, BYTES)) + dense
-        yield learning, peak.product((held.experts, "elements of experts"), (sizes.weight, BYTES)) + expert
+        yield learning, peak.product((held.experts, "elements of experts"), (sizes.weight, BYTES)) + expert, *parts
     yield (
+        *parts,
         peak.product((held.linear, "elements of matrices"), (sizes.frozen_linear, BYTES)) + dense,
         peak.product((held.other, "other elements"), (sizes.frozen, BYTES)) + dense,
         peak.product((held.experts, "elements of experts"), (sizes.frozen_linear, BYTES)) + expert,
@@ -196,7 +202,7 @@ def _everywhere(peak: Peak, name: str) -> Terms:
 
 def _workspace(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
-    learning = tensors.held.base * tensors.base + tensors.held.adapters
+    learning = tensors.held.learning(tensors.base)
     for each in (tensors.sizes.weight, FLOAT32):
         yield (peak.product((learning, "learning elements"), (each, BYTES)) + peak.over(tensors.shards.optimizer),)
 
@@ -205,7 +211,7 @@ def _buckets(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
     yield _learning(peak, tensors.sizes.gradient, tensors.sizes.adapter_gradient, 1.0)
     yield (peak.product((tensors.job.stack.memory.bucket_gib, "GiB"), (GIB, "")),)
-    learning = tensors.held.base * tensors.base + tensors.held.adapters
+    learning = tensors.held.learning(tensors.base)
     yield (peak.product((learning, "learning elements"), (tensors.sizes.reduce, BYTES)),)
 
 

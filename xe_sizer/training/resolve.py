@@ -33,6 +33,7 @@ from xe_sizer.software.narrow_products import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.batches import global_batch
+from xe_sizer.training.chosen_images import seeing
 from xe_sizer.training.chosen_method import method_of, quantises
 from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.conflicts import conflicts
@@ -58,8 +59,8 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
+    from xe_sizer.training.chosen_images import Seeing
     from xe_sizer.training.methods import Method
-    from xe_sizer.training.workload import Workload
 
 METHOD_SECTIONS = ("lora", "p_tuning")
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
@@ -209,7 +210,10 @@ def _resolved(
     optimizer = collect(problems, _optimizer, given, registry, stack)
     if work is None or optimizer is None:
         return None
-    made = _assembled(given, provenance, model, server, stack, method, optimizer, precision, gpus, work)
+    job = collect(problems, seeing, provenance, model, stack, method, work)
+    if job is None:
+        return None
+    made = _assembled(given, provenance, model, server, stack, job, optimizer, precision, gpus)
     return replace(made, at_replicas=at_replicas)
 
 
@@ -238,10 +242,10 @@ def _for_replicas(given: Given, registry: Registry, replicas: int) -> ResolvedTr
 
 
 def _assembled(
-    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
-    optimizer: Optimizer, precision: str, gpus: int | None, work: Workload,
+    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, seen: Seeing,
+    optimizer: Optimizer, precision: str, gpus: int | None,
 ) -> ResolvedTraining:  # fmt: skip
-    values = given.values
+    values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
     stack_used = without_losses(_as_chosen(stack, provenance, values, precision, server), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
@@ -268,6 +272,7 @@ def _assembled(
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
         pauses=pauses_of(provenance, work),
+        images=seen.images,
         lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
     provenance.keep(("data", "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))

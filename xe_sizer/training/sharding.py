@@ -6,7 +6,7 @@ Arrays have shape (2, layouts): the first pipeline stage and the last; with one 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from xe_sizer.training.unique_rows import unique_rows
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.parts import Part
     from xe_sizer.graph.weight import Weight
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
@@ -45,6 +46,8 @@ class Census:
     whole micro-batch
     largest : the matrix of a layer with the most elements, of experts half of what the layer has
     vectors, tables : norms and biases anywhere, and the matrices of embedding and head
+    parts_matrices, parts_others : frozen elements of parts beside the layers, which are on the first stage
+    parts_learning : those that learn; parts_adapters : of `adapters`, those on such parts
     embedding, head : of the root, the tables on the first stage, and the weights of the head on the last (with the
     table of a tied one)
     """
@@ -64,6 +67,19 @@ class Census:
     tables: Array
     embedding: Array
     head: Array
+    parts_matrices: Array
+    parts_others: Array
+    parts_learning: Array
+    parts_adapters: Array
+
+    def learning(self, base: float) -> Array:
+        """Elements that learn, where those of layers and ends do (`base` 1) or do not (0), shape (stage, layout) [-]"""
+        return np.asarray(self.base * base + self.parts_learning + self.adapters)
+
+    @property
+    def parts(self) -> Array:
+        """Elements of parts beside the layers, adapters apart, shape (stage, layout) [-]"""
+        return np.asarray(self.parts_matrices + self.parts_others + self.parts_learning)
 
     @property
     def whole_layer(self) -> Array:
@@ -184,7 +200,27 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
         added_parameters=method.added_parameters,
     )
     counted = _census(model, beside, sizes)
+    if method.parts:
+        counted = _with_parts(counted, method.parts, layouts[rows.first])
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
+
+
+def _with_parts(counted: Census, parts: Iterable[Part], layouts: Layouts) -> Census:
+    """The census with the parts of the model beside its layers, which are on the first stage."""
+    tp = as_array(layouts.tp)
+    on_first = np.stack([np.ones(tp.shape), (layouts.pp == 1).astype(float)])
+    for part in parts:
+        matrices, others = part.matrices_on_rank(tp) * on_first, part.others_on_rank(tp) * on_first
+        adapters, learns = part.adapters_on_rank(tp) * on_first, float(part.learning.base)
+        counted = replace(
+            counted,
+            adapters=counted.adapters + adapters,
+            parts_adapters=counted.parts_adapters + adapters,
+            parts_matrices=counted.parts_matrices + matrices * (1.0 - learns),
+            parts_others=counted.parts_others + others * (1.0 - learns),
+            parts_learning=counted.parts_learning + (matrices + others) * learns,
+        )
+    return counted
 
 
 @lru_cache(maxsize=256)
@@ -217,6 +253,10 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
         tables=ends - ends_vectors,
         embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
         head=(head + embedding * tied) * np.stack([np.where(several, groups.folded, 1.0), 1.0 - groups.folded]),
+        parts_matrices=np.zeros_like(ends),
+        parts_others=np.zeros_like(ends),
+        parts_learning=np.zeros_like(ends),
+        parts_adapters=np.zeros_like(ends),
     )
 
 

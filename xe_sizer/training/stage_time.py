@@ -10,16 +10,16 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Matmul, recomputed_share
-from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
+from xe_sizer.graph.vision import VISION
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
+from xe_sizer.training.encoder import encoding_of, operator_groups, runs_backward
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stages import stages_of
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import GraphInputs
     from xe_sizer.graph.operators import Array, IntArray, Operator
     from xe_sizer.laws.operator_time import OperatorTime
     from xe_sizer.training.job import Job, RankShapes
@@ -91,10 +91,6 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankSha
     return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
 
 
-def _operators(inputs: GraphInputs) -> tuple[tuple[Operator, ...], ...]:
-    return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
-
-
 @frozen
 class MicroBatch:
     """What the parts of a micro-batch are computed from; seconds have shape (stage, layout).
@@ -113,7 +109,12 @@ class MicroBatch:
     @cached_property
     def operators(self) -> tuple[tuple[Operator, ...], ...]:
         """Of the layers, the embedding and the head."""
-        return _operators(self.shapes.inputs)
+        return operator_groups(self.job, self.shapes.inputs)
+
+    @cached_property
+    def runs_back(self) -> tuple[Array, Array, Array]:
+        """Whether the backward passes the layers, the embedding and the head, shape (layout,)."""
+        return runs_backward(self.job, self.layouts)
 
     @cached_property
     def times(self) -> tuple[tuple[OperatorTime, ...], ...]:
@@ -123,16 +124,18 @@ class MicroBatch:
     def kernels_s(self) -> tuple[Array, Array, Array]:
         """Kernels of the forward, of the backward, and of that those of weight gradients [s]."""
         sums = [_sums(times, self.shapes.inputs.rank.tp.shape) for times in self.times]
-        forward, backward, weights = (
-            self.stages.total(*(self.shapes.spread(group[side]) for group in sums)) for side in range(3)
+        spread = [[self.shapes.spread(side) for side in group] for group in sums]
+        forward = self.stages.total(*(group[0] for group in spread))
+        backward, weights = (
+            self.stages.total(*(runs * group[side] for runs, group in zip(self.runs_back, spread, strict=True)))
+            for side in (1, 2)
         )
         return forward, backward, weights
 
     @cached_property
     def recompute_s(self) -> Array:
-        return self.stages.layers * _recomputed(
-            self.times[0], self.layouts, self.shapes, recomputed_layers_share(self.job, self.layouts)
-        )
+        again = _recomputed(self.times[0], self.layouts, self.shapes, recomputed_layers_share(self.job, self.layouts))
+        return self.stages.layers * self.runs_back[0] * again
 
     @property
     def hidden(self) -> dict[str, float]:
@@ -158,7 +161,7 @@ class MicroBatch:
             there, back = layers
             exposed[group] = (
                 (1.0 - share) * (stages.layers * there + ends[0]),
-                (1.0 - share) * (stages.layers * (back + again * there) + ends[1]),
+                (1.0 - share) * self.runs_back[0] * (stages.layers * (back + again * there) + ends[1]),
             )
         return exposed
 
@@ -177,8 +180,10 @@ class MicroBatch:
         """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
         stack, counts = self.job.stack, [launch_counts(operators) for operators in self.operators]
         spread = [[self._spread(side) for side in count] for count in counts]
-        forward, backward = (self.stages.total(*(count[side] for count in spread)) for side in (0, 1))
-        recomputed = recomputed_layers_share(self.job, self.layouts) * self.stages.layers * spread[0][0]
+        forward = self.stages.total(*(count[0] for count in spread))
+        backward = self.stages.total(*(runs * count[1] for runs, count in zip(self.runs_back, spread, strict=True)))
+        again = self.runs_back[0] * recomputed_layers_share(self.job, self.layouts)
+        recomputed = again * self.stages.layers * spread[0][0]
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
         launched, run_s = self._behind_counts()
         ahead_s, launch_s = self.forward_s - run_s, stack.forward_launch_s
@@ -211,8 +216,22 @@ class MicroBatch:
         for companion in self.job.method.passing:
             job, shapes = self.job.beside_shapes(companion, self.shapes, self.layouts)
             one = MicroBatch(job, self.layouts, shapes)
-            total_s = total_s + companion.forwards * (one.forward_s + one.gaps_s[0])
+            total_s = total_s + companion.forwards * (one.forward_s + one.gaps_s[0] + one.encoder_s[0])
         return total_s
+
+    @cached_property
+    def encoder_s(self) -> tuple[Array, Array, Array]:
+        """Of the image encoder on the first stage: forward, backward, and of that weight gradients [s].
+
+        Kernels, exchanges and launches of each, and what the backward recomputes.
+        """
+        part = encoding_of(self.job, self.layouts)
+        if part is None:
+            return (np.zeros_like(self.kernels_s[0]),) * 3
+        one = MicroBatch(part.job, part.layouts, part.shapes)
+        times = (one.forward_s + one.gaps_s[0], one.backward_s + one.gaps_s[1], one.kernels_s[2])
+        forward, backward, weights = (self.stages.embedding * side[0] for side in times)
+        return forward, backward, weights
 
     def exposed_exchange_s(self, group: str) -> Array:
         """Both directions of a parallel group's exchanges, tp, etp, cp or ep [s]."""
@@ -233,6 +252,17 @@ def backward(micro_batch: MicroBatch) -> Array:
 @part("frozen forward", "forward of frozen weights beside the training, with its exchanges", "method; operator laws")
 def frozen_forward(micro_batch: MicroBatch) -> Array:
     return micro_batch.frozen_s
+
+
+@part(
+    "image encoder",
+    "forward of the encoder and the projector of images, backward of what learns or passes gradients on, by the same "
+    "laws x micro-batches",
+    "operator laws",
+)
+def image_encoder(micro_batch: MicroBatch) -> Array:
+    there, back, _ = micro_batch.encoder_s
+    return there + back
 
 
 @part("recompute", "forward of the dropped part once more", "arXiv:2205.05198")
@@ -269,7 +299,7 @@ def expert_parallel(micro_batch: MicroBatch) -> Array:
     return micro_batch.exposed_exchange_s("ep")
 
 
-COMPUTE_PARTS = (forward, backward, frozen_forward, recompute)
+COMPUTE_PARTS = (forward, backward, frozen_forward, image_encoder, recompute)
 EXCHANGE_PARTS = {"tp": tensor_parallel, "etp": tensor_parallel, "cp": context_parallel, "ep": expert_parallel}
 MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, *dict.fromkeys(EXCHANGE_PARTS.values()))
 
@@ -295,9 +325,9 @@ def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
     return StageTime(
         parts=computed(MICRO_BATCH_PARTS, micro_batch),
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
-        forward_s=micro_batch.forward_s + forward_gap_s,
-        backward_s=micro_batch.backward_s + backward_gap_s,
-        weight_s=micro_batch.kernels_s[2],
+        forward_s=micro_batch.forward_s + forward_gap_s + micro_batch.encoder_s[0],
+        backward_s=micro_batch.backward_s + backward_gap_s + micro_batch.encoder_s[1],
+        weight_s=micro_batch.kernels_s[2] + micro_batch.encoder_s[2],
         frozen_s=micro_batch.frozen_s,
     )
 
@@ -330,13 +360,27 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     for module, frozen_s in _frozen_modules(job, layouts, shapes, slowest):
         forward, backward = modules.get(module, (np.zeros_like(frozen_s), np.zeros_like(frozen_s)))
         modules[module] = (forward + frozen_s, backward)
-    for on_stage, operators, (all_again, some_again) in zip(shares, _operators(shapes.inputs), modes, strict=True):
+    groups = operator_groups(job, shapes.inputs)
+    for on_stage, operators, (all_again, some_again) in zip(shares, groups, modes, strict=True):
         for time in operator_times(operators, job.device):
             forward, backward = modules.get(time.operator.module, (none, none))
             again = all_again + some_again * recomputed_share(time.operator, selective)
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
-    return modules
+    return modules | _encoder_module(job, layouts, shares[1])
+
+
+def _encoder_module(job: Job, layouts: Layouts, on_stage: Array) -> dict[str, tuple[Array, Array]]:
+    """The kernels of the image encoder, where there are images: its module, forward and backward, shape (layout,) [s].
+
+    on_stage : whether the stage has the embedding
+    """
+    part = encoding_of(job, layouts)
+    if part is None:
+        return {}
+    one = MicroBatch(part.job, part.layouts, part.shapes)
+    backward = one.kernels_s[1][0] + one.recompute_s[0]
+    return {VISION: (on_stage * one.kernels_s[0][0], on_stage * backward)}
 
 
 def _frozen_modules(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArray) -> Iterator[tuple[str, Array]]:
@@ -345,6 +389,6 @@ def _frozen_modules(job: Job, layouts: Layouts, shapes: RankShapes, slowest: Int
         alone, seen = job.beside_shapes(companion, shapes, layouts)
         stages, columns = _Stages.of(alone, layouts), np.arange(len(layouts))
         shares = [part[slowest, columns] for part in (stages.layers, stages.embedding, stages.head)]
-        for on_stage, operators in zip(shares, _operators(seen.inputs), strict=True):
+        for on_stage, operators in zip(shares, operator_groups(alone, seen.inputs), strict=True):
             for time in operator_times(operators, job.device):
                 yield time.operator.module, companion.forwards * on_stage * seen.spread(time.forward_s)

@@ -17,6 +17,7 @@ from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.activations import activations
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
+from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.orthogonalisation import matrix_work_time_s
@@ -83,7 +84,7 @@ class Timeline:
     @cached_property
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
-        needed = needed_flops(self._operators_of(self.job))
+        needed = needed_flops(self._operators_of(self.job)) + encoder_flops(self.job, self.layouts)
         for one in self.job.method.passing:
             needed = needed + one.forwards * forward_flops(self._operators_of(self.job.beside(one)))
         return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)
@@ -117,7 +118,9 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     Experts are sharded over the ranks that hold the same ones.
     """
     base, sharded = float(job.method.learning.base), layouts.zero >= 1
-    dense = ((held.linear + held.other) * base + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
+    dense = ((held.linear + held.other) * base + held.parts_learning + held.adapters) / np.where(
+        sharded, layouts.zero_ranks, 1
+    )
     experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
     return np.asarray(dense + experts)
 

@@ -57,7 +57,7 @@ def update_workspace(tensors: Tensors) -> Workspace:
     whole = matrix_workspace_bytes(job)
     on_card = np.where(tensors.offloaded, 0.0, 1.0)
     temporaries, weight = job.optimizer.temporaries, _kept_wide(job, tensors.sizes.weight)
-    transient, own = job.stack.memory.optimizer_transient, (held.base * tensors.base + held.adapters) / shards
+    transient, own = job.stack.memory.optimizer_transient, held.learning(tensors.base) / shards
     if temporaries is not None:
         each = temporaries_bytes(temporaries, weight) * on_card * tensors.base / shards
         head, matrix, table = (held.head * each, held.largest * each, held.embedding * each)

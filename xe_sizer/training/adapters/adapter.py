@@ -14,6 +14,7 @@ from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.parts import Part
     from xe_sizer.graph.weight import Weight
     from xe_sizer.software.quantiser import Quantiser, Width
 
@@ -83,6 +84,7 @@ class Trained:
     added_tokens : tokens put before every sequence [-]
     held : how frozen linear weights of the layers are quantised; None where they are kept as the stack keeps them
     saved_element_share : size of an element of the copies that learn beside adapters, over that of an adapter's [-]
+    parts : of the model beside its layers, each of which learns by itself (an encoder of images)
     """
 
     learning: Learning
@@ -92,6 +94,7 @@ class Trained:
     added_tokens: int = 0
     held: Quantised | None = None
     saved_element_share: float = 1.0
+    parts: tuple[Part, ...] = ()
 
     @property
     def quantised(self) -> bool:
@@ -114,7 +117,8 @@ class Trained:
     def parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""
         base = count_parameters(model).total if self.learning.base else 0
-        return base + self.adapter_parameters(model) + self.saved_parameters(model) + self.added_parameters
+        parts = sum(part.learning_parameters for part in self.parts)
+        return base + self.adapter_parameters(model) + self.saved_parameters(model) + self.added_parameters + parts
 
     def saved_parameters(self, model: ModelShape) -> int:
         """Parameters of the embedding and the head where they learn beside adapters [-]."""

@@ -12,6 +12,7 @@ from xe_sizer.graph.model import CLASSES, VOCABULARY, ModelShape
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.parts import Part
     from xe_sizer.training.adapters import AdapterKind, Quantised
 
 ADAPTED = "adapters"  # kind of job in the tables of residuals, whatever the adapters
@@ -72,8 +73,10 @@ class Method:
         alone = replace(self, frozen=(), before=())
         if companion.adapted:
             return alone
-        held = self.held if companion.model is None else None
-        return replace(alone, trained=Trained(Learning(base=False), held=held))
+        if companion.model is not None:
+            return replace(alone, trained=Trained(Learning(base=False)))
+        parts = tuple(replace(part, learning=Learning(base=False)) for part in self.parts)
+        return replace(alone, trained=Trained(Learning(base=False), held=self.held, parts=parts))
 
     @property
     def passing(self) -> tuple[Frozen, ...]:
@@ -106,6 +109,10 @@ class Method:
     @property
     def learning(self) -> Learning:
         return self.trained.learning
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.trained.parts
 
     @property
     def held(self) -> Quantised | None:
