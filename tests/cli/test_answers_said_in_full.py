@@ -215,7 +215,7 @@ def test_keys_of_other_tools_are_told_what_to_write(cli: Cli, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("flag", "value", "hint"),
-    [("--offload", "cpu", "'params' the weights too (FSDP's CPU offload)"), ("--job", "dpo", "is not sized")],
+    [("--offload", "cpu", "'params' the weights too (FSDP's CPU offload)"), ("--job", "grpo", "is not sized")],
 )
 def test_values_of_other_tools_are_told_what_to_write(cli: Cli, flag: str, value: str, hint: str) -> None:
     ran = cli("estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", flag, value)

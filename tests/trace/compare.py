@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tests.trace.matrix import Case
+from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.subjects import BY_FAMILY, shape_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
@@ -30,6 +30,8 @@ SOFTWARE = {
     "autocast": {"stack": "hf-trainer", "train.weights_dtype": "fp32"},
 }
 QUANTISED = {"stack": "hf-trainer"}  # from 16-bit weights
+# How jobs beyond the next token get what they compare; TRL's trainers are the Trainer's children.
+KERNELS = {"llama-factory": {"log_probabilities": "log-softmax"}, "trl": {"divergence": "jensen-shannon"}}
 ADAPTER_DROPOUT = 0.05
 TRANSIENTS = {"fused": "fused", "foreach": "multi-tensor"}
 MEBIBYTE = 2**20
@@ -45,7 +47,7 @@ def job_of(case: Case) -> Job:
     flags: dict[str, Any] = {
         "model": case.subject.model,
         "server": "dell-xe9680-h100",
-        "job": ("qlora" if case.quantised else "lora") if case.rank else "sft",
+        "job": case.job if case.job != "sft" else ("qlora" if case.quantised else "lora") if case.rank else "sft",
         "attention": case.attention,
         "train.dropout": 0.1 * case.dropout,
         **(QUANTISED if case.quantised else SOFTWARE[case.dtype]),
@@ -54,10 +56,25 @@ def job_of(case: Case) -> Job:
         saved = {"lora.modules_to_save": list(case.subject.ends)} if case.saved else {}
         flags |= saved | {"lora.dropout": ADAPTER_DROPOUT * case.adapter_dropout}
         flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}
+    flags |= _beside(case)
     job = resolve(read_scenario(None, flags, {}), Registry()).job
     memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=TRANSIENTS[case.optimizer])
-    stack = msgspec.structs.replace(job.stack, memory=memory)
-    return replace(job, stack=stack, model=shape_of(case.subject, case.layers, case.length))
+    kernels = msgspec.structs.replace(job.stack.kernels, **KERNELS[case.framework])
+    stack = msgspec.structs.replace(job.stack, memory=memory, kernels=kernels)
+    job = replace(job, stack=stack, model=shape_of(case.subject, case.layers, case.length))
+    if case.job not in TAUGHT:
+        return job
+    teacher = shape_of(case.subject, TAUGHT_BY * case.layers, case.length)
+    frozen = tuple(replace(one, model=teacher) for one in job.method.frozen)
+    return replace(job, method=replace(job.method, frozen=frozen))
+
+
+def _beside(case: Case) -> dict[str, Any]:
+    """What stands beside the model, and the adapters that the job does not imply."""
+    adapter = {"adapter": "lora"} if case.rank and case.job != "sft" else {}
+    reference = {"train.reference": case.reference} if case.reference else {}
+    teacher = {"train.teacher_model": case.subject.model} if case.job in TAUGHT else {}
+    return adapter | reference | teacher
 
 
 def ledger_of(case: Case) -> Ledger:
@@ -65,8 +82,10 @@ def ledger_of(case: Case) -> Ledger:
     recompute = RECOMPUTE.index("full" if case.recompute else "none")
     sizes = {field.name: 1 for field in fields(Layouts)}
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0}
-    layout = Layouts.of(**{**sizes, **none, "micro_batch": case.batch, "recompute": recompute})
-    return memory_ledger(job_of(case), layout, np.array([float(case.length)]))
+    job = job_of(case)
+    samples = case.batch // job.method.sequences_per_sample
+    layout = Layouts.of(**{**sizes, **none, "micro_batch": samples, "recompute": recompute})
+    return memory_ledger(job, layout, np.array([float(case.length)]))
 
 
 def predicted_bytes(ledger: Ledger) -> float:

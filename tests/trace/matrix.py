@@ -11,6 +11,7 @@ SHAPES = ((1, 2048), (4, 512), (2, 1024))
 METHODS = ("full", "lora-qv", "lora-all")
 RANKS = {"lora-qv": 8, "lora-all": 16}
 LAYERS = 4
+TAUGHT, TAUGHT_BY = ("distill",), 2  # jobs with a teacher, whose layers are so many times the student's
 LONG = 8192  # beyond the sliding windows
 
 
@@ -22,6 +23,8 @@ class Case:
     optimizer : fused or foreach AdamW; dropout : as the published model has it, else none
     adapter_dropout : adapters drop elements of their input; saved : embedding and head learn beside them
     quantised : frozen linear weights are in four bits, what else is frozen in float32
+    job : what the logits are for; framework : whose way to it, TRL's unless another is named
+    reference : a copy of the model, or the model with its adapters off, where the job compares with one
     """
 
     family: str
@@ -37,6 +40,9 @@ class Case:
     adapter_dropout: bool = False
     saved: bool = False
     quantised: bool = False
+    job: str = "sft"
+    framework: str = "trl"
+    reference: str = ""
 
     @property
     def subject(self) -> Subject:
@@ -57,7 +63,8 @@ class Case:
         """Short and unique."""
         dropouts = ("dropout" * self.dropout, "lora-dropout" * self.adapter_dropout, "saved" * self.saved)
         flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, *dropouts)
-        flags += ("nf4" * self.quantised,)
+        flags += ("nf4" * self.quantised, self.reference)
+        flags += (self.job, self.framework) if self.job != "sft" else ()
         sizes = f"{self.layers}x{self.batch}x{self.length}"
         return "/".join(filter(None, (self.family, self.method, sizes, *flags)))
 
@@ -70,6 +77,18 @@ def _with_dropout_or_saved(plain: Case) -> Iterator[Case]:
         yield replace(plain, adapter_dropout=True)
         if not plain.subject.tied:
             yield replace(plain, saved=True)
+
+
+def preferences_of(family: str) -> Iterator[Case]:
+    """Jobs on pairs of answers and with a teacher, of all weights and of adapters, in 16 bit and under autocast."""
+    for dtype in ("bf16", "autocast"):
+        for method, reference in (("full", "copy"), ("lora-all", "adapters-off"), ("lora-qv", "copy")):
+            plain = Case(family, method, recompute=True, batch=4, length=1024, dtype=dtype)
+            for job in ("dpo", "kto"):
+                yield replace(plain, job=job, reference=reference)
+            yield replace(plain, job="dpo", framework="llama-factory", reference=reference)
+            yield from (replace(plain, job=job) for job in ("orpo", "simpo", "distill"))
+            yield replace(plain, job="dpo", reference=reference, recompute=False, batch=2)
 
 
 def cases_of(family: str) -> Iterator[Case]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import peft
@@ -14,7 +15,8 @@ from accelerate.utils.operations import convert_to_fp32  # type: ignore[import-u
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.trace.emulation import gpu_like, recomputation
-from tests.trace.matrix import Case
+from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
+from tests.trace.objectives import OBJECTIVES, Companion
 from tests.trace.quantised import quantise
 from tests.trace.subjects import shape_of
 from tests.trace.tracer import MemoryTracer, Phase
@@ -100,18 +102,38 @@ def _loss(model: Any, tokens: torch.Tensor, case: Case) -> torch.Tensor:
     return outputs["loss"]  # type: ignore[no-any-return]
 
 
-def _forward_backward(tracer: MemoryTracer, model: Any, case: Case) -> tuple[Phase, Phase]:
+def _companion(model: Any, case: Case, tracer: MemoryTracer) -> Companion:
+    """What stands frozen beside the model: a copy as it was loaded, the model without its adapters, or a teacher."""
+    if case.job in TAUGHT or case.reference == "copy":
+        layers = TAUGHT_BY * case.layers if case.job in TAUGHT else case.layers
+        other, _ = build(replace(case, method="full", layers=layers, recompute=False))
+        other.eval().requires_grad_(False)
+        tracer.hold(other.parameters(), "frozen weights")
+        return Companion(other, nullcontext)
+    return Companion(model, model.disable_adapter if case.reference else None)
+
+
+def _forward_backward(tracer: MemoryTracer, model: Any, case: Case, beside: Companion) -> tuple[Phase, Phase]:
     """The graph ends with this function, before the optimizer runs, as it does with the Trainer's training_step."""
     tokens = torch.ones(case.batch, case.length, dtype=torch.int64)
+    compute = OBJECTIVES.get((case.job, case.framework))
+
+    def run(one: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=case.dtype == "autocast"):
+            outputs = one(input_ids=tokens)
+        return convert_to_fp32(outputs) if case.dtype == "autocast" else outputs
+
     with tracer.phase("forward") as forward:
-        loss = _loss(model, tokens, case)
+        loss = compute(run, model, beside, tokens) if compute else _loss(model, tokens, case)
     with tracer.phase("backward") as backward:
         loss.backward()  # type: ignore[no-untyped-call]
     return forward, backward
 
 
-def _step(tracer: MemoryTracer, model: Any, optimizer: torch.optim.Optimizer, case: Case) -> tuple[Phase, ...]:
-    forward, backward = _forward_backward(tracer, model, case)
+def _step(
+    tracer: MemoryTracer, model: Any, optimizer: torch.optim.Optimizer, case: Case, beside: Companion
+) -> tuple[Phase, ...]:
+    forward, backward = _forward_backward(tracer, model, case, beside)
     with tracer.phase("optimizer") as update:
         torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], MAX_GRAD_NORM)
         optimizer.step()
@@ -130,10 +152,12 @@ def trace(case: Case) -> Traced:
         tracer = MemoryTracer(model)
         tracer.hold(model.parameters(), "weights")
         weights_bytes = tracer.live_bytes
+        beside = _companion(model, case, tracer)
+        frozen_bytes = tracer.live_bytes - weights_bytes
         tracer.hold(model.buffers(), "buffers")
         with tracer.following():
             for _ in range(STEPS):
-                phases = _step(tracer, model, optimizer, case)
-        states_bytes = tracer.live_bytes - weights_bytes
+                phases = _step(tracer, model, optimizer, case, beside)
+        states_bytes = tracer.live_bytes - weights_bytes - frozen_bytes
     adapters = sum(weight.numel() for weight in learning) if case.rank else 0
     return Traced(parameters, adapters, weights_bytes, states_bytes, *phases)

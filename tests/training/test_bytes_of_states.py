@@ -200,11 +200,11 @@ def test_an_update_in_the_backward_leaves_one_table_at_a_time() -> None:
 
 
 def test_frozen_copies_are_shared_as_the_weights_are() -> None:
-    """Two reference models in 16 bit, whole or a share of 4 ranks; none on the card where offloaded."""
+    """Two reference models in float32 as the model, whole or a share of 4 ranks; none on the card where offloaded."""
     made = job(stack="hf-trainer@4.40")
     made = replace(made, method=replace(made.method, frozen=(Frozen("reference model", copies=2),)))
     found = ledger(made, dp=4, zero=[0, 2, 3, 3], offload=[0, 0, 0, 2])
-    expected = [4 * PARAMETERS, 4 * PARAMETERS, PARAMETERS, 0]
+    expected = [8 * PARAMETERS, 8 * PARAMETERS, 2 * PARAMETERS, 0]
     assert at(found, "frozen copies", "loss") == pytest.approx(expected, rel=1e-12)
 
 

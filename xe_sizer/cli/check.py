@@ -107,7 +107,7 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
 def _passed_over(held: str, path: Path, error: InputError) -> str | None:
     """Why a file below a folder is no failure though it cannot be answered; None where it is one."""
     if held == "job" and any(problem.hint == NOT_SIZED for problem in error.problems):
-        return "training on preferences or rewards is not sized"
+        return "training on rewards is not sized"
     return NOT_A_SCENARIO if held == "perhaps" and not may_be_scenario(path) else None
 
 

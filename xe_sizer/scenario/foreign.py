@@ -105,10 +105,10 @@ _UNKNOWN = re.compile(r"unknown key '([^']+)'(?: in '([^']+)')?")
 _NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
 _ELSEWHERE = "belongs"  # of the hint to a key of ours that stands in another section than its own
 NOT_SIZED = (
-    "training on preferences or rewards is not sized; supervised fine-tuning of the same model is the least that it "
-    "takes: pairs of answers, a reference model or generation come on top"
+    "training on rewards is not sized; supervised fine-tuning of the same model is the least that it takes: generation "
+    "and other models come on top"
 )
-_REWARDED = ("dpo", "orpo", "kto", "simpo", "grpo", "ppo", "rlhf", "rm", "reward", "distill")
+_REWARDED = ("grpo", "ppo", "rlhf", "rm", "reward")
 _VALUES: Mapping[tuple[str, str], str] = {
     ("offload", "cpu"): (
         "'optimizer' keeps its states in host memory (ZeRO-Offload), 'params' the weights too (FSDP's CPU offload)"

@@ -46,6 +46,8 @@ class TrainKeys(TypedDict, total=False):
     weights_dtype: str | None
     fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
+    reference: str | None
+    teacher_model: str | Path | None
     dropout: float | None
     quantiser: str | None
     bits: float | None

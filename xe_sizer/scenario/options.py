@@ -61,6 +61,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "weights-dtype": "train.weights_dtype",
     "fp8-recipe": "train.fp8_recipe",
     "fused-kernels": "train.fused_kernels",
+    "reference": "train.reference",
+    "teacher-model": "train.teacher_model",
     "dropout": "train.dropout",
     "quantiser": "train.quantiser",
     "bits": "train.bits",

@@ -88,6 +88,10 @@ FrozenPart = Annotated[
         languagemodel="language",
     ),
 ]  # fmt: skip
+Reference = Annotated[
+    Literal["none", "copy", "precomputed", "adapters-off"],
+    or_else(false="none", precompute="precomputed", precomputereflogprobs="precomputed", disableadapter="adapters-off"),
+]
 Objective = Literal["servers", "gpus", "cost", "time", "energy"]
 
 
@@ -150,6 +154,13 @@ class TrainSection(Section, frozen=True):
     ] = None
     bits: Annotated[
         Annotated[int, Meta(ge=1, le=16)] | None, Meta(description="Bits of a frozen weight, where it is quantised")
+    ] = None
+    reference: Annotated[
+        Reference | None,
+        Meta(description="Where a reference's log-probabilities come from; default: a copy, or adapters off"),
+    ] = None
+    teacher_model: Annotated[
+        Name | None, Meta(description="Model that teaches the student: a profile name or path, or a config.json")
     ] = None
     dropout: Annotated[
         DropoutRate | None, Meta(description="Share that dropout zeroes where the model has it; default: the stack's")

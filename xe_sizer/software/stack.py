@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import msgspec
 
 from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
-from xe_sizer.graph.losses import LOSSES
+from xe_sizer.graph.losses import DIVERGENCES, LOG_PROBABILITIES, LOSSES, WIDENED, Loss
 from xe_sizer.graph.operators import Kernels
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
 from xe_sizer.profiles.inherited import Release, load_inherited, location_below
 from xe_sizer.profiles.source import Document
+from xe_sizer.software.objective import Objective
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.software.stack_parts import (
     Boundaries,
@@ -113,15 +114,39 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             kernels = msgspec.structs.replace(kernels, **self.fused[name])
         return msgspec.structs.replace(self, kernels=kernels)
 
-    def graph_kernels(self, attention: str, fine_tunes: bool = False) -> Kernels:
+    def for_copies(self) -> "Stack":
+        """The stack as it keeps models that stand frozen beside the one that learns."""
+        if not self.states.copies_as_loaded:
+            return self
+        states = msgspec.structs.replace(self.states, frozen_bytes=self.states.trained_weight_bytes)
+        return msgspec.structs.replace(self, states=states)
+
+    def loss_of(self, objective: Objective) -> Loss:
+        """The kernel of what a job makes of the logits."""
+        chosen = self.kernels
+        if objective is Objective.NEXT_TOKEN:
+            return LOSSES[chosen.loss]
+        if objective is Objective.LOGITS:
+            return WIDENED
+        if objective is Objective.DIVERGENCE:
+            return DIVERGENCES[chosen.divergence]
+        kernel = LOG_PROBABILITIES[chosen.log_probabilities]
+        if objective is Objective.ANSWERS:
+            return kernel.of_single_answers()
+        return kernel.with_likelihood() if objective is Objective.ODDS_RATIO else kernel
+
+    def graph_kernels(
+        self, attention: str, fine_tunes: bool = False, objective: Objective = Objective.NEXT_TOKEN
+    ) -> Kernels:
         """The graph's view of the stack, with the attention implementation that the job chose.
 
         fine_tunes : nothing evens out the loads of experts, whose router is trained
+        objective : what the job makes of the logits
         """
         return Kernels.chosen(
             self.kernels,
             attention=attention,
-            loss=LOSSES[self.kernels.loss],
+            loss=self.loss_of(objective),
             expert_imbalance=self.expert_imbalance,
             expert_spread=self.tuned_expert_spread if fine_tunes else 0.0,
         )

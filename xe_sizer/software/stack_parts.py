@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xe_sizer.graph.casts import CastKernels, Fp8Recipe
-from xe_sizer.graph.losses import loss_names
+from xe_sizer.graph.losses import divergence_names, log_probability_names, loss_names
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.fields import named
@@ -40,6 +40,9 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class KernelChoice(_Part, frozen=True):
     """`attention_family` is the law in the accelerator's profile that the stack's flash kernel follows.
 
+    `log_probabilities`: how jobs that compare answers get those of their tokens; `divergence`: how a job compares all
+    logits with a teacher's.
+
     `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
     """
 
@@ -47,6 +50,8 @@ class KernelChoice(_Part, frozen=True):
     rotary: Literal["fused", "eager"]
     activation: Literal["fused", "native", "eager"]
     loss: Annotated[str, named(loss_names)]
+    log_probabilities: Annotated[str, named(log_probability_names)]
+    divergence: Annotated[str, named(divergence_names)]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3", "sdpa"]
     fused_qkv: bool
@@ -77,6 +82,8 @@ class States(_Part, frozen=True):
     adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
     `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
     `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
+    `copies_as_loaded` where models that stand frozen beside the one that learns are kept in the type that it is loaded
+    in, and not in that of frozen weights;
     `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
@@ -93,6 +100,7 @@ class States(_Part, frozen=True):
     flat_gradients: bool
     sharded_upcast: bool
     updates_in_backward: bool
+    copies_as_loaded: bool
     narrow_parameters: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes

@@ -18,6 +18,7 @@ from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.read import Given
     from xe_sizer.software.stack import Stack
@@ -28,11 +29,43 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 QUANTISING = ("train.quantiser", "train.bits")
 """Keys that ask for frozen weights in few bits."""
+REFERENCE, TEACHER = "train.reference", "train.teacher_model"
 
 
-def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Method:
+def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry) -> Method:
     """The method applied to the model. Raises InputError for what the model or the quantiser does not have."""
-    return kind.applied_to(model, MethodOptions(trained=_trained(provenance, model, stack, kind)))
+    options = MethodOptions(
+        trained=_trained(provenance, model, stack, kind),
+        reference=_reference(provenance, kind),
+        teacher=_other_model(provenance, kind, TEACHER, registry),
+    )
+    try:
+        return kind.applied_to(model, options)
+    except InputError as error:
+        raise InputError(_placed(problem, provenance.given, kind) for problem in error.problems) from None
+
+
+def _reference(provenance: Provenance, kind: MethodKind) -> str | None:
+    """Where a reference comes from, as somebody says who names a job that has one."""
+    if REFERENCE not in kind.reads:
+        return None
+    chosen = provenance.given.values.train.reference
+    return None if chosen is None else str(provenance.settle(REFERENCE, None))
+
+
+def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: Registry) -> ModelShape | None:
+    """Another model that the job needs. Raises InputError for one that nobody knows."""
+    given, name = provenance.given, getattr(provenance.given.values.train, key.rpartition(".")[2])
+    if key not in kind.reads or name is None:
+        return None
+    provenance.settle(key, None)
+    return registry.model(relative(given, key, name), partial(given.locate, tuple(key.split("."))))
+
+
+def _placed(problem: Problem, given: Given, kind: MethodKind) -> Problem:
+    """A problem of a job with what it was told, at the key that says it, or at the job's."""
+    told = [key for key in kind.reads if key in given.origin]
+    return replace(problem, location=problem.location or given.locate(tuple(told[0].split(".") if told else ("job",))))
 
 
 def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:

@@ -11,6 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
+from xe_sizer.software.objective import Objective
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
 from xe_sizer.training.pauses import NO_PAUSES
 from xe_sizer.training.stages import Split, head_in_layers
@@ -101,6 +102,11 @@ class Job:
         return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the whole run takes more than its steps."""
+        return self.pauses.any or bool(self.method.before)
+
+    @property
     def samples_read(self) -> float:
         """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
         return self.steps * self.global_batch * self.samples_per_sequence
@@ -129,6 +135,18 @@ class Job:
     def master_bytes(self) -> float:
         """Size of an element of the master copies that the optimizer updates, 0 where there are none [bytes]."""
         return self.stack.states.master_bytes if self.optimizer.masters else 0.0
+
+    @property
+    def logit_bytes(self) -> float:
+        """Size of a logit that a loss in the type of the logits reads [bytes].
+
+        The next token's is computed inside the model; what a job makes of the logits outside reads what accelerate
+        makes float32 under autocast.
+
+        Source: accelerate Accelerator.prepare_model (convert_outputs_to_fp32).
+        """
+        outside = self.method.objective is not Objective.NEXT_TOKEN and self.stack.states.autocast
+        return FLOAT32 if outside else self.element_bytes
 
     @property
     def casts_weights(self) -> bool:
@@ -202,8 +220,9 @@ class Job:
             expert_tp=as_array(layouts.expert_ranks),
             sequence_parallel=as_array(layouts.sequence_parallel),
         )
-        kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes)
-        kernels = replace(kernels, loss=kernels.loss.on(self.element_bytes / SIXTEEN_BIT))
+        kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
+        loss = kernels.loss.on(self.logit_bytes / SIXTEEN_BIT)
+        kernels = replace(kernels, loss=loss.beside_frozen() if self.method.passing else loss)
         forward, backward = self._weight_traffic(layouts)
         return GraphInputs(
             model=self.model,
@@ -264,9 +283,10 @@ class Job:
     def beside(self, companion: Frozen) -> Job:
         """The job of frozen weights beside the model alone: the same sequences through them, nothing learns."""
         method = self.method.beside(companion)
+        alone = replace(self, method=method, stack=self.stack.for_copies() if companion.copies else self.stack)
         if companion.model is None:
-            return replace(self, method=method)
-        return replace(self, method=method, model=companion.model, first_stage_layers=None, last_stage_layers=None)
+            return alone
+        return replace(alone, model=companion.model, first_stage_layers=None, last_stage_layers=None)
 
     def beside_shapes(self, companion: Frozen, shapes: RankShapes, layouts: Layouts) -> tuple[Job, RankShapes]:
         """The job of frozen weights, and what the ranks of the same shapes see of them."""

@@ -193,7 +193,8 @@ def _resolved(
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
     model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
-    method = model and collect(problems, _method, provenance, model, stack or load_stack(default_stack()), job_name)
+    assumed = stack or load_stack(default_stack())
+    method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
     problems += conflicts(given, model, server, stack, precision, gpus, registry)
@@ -367,11 +368,11 @@ def _fixed(values: ScenarioFile) -> dict[str, int]:
     return fixed
 
 
-def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str) -> Method:
+def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str, registry: Registry) -> Method:
     kind = METHODS.get(job_name)
     if kind is None:  # a job of the other wing, beside other problems of the scenario
         raise InputError(_inference(provenance.given))
-    return method_of(provenance, model, stack, kind)
+    return method_of(provenance, model, stack, kind, registry)
 
 
 def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
@@ -390,6 +391,9 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     for section in METHOD_SECTIONS:
         if section not in job.method.settings and any(key.startswith(f"{section}.") for key in given.origin):
             yield f"{section} settings have no effect on the job {job.method.name}"
+    others = {key for kind in METHODS.values() for key in kind.reads} - set(job.method.kind.reads)
+    for key in sorted(others & set(given.origin)):
+        yield f"{given.caller.setting(key)} has no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
         served.add("serve settings")

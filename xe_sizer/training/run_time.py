@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.checkpoints import best_interval_s, checkpoint, time_with_failures_s
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.start_up import start_up_s
-from xe_sizer.training.step import Step
+from xe_sizer.training.step import Step, timeline
 from xe_sizer.units import DAY_S
 
 if TYPE_CHECKING:
@@ -73,10 +74,31 @@ class Run:
         asked = self.job.pauses.checkpoint_every or self.job.pauses.failures_per_gpu_day
         return np.ceil(self.job.steps / self.every) if asked else np.zeros(len(self.layouts))
 
+    @cached_property
+    def with_passes_s(self) -> Array:
+        """Time of a step in which the passes take place that were made beforehand [s]."""
+        method = self.job.method
+        every_step = replace(self.job, method=replace(method, frozen=(*method.frozen, *method.before), before=()))
+        return timeline(every_step, self.layouts).step_s
+
 
 @part("steps", "steps x time of a step", "definition")
 def steps(run: Run) -> Array:
     return run.job.steps * run.step_s
+
+
+@part(
+    "passes beforehand",
+    "share of the samples that are seen once x steps x what the passes would add to a step",
+    "TRL's precompute_ref_log_probs, in the micro-batches of the training",
+)
+def beforehand(run: Run) -> Array:
+    """Log-probabilities of a reference for every sample that the steps read, computed once and kept."""
+    job = run.job
+    if not job.method.before:
+        return np.zeros(len(run.layouts))
+    once = min(job.samples / job.samples_read, 1.0)
+    return np.asarray(once * job.steps * np.maximum(run.with_passes_s - timeline(job, run.layouts).step_s, 0.0))
 
 
 @part(
@@ -132,19 +154,19 @@ def failures(run: Run) -> Array:
     """
     if not run.job.pauses.failures_per_gpu_day:
         return np.zeros(len(run.layouts))
-    work_s = steps(run) + checkpoints(run) + evaluation(run)
+    work_s = steps(run) + beforehand(run) + checkpoints(run) + evaluation(run)
     restart_s = start_up_s(run.job) + run.saved.write_s * (2.0 if run.job.pauses.asynchronous else 1.0)
     segment_s = work_s / run.saves
     return np.asarray(run.saves * time_with_failures_s(segment_s, restart_s, run.mtbf_s) - work_s)
 
 
-RUN_PARTS = (steps, checkpoints, evaluation, failures)
+RUN_PARTS = (steps, beforehand, checkpoints, evaluation, failures)
 
 
 def run_parts(run: Run) -> dict[str, Array]:
     """Seconds of each part of a run, which sum to its time.
 
-        total = steps + checkpoints + evaluation + failures
+        total = steps + passes beforehand + checkpoints + evaluation + failures
 
     Parameters
     ----------
@@ -175,6 +197,6 @@ def run_time_s(job: Job, layouts: Layouts, step_s: Array) -> Array:
 
     Source: each part of RUN_PARTS names its own.
     """
-    if not job.pauses.any:
+    if not job.interrupted:
         return np.asarray(job.steps * step_s)
     return np.asarray(sum(run_parts(Run(job, layouts, step_s)).values()))

@@ -217,13 +217,13 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else _losses(seconds, ideal),
         run=_run(sized),
-        goodput=job.steps * step_s / sized.total_s if job.pauses.any else None,
+        goodput=job.steps * step_s / sized.total_s if job.interrupted else None,
     )
 
 
 def _run(sized: TrainingEstimate) -> tuple[TimeComponent, ...]:
     """Parts of the time of the whole run; nothing where it is its steps alone."""
-    if not sized.resolved.job.pauses.any:
+    if not sized.resolved.job.interrupted:
         return ()
     seconds = {name: float(value[0]) for name, value in run_parts(sized.run).items()}
     return tuple(_component(part, seconds[part.name], sized.total_s) for part in RUN_PARTS if seconds[part.name] > 0)

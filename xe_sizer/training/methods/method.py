@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import CLASSES, VOCABULARY, ModelShape
+from xe_sizer.software.objective import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:
@@ -23,9 +24,13 @@ class MethodOptions:
     """What a method is applied with.
 
     trained : what learns
+    reference : where a reference's log-probabilities come from, one of REFERENCES; None: as is usual
+    teacher : the model that teaches, where the job has one
     """
 
     trained: Trained = ALL_WEIGHTS
+    reference: str | None = None
+    teacher: ModelShape | None = None
 
 
 @frozen
@@ -37,6 +42,7 @@ class Frozen:
     copies : of them that ranks hold beside the model, spread as it is [-]; 0: they are the model's own
     forwards : passes of every sequence through them, forward alone [-]
     adapted : the passes go through what learns too, adapters among it
+    reads : what the job makes of their logits
     """
 
     words: str
@@ -44,6 +50,7 @@ class Frozen:
     copies: int = 1
     forwards: int = 1
     adapted: bool = False
+    reads: Objective = Objective.LOG_PROBABILITIES
 
 
 @frozen
@@ -56,6 +63,7 @@ class Method:
     rejected answer are two) [-]
     frozen : what stands beside the model and learns nothing, with its passes in every step
     before : the same for passes over the data once, before the training
+    objective : what the job makes of the logits
     """
 
     kind: MethodKind
@@ -63,6 +71,7 @@ class Method:
     sequences_per_sample: int = 1
     frozen: tuple[Frozen, ...] = ()
     before: tuple[Frozen, ...] = ()
+    objective: Objective = Objective.NEXT_TOKEN
 
     @property
     def name(self) -> str:
@@ -70,7 +79,7 @@ class Method:
 
     def beside(self, companion: Frozen) -> Method:
         """What a pass through frozen weights is like: nothing learns, and other models are not quantised."""
-        alone = replace(self, frozen=(), before=())
+        alone = replace(self, frozen=(), before=(), objective=companion.reads)
         if companion.adapted:
             return alone
         if companion.model is not None:
@@ -164,6 +173,7 @@ class MethodKind:
     heads : what it reads from the last layer of a model that predicts the next token, and of an encoder, which
     pre-training asks for masked tokens and fine-tuning for classes, by the names of `graph.model`
     default : what a scenario without a job means
+    reads : keys of scenarios that it has a use for, of those that only some methods have
     aliases : what else people call it
     """
 
@@ -177,6 +187,7 @@ class MethodKind:
     fine_tunes: bool = True
     lighter: str | None = None
     default: bool = False
+    reads: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     heads: tuple[str, str] = (VOCABULARY, CLASSES)
 
@@ -214,27 +225,27 @@ class MethodKind:
 METHODS: dict[str, MethodKind] = {}
 
 
+class Settings(TypedDict, total=False):
+    """What a method may be besides its names and the published runs that are like it; see `MethodKind`."""
+
+    adapter: str | None
+    implies_adapter: bool
+    fine_tunes: bool
+    lighter: str | None
+    default: bool
+    reads: tuple[str, ...]
+    aliases: tuple[str, ...]
+    heads: tuple[str, str]
+
+
 def register(
-    name: str, *, label: str, words: str | None = None, evidence: str, adapter: str | None = None,
-    implies_adapter: bool = False, fine_tunes: bool = True, lighter: str | None = None, default: bool = False,
-    aliases: tuple[str, ...] = (), heads: tuple[str, str] = (VOCABULARY, CLASSES),
-) -> Callable[[Builder], Builder]:  # fmt: skip
+    name: str, *, label: str, words: str | None = None, evidence: str, **settings: Unpack[Settings]
+) -> Callable[[Builder], Builder]:
     """Decorator that makes a method known by the function that applies it to a model; see `MethodKind`."""
 
     def add(build: Builder) -> Builder:
         METHODS[name] = MethodKind(
-            name=name,
-            label=label,
-            words=words or label,
-            evidence=evidence,
-            build=build,
-            adapter=adapter,
-            implies_adapter=implies_adapter,
-            fine_tunes=fine_tunes,
-            lighter=lighter,
-            default=default,
-            aliases=aliases,
-            heads=heads,
+            name=name, label=label, words=words or label, evidence=evidence, build=build, **settings
         )
         return build
 

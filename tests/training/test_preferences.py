@@ -1,0 +1,110 @@
+"""Jobs on pairs of answers, on single ones, and with a teacher: what passes, what is held, what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import job, layouts
+
+from xe_sizer.errors import InputError
+from xe_sizer.training.job import Job
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.run_time import run_time_s
+from xe_sizer.training.step import timeline
+
+PARAMETERS = 6_738_415_616  # Llama 2 7B
+VOCABULARY, TOKENS = 32_000, 1024
+
+
+def pairs(kind: str = "dpo", stack: str = "hf-trainer", **flags: object) -> Job:
+    return job(kind=kind, stack=stack, **{"train__seq_len": TOKENS, "train__padding": "to-seq-len", **flags})
+
+
+def passes(made: Job) -> list[tuple[str, int, int]]:
+    return [(one.words, one.copies, one.forwards) for one in made.method.frozen]
+
+
+def at(made: Job, name: str, moment: int = 1) -> float:
+    """A part of the memory of one GPU with one pair, at the loss [bytes]."""
+    return float(np.broadcast_to(memory_ledger(made, layouts()).components[name], (2, 6, 1))[0, moment, 0])
+
+
+def test_a_reference_is_a_copy_unless_adapters_can_be_off() -> None:
+    assert passes(pairs()) == [("reference model", 1, 1)]
+    assert passes(pairs(adapter="lora")) == [("reference model", 0, 1)]
+    assert passes(pairs(adapter="lora", train__reference="copy")) == [("reference model", 1, 1)]
+    assert passes(pairs(train__reference="none")) == []
+    assert passes(pairs(train__reference="precomputed")) == []
+    assert pairs(lora__rank=8).method.adapter is not None
+
+
+def test_single_answers_pass_twice_more_and_through_the_reference_twice() -> None:
+    assert passes(pairs("kto")) == [("estimate of the divergence", 0, 1), ("reference model", 1, 2)]
+    assert pairs("kto").method.sequences_per_sample == 1
+    plain, kto = (timeline(pairs(kind), layouts()) for kind in ("sft", "kto"))
+    assert kto.flops[0] == pytest.approx(2 * plain.flops[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["orpo", "simpo", "cpo"])
+def test_pairs_without_a_reference(kind: str) -> None:
+    made = pairs(kind)
+    assert (passes(made), made.method.sequences_per_sample) == ([], 2)
+    plain, compared = (timeline(pairs(each), layouts()) for each in ("sft", kind))
+    assert compared.flops[0] == pytest.approx(2 * plain.flops[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stack", "live"),
+    [
+        ("dpo", "hf-trainer", 16),
+        ("dpo", "llama-factory", 16),
+        ("dpo", "torchtune", 12),
+        ("dpo", "hf-bf16", 10.5),
+        ("kto", "hf-bf16", 8),
+        ("orpo", "hf-trainer", 18),
+        ("simpo", "hf-trainer", 16),
+        ("simpo", "hf-bf16", 4),
+        ("simpo", "nemo", 20),
+    ],
+)
+def test_bytes_that_live_for_each_logit(kind: str, stack: str, live: float) -> None:
+    sequences = 1 if kind == "kto" else 2
+    found = at(pairs(kind, stack), "logits and loss")
+    assert found == pytest.approx(live * sequences * TOKENS * VOCABULARY, rel=1e-9)
+
+
+def test_a_copy_is_kept_as_it_is_loaded() -> None:
+    """Float32 as the model of TRL's trainers is, but 16 bit in LLaMA-Factory."""
+    wide = pairs(train__weights_dtype="fp32")
+    assert at(wide, "frozen copies") == 4 * PARAMETERS
+    assert at(pairs(stack="llama-factory"), "frozen copies") == 2 * PARAMETERS
+
+
+def test_the_teacher_is_another_model() -> None:
+    made = pairs("distill", "trl", train__teacher_model="llama-2-13b")
+    assert [(one.words, one.model.name) for one in made.method.frozen if one.model] == [("teacher", "llama-2-13b")]
+    assert at(made, "frozen copies") == 4 * 13_015_864_320
+    assert at(made, "logits and loss") == pytest.approx(68 * TOKENS * VOCABULARY, rel=1e-9)
+
+
+def test_passes_beforehand_take_what_they_would_add_to_the_steps_of_an_epoch() -> None:
+    """Three epochs of 800 pairs: the steps of a job without a reference, and one epoch's passes."""
+    flags = {"data__samples": 800, "train__epochs": 3, "train__global_batch": 8}
+    chosen = layouts(grad_accum=8)
+    every, once, never = (pairs(**flags, train__reference=each) for each in ("copy", "precomputed", "none"))
+    seconds = [timeline(made, chosen).step_s[0] for made in (every, once, never)]
+    assert seconds[1] == seconds[2]
+    passing = replace(once, method=replace(once.method, frozen=once.method.before))
+    beforehand = 100 * (timeline(passing, chosen).step_s[0] - seconds[2])
+    total = run_time_s(once, chosen, np.array([seconds[1]]))[0]
+    assert total == pytest.approx(300 * seconds[2] + beforehand, rel=1e-9)
+    assert total < run_time_s(every, chosen, np.array([seconds[0]]))[0]
+
+
+def test_what_a_job_cannot_have() -> None:
+    with pytest.raises(InputError, match="no adapters that could be off"):
+        pairs(train__reference="adapters-off")
+    with pytest.raises(InputError, match="a teacher is needed"):
+        pairs("distill")
