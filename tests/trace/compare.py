@@ -61,7 +61,8 @@ def job_of(case: Case) -> Job:
     memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=TRANSIENTS[case.optimizer])
     kernels = msgspec.structs.replace(job.stack.kernels, **KERNELS[case.framework])
     stack = msgspec.structs.replace(job.stack, memory=memory, kernels=kernels)
-    job = replace(job, stack=stack, model=shape_of(case.subject, case.layers, case.length))
+    shape = job.method.kind.read_by(shape_of(case.subject, case.layers, case.length))
+    job = replace(job, stack=stack, model=shape)
     if case.job not in TAUGHT:
         return job
     teacher = shape_of(case.subject, TAUGHT_BY * case.layers, case.length)

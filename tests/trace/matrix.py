@@ -87,7 +87,7 @@ def preferences_of(family: str) -> Iterator[Case]:
             for job in ("dpo", "kto"):
                 yield replace(plain, job=job, reference=reference)
             yield replace(plain, job="dpo", framework="llama-factory", reference=reference)
-            yield from (replace(plain, job=job) for job in ("orpo", "simpo", "distill"))
+            yield from (replace(plain, job=job) for job in ("orpo", "simpo", "reward", "distill"))
             yield replace(plain, job="dpo", reference=reference, recompute=False, batch=2)
 
 

@@ -125,6 +125,12 @@ def margins_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Te
     return _compared(_selected(logits[:, :-1, :], tokens[:, 1:].clone()).mean(-1), 0.0)
 
 
+def rewards_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
+    """RewardTrainer.compute_loss of 0.29: a value of each answer."""
+    chosen, rejected = run(model).logits.squeeze(-1).chunk(2, dim=0)
+    return -functional.logsigmoid(chosen - rejected).mean()
+
+
 def divergence_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
     """GKDTrainer.compute_loss of 0.29: the generalised Jensen-Shannon divergence of all tokens, beta 0.5."""
     outputs = run(model)
@@ -152,6 +158,7 @@ OBJECTIVES: Mapping[tuple[str, str], Callable[[Forward, Any, Companion, torch.Te
     ("kto", "trl"): answers_of_trl,
     ("orpo", "trl"): odds_of_trl,
     ("simpo", "trl"): margins_of_trl,
+    ("reward", "trl"): rewards_of_trl,
     ("distill", "trl"): divergence_of_trl,
 }
 """Jobs in the way of a framework; the next token is computed inside the model."""

@@ -161,18 +161,18 @@ def _compared() -> Iterator[Case]:
 
 
 def _preferences() -> Iterator[Case]:
-    """Two families: pairs with a copy or with the adapters off, single answers, a likelihood beside them, a teacher."""
+    """Two families: pairs with a copy or with the adapters off, single answers, a likelihood, a teacher, values."""
     for family in ("llama", "qwen2"):
         full = Case(family, "full", recompute=True, batch=4, length=1024, layers=2, dtype="autocast")
         adapted = replace(full, method="lora-all")
         yield replace(full, job="dpo", reference="copy")
         yield replace(adapted, job="dpo", reference="adapters-off")
-        yield replace(adapted, job="dpo", reference="adapters-off", dtype="bf16")
-        yield replace(adapted, job="dpo", reference="copy", framework="llama-factory")
         yield replace(adapted, job="kto", reference="adapters-off")
-        yield replace(adapted, job="orpo")
-        yield replace(adapted, job="simpo")
-        yield replace(adapted, job="distill")
+        yield from (replace(adapted, job=job) for job in ("orpo", "simpo", "distill"))
+        yield replace(full, job="reward", layers=LAYERS)
+    yield replace(full, job="dpo", method="lora-all", reference="adapters-off", dtype="bf16")
+    yield replace(full, job="dpo", method="lora-all", reference="copy", framework="llama-factory")
+    yield replace(full, job="reward", method="lora-qv", dtype="bf16")
 
 
 def error_of(case: Case) -> float:

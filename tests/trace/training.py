@@ -61,7 +61,7 @@ def _adapted(base: Any, case: Case) -> Any:
         target_modules=chosen,
         lora_dropout=ADAPTER_DROPOUT * case.adapter_dropout,
         modules_to_save=list(case.subject.ends) if case.saved else None,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if case.job == "reward" else "CAUSAL_LM",
     )
     model = peft.get_peft_model(base, options)
     adapters = [(name, weight) for name, weight in model.named_parameters() if "lora_" in name]
@@ -73,8 +73,12 @@ def _adapted(base: Any, case: Case) -> Any:
 def build(case: Case) -> tuple[Any, int]:
     """The model, ready to train, and the number of its base parameters."""
     learns_wide = case.dtype == "autocast" and case.method == "full"
-    model = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-        _config(case),
+    config, classes = _config(case), transformers.AutoModelForCausalLM
+    if case.job == "reward":
+        config.num_labels, config.pad_token_id = 1, 0
+        classes = transformers.AutoModelForSequenceClassification
+    model = classes.from_config(  # type: ignore[no-untyped-call]
+        config,
         dtype=torch.float32 if learns_wide else torch.bfloat16,
         attn_implementation=case.attention,
     )

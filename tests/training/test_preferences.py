@@ -9,6 +9,7 @@ import pytest
 from cases import job, layouts
 
 from xe_sizer.errors import InputError
+from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.run_time import run_time_s
@@ -87,6 +88,16 @@ def test_the_teacher_is_another_model() -> None:
     assert [(one.words, one.model.name) for one in made.method.frozen if one.model] == [("teacher", "llama-2-13b")]
     assert at(made, "frozen copies") == 4 * 13_015_864_320
     assert at(made, "logits and loss") == pytest.approx(68 * TOKENS * VOCABULARY, rel=1e-9)
+
+
+def test_a_reward_model_has_a_value_in_place_of_logits() -> None:
+    """Llama 2 7B less its head of 32,000 x 4096, with one of 4096; its loss has 12 bytes a token."""
+    made = pairs("reward")
+    head = VOCABULARY * 4096
+    assert count_parameters(made.model).total == PARAMETERS - head + 4096
+    assert at(made, "logits and loss") == 12 * 2 * TOKENS
+    plain, valued = (timeline(each, layouts()).flops[0] for each in (pairs("sft"), made))
+    assert valued == pytest.approx(2 * (plain - 6 * TOKENS * (head - 4096)), rel=1e-9)
 
 
 def test_passes_beforehand_take_what_they_would_add_to_the_steps_of_an_epoch() -> None:

@@ -1,4 +1,4 @@
-"""What a job reads from the last layer where it is not the logits of the vocabulary: classes, or the state itself."""
+"""What a job reads from the last layer where it is not logits of the vocabulary: classes, values, the state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.model import CLASSES, NUM_CLASSES
+from xe_sizer.graph.model import CLASSES, NUM_CLASSES, VALUES
 from xe_sizer.graph.parameters import head_weights
 from xe_sizer.units import FLOAT32
 
@@ -22,9 +22,10 @@ ENTROPY_PASSES, ENTROPY_LAUNCHES = (4.0, 4.0), (6.0, 5.0)
 
 
 def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
-    """Final norm, and a classifier on one state of each sequence where the job has classes.
+    """Final norm, and a classifier on one state of each sequence, or a value of each token.
 
-        FLOPs = 2 b h (h + classes)
+        FLOPs = 2 b h (h + classes)      classes
+        FLOPs = 2 tokens h               values
 
     Parameters
     ----------
@@ -34,12 +35,15 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
     -------
     iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
-    Source: BertPooler and the classification heads of transformers.
+    Source: BertPooler and the classification heads of transformers, of which those of decoders score every token
+    (modeling_layers.py, GenericForSequenceClassification).
     """
     model, rank = inputs.model, inputs.rank
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     if model.final_norm:
         yield norm(block, "final norm", model.hidden, rank.resident_tokens)
+    if model.head == VALUES:
+        yield from linear(block, "score", ("score",), rank.tokens, inputs.hidden_bytes)
     if model.head != CLASSES:
         return
     pooled = rank.batch * model.hidden * inputs.element_bytes
@@ -51,9 +55,10 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
 
 
 def pooled_logits(inputs: GraphInputs) -> Array:
-    """Logits of the classes, none where the job has no classes, of shape (rank shape,) [-].
+    """Logits of the classes or values of the tokens, none where the job has neither, of shape (rank shape,) [-].
 
         logits = b classes
+        logits = tokens      values
 
     Parameters
     ----------
@@ -65,5 +70,7 @@ def pooled_logits(inputs: GraphInputs) -> Array:
 
     Source: definition.
     """
+    if inputs.model.head == VALUES:
+        return np.asarray(inputs.rank.tokens * inputs.rank.ones)
     classes = NUM_CLASSES if inputs.model.head == CLASSES else 0
     return np.asarray(inputs.rank.batch * classes * inputs.rank.ones)

@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
 
-VOCABULARY, CLASSES, NO_HEAD = "vocabulary", "classes", "none"
-"""What a job reads from the last layer: logits of the vocabulary, of a few classes, or the hidden state itself."""
+VOCABULARY, CLASSES, VALUES, NO_HEAD = "vocabulary", "classes", "values", "none"
+"""What a job reads from the last layer: logits of the vocabulary, of classes, a value of each token, or the state."""
 NUM_CLASSES = 2  # published: labels of a classifier unless told otherwise (num_labels of transformers)
 GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new"})
 

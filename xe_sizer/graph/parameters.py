@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES
 from xe_sizer.graph.weight import Weight, linear_weight, norm_weight
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
 
 @lru_cache(maxsize=1024)
 def head_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """Final norm and what the job reads from the last layer: the vocabulary's logits, a few classes, or nothing more.
+    """Final norm and what the job reads from the last layer: the vocabulary's logits, classes, a value, or nothing.
 
     A tied head uses the embedding's weight, so none is listed. The halves of an encoder-decoder have a norm each.
     """
@@ -110,6 +110,8 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     weights = list(_present((final,))) if model.final_norm else []
     if model.head == CLASSES:
         return (*weights, *_class_weights(model))
+    if model.head == VALUES:
+        return (*weights, Weight("score", "head", "linear", model.hidden, 1))
     if model.head == NO_HEAD:
         return tuple(weights)
     if model.head_transform:

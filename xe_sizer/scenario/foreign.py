@@ -108,7 +108,7 @@ NOT_SIZED = (
     "training on rewards is not sized; supervised fine-tuning of the same model is the least that it takes: generation "
     "and other models come on top"
 )
-_REWARDED = ("grpo", "ppo", "rlhf", "rm", "reward")
+_REWARDED = ("grpo", "ppo", "rlhf")
 _VALUES: Mapping[tuple[str, str], str] = {
     ("offload", "cpu"): (
         "'optimizer' keeps its states in host memory (ZeRO-Offload), 'params' the weights too (FSDP's CPU offload)"
