@@ -142,7 +142,7 @@ def test_jobs_are_predicted_as_the_nearest_and_said(job: str, weights: str | Non
     assert found.assumed
 
 
-@pytest.mark.parametrize("job", ["inference", "dpo", "rlhf-step3", "juggling"])
+@pytest.mark.parametrize("job", ["inference", "juggling"])
 def test_jobs_without_equations_are_refused(job: str) -> None:
     with pytest.raises(InputError, match=job):
         asked(job=job)

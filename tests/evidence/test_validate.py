@@ -119,14 +119,14 @@ def test_without_a_number_of_gpus_there_is_no_verdict() -> None:
 
 def test_what_cannot_be_predicted_is_skipped_with_the_reason() -> None:
     found = validate([
-        msgspec.structs.replace(KNOWN, id="a", job="dpo"),
+        msgspec.structs.replace(KNOWN, id="a", job="juggling"),
         msgspec.structs.replace(KNOWN, id="b", model="nothing-known"),
         msgspec.structs.replace(KNOWN, id="c", gpu="abacus"),
         msgspec.structs.replace(KNOWN, id="d", measured=Measured()),
     ])  # fmt: skip
     reasons = {entry.id: entry.reason for entry in found.skipped}
     assert set(reasons) == {"a", "b", "c", "d"}
-    assert "reference model" in reasons["a"]
+    assert "no equation" in reasons["a"]
     assert "nothing-known" in reasons["b"]
     assert "abacus" in reasons["c"]
     assert not found.records

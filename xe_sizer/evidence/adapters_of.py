@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import plain, release_in
+from xe_sizer.evidence.record_parts import Lora
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.quantiser import load_quantiser, quantiser_names
+from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.lora import resolve_end
 
 if TYPE_CHECKING:
@@ -44,12 +46,18 @@ def _quantisers() -> Mapping[str, str]:
     return others | {name: name for name in quantiser_names()}
 
 
+def _few_bits(job: MethodKind, flags: Flags) -> bool:
+    """Whether the frozen weights below adapters have few bits."""
+    asked = flags.values.get("adapter")
+    return job.quantises or (asked is not None and ADAPTERS[asked].quantises)
+
+
 def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None:
     """The library that quantised the weights, else the one of the stack, and their bits, if it has so many.
 
     usual : the quantiser of the stack
     """
-    if not job.quantises:
+    if not _few_bits(job, flags):
         return
     words = [plain(word) for word in (record.quantiser or "", record.weights or "")]
     name = next((_quantisers()[word] for word in words if word in _quantisers()), None)
@@ -67,11 +75,16 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
     flags.put("train.bits", bits, None if bits == stated else f"weights of {stated:g} bits predicted as {bits}")
 
 
+def adapts(record: Record, job: MethodKind) -> bool:
+    """Whether adapters with a rank learn: the job means them, or it may have them and the record says of which rank."""
+    return "lora" in job.settings or (job.implies_adapter and record.lora != Lora())
+
+
 def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -> None:
     """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
     if "p_tuning" in job.settings:
         flags.put("p_tuning.virtual_tokens", record.virtual_tokens)
-    if "lora" not in job.settings:
+    if not adapts(record, job):
         return
     flags.put("lora.rank", record.lora.rank)
     flags.put("lora.dropout", record.lora.dropout)
@@ -88,7 +101,7 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
             continue
         if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
             targets += found
-    if not targets and job.quantises:
+    if not targets and _few_bits(job, flags):
         targets = list(resolve_targets(model, ["all-linear"]))
         flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
     flags.put("lora.targets", list(dict.fromkeys(targets)) or None)

@@ -107,6 +107,7 @@ def measured_oom(measured: Measured) -> bool | None:
         measured.step_time_s, measured.samples_per_s, measured.tokens_per_s_per_gpu, measured.tokens_per_s_total,
         measured.minutes, measured.seconds, measured.gpu_hours, measured.peak_memory_gib, measured.nvidia_smi_gib,
         measured.ttft_ms, measured.prefill_ms, measured.tpot_ms, measured.tpot_ms_p50, measured.output_tokens_per_s,
-        measured.total_tokens_per_s, measured.requests_per_s,
+        measured.total_tokens_per_s, measured.requests_per_s, measured.iteration_s, measured.rollout_s,
+        measured.train_s,
     )  # fmt: skip
     return False if measured.fits or any(figures) else None

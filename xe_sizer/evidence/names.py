@@ -48,7 +48,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """`names.yaml`: other words for jobs, precisions, hardware and so on."""
 
     jobs: dict[str, str]
-    skipped_jobs: dict[str, str]
     precisions: dict[str, str]
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]

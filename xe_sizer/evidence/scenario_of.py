@@ -11,12 +11,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.adapters_of import adapters, quantiser
+import msgspec
+
+from xe_sizer.evidence.adapters_of import adapters, adapts, quantiser
+from xe_sizer.evidence.batch_of import PRETRAINING_SEQ_LEN, batch_of, replicas_fit
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
+from xe_sizer.evidence.job_of import job_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
+from xe_sizer.evidence.record_parts import Shape
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
@@ -25,7 +29,6 @@ from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.software.stack import load_stack
 from xe_sizer.training.layout import OFFLOAD, offloaded_parts
-from xe_sizer.training.methods import METHODS
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
@@ -38,13 +41,9 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import MethodKind
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
-# about 300 tokens (Orca-Math); pre-training batches hold about 4 M tokens (LLaMA, arXiv:2302.13971, section 2.3).
+# about 300 tokens (Orca-Math).
 INSTRUCTION_TOKENS = 200.0
 INSTRUCTION_SEQ_LEN = 2048
-PRETRAINING_BATCH_TOKENS = 4 * 2**20
-PRETRAINING_SEQ_LEN = 2048
-FINE_TUNING_BATCH = 128
-ROUNDED_BATCH = 0.05
 NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
@@ -73,7 +72,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     InputError : what makes the record impossible to size, in words that fit after "skipped:"
     """
     flags = Flags()
-    job = METHODS[_job(record, flags)]
+    job = job_of(record, flags)
     model = model_of(record, registry)
     registry.built_models[model.name] = model.shape
     hardware = hardware_of(record, registry)
@@ -84,15 +83,15 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("server", hardware.key)
     flags.put("gpus", record.gpus)
     flags.put("stack", stack.name)
-    flags.put("job", job.name)
-    _precision(record, hardware.server.accelerator, stack, "lora" in job.settings, flags)
+    _precision(record, hardware.server.accelerator, stack, adapts(record, job), flags)
     _software(record, stack, flags)
     _fp8_recipe(record, stack, hardware.server.accelerator, flags)
     _lengths(record, job, model.shape.max_positions, flags)
     known = recipes(record, stack.plain_name)
     _layout(record, known, flags)
     _usual_layout(record, stack.defaults, known, job, flags)
-    _batch(record, job, flags)
+    batch_of(record, job, flags)
+    _companions(record, job, registry, flags)
     flags.put("train.dropout", record.dropout)
     adapters(record, job, model.shape, flags)
     quantiser(record, job, stack.quantiser, flags)
@@ -110,22 +109,14 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     )
 
 
-def _job(record: Record, flags: Flags) -> str:
-    """The nearest job with equations. Raises InputError for jobs that have none."""
-    table, stated = names(), record.job.strip().lower()
-    reason = look_up(table.skipped_jobs, stated)
-    job = stated if stated in METHODS else look_up(table.jobs, stated)
-    if reason or job is None:
-        raise InputError(Problem(f"job '{record.job}': {reason or 'no equation, and none is near'}"))
-    if job != stated:
-        flags.assumed.append(f"job '{record.job}' predicted as {job}")
-    weights = plain(record.weights or "")
-    if any(word in weights for word in table.quantised_weights):
-        quantised = next(kind.name for kind in METHODS.values() if kind.quantises)
-        if job != quantised:
-            flags.assumed.append(f"{record.weights} weights: predicted as {quantised}")
-        return quantised
-    return job
+def _companions(record: Record, job: MethodKind, registry: RecordRegistry, flags: Flags) -> None:
+    """What stands beside the model that learns: where a reference comes from, and the model that teaches."""
+    if "train.reference" in job.reads:
+        flags.put("train.reference", record.reference)
+    if "train.teacher_model" in job.reads and record.teacher_model is not None:
+        teacher = model_of(msgspec.structs.replace(record, model=record.teacher_model, shape=Shape()), registry)
+        registry.built_models[teacher.name] = teacher.shape
+        flags.put("train.teacher_model", teacher.name)
 
 
 def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, adapts: bool, flags: Flags) -> None:
@@ -275,7 +266,7 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
         flags.put("layout.recompute_layers", record.recompute_layers or None)
     _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
-    _replicas_fit(record, flags)
+    replicas_fit(record, flags)
 
 
 def _offload(record: Record, flags: Flags) -> None:
@@ -313,70 +304,6 @@ def _uneven_stages(model: ModelShape, flags: Flags) -> None:
         flags.put("layout.uneven_stages", True, f"{model.layers} layers on {pp} x {vpp} stages: the fullest decides")
 
 
-def _replicas_fit(record: Record, flags: Flags) -> None:
-    """Stated replicas that do not go with the number of GPUs are dropped; the rest of the GPUs are data parallel."""
-    layout, gpus = record.layout, record.gpus
-    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)
-    if layout.dp is None or gpus is None or group * layout.dp == gpus:
-        return
-    if layout.tp is None and layout.pp is None and gpus % layout.dp == 0:
-        return
-    flags.values.pop("layout.dp")
-    flags.assumed.append(f"dp {layout.dp} does not go with {gpus} GPUs: the rest of the GPUs")
-
-
-def _replicas(record: Record) -> int:
-    """Data-parallel ranks that the record states or implies, all GPUs where it says nothing of the layout [-]."""
-    layout = record.layout
-    gpus = record.gpus or layout.dp or 1
-    group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1)
-    if layout.dp and (record.gpus is None or group * layout.dp == gpus):
-        return layout.dp
-    return max(gpus // group, 1)
-
-
-def _batch(record: Record, job: MethodKind, flags: Flags) -> None:
-    """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job.
-
-    Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: before 0.10
-    Megatron-Core refuses to interleave fewer than there are stages (pipeline_parallel/schedules.py).
-    """
-    batch, replicas = record.batch, _replicas(record)
-    tokens = _tokens(batch.tokens)
-    total, micro = batch.total, batch.micro
-    seq_len = flags.values.get("train.seq_len") or PRETRAINING_SEQ_LEN
-    if total is None and tokens:
-        total = _whole_share(tokens / seq_len / replicas, isinstance(batch.tokens, str)) * replicas
-    if total is None and micro is not None and (batch.grad_accum or (record.layout.pp or 1) == 1):
-        total = micro * (batch.grad_accum or 1) * replicas
-        if batch.grad_accum is None:
-            flags.assumed.append("no gradient accumulation: not stated")
-    elif total is None:
-        usual = FINE_TUNING_BATCH if job.fine_tunes else PRETRAINING_BATCH_TOKENS // seq_len
-        shared = replicas * (micro or 1)
-        total = -(-max(usual, shared) // shared) * shared * (batch.grad_accum or 1)
-        flags.assumed.append(f"{total} sequences a step: global batch not stated")
-    if micro is None and batch.grad_accum and total % (batch.grad_accum * replicas) == 0:
-        micro = total // (batch.grad_accum * replicas)
-    if micro and total % (micro * replicas):
-        rounded = max(round(total / (micro * replicas)), 1) * micro * replicas
-        flags.assumed.append(f"global batch {rounded} for {total}, which {replicas} replicas of {micro} cannot share")
-        total = rounded
-    flags.put("train.global_batch", total)
-    flags.put("train.micro_batch", micro)
-
-
-def _whole_share(sequences: float, rounded: bool) -> int:
-    """A replica's sequences of a batch of so many tokens; of a rounded count ("2M") what halves most often within 5 %.
-
-    Batches are powers of two, or a small number of them: GPT-3's 3.2M tokens are 1,536 sequences of 2,048.
-    """
-    part = 2 ** int(math.log2(max(sequences, 1.0))) if rounded else 1
-    while part > 1 and abs(round(sequences / part) * part / sequences - 1.0) > ROUNDED_BATCH:
-        part //= 2
-    return max(round(sequences / part) * part, 1)
-
-
 def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     """The optimizer as stated, or as the framework names it more exactly; unpaged where the stack has no pages."""
     words, text = names().optimizers_in_words, (record.framework or "").lower()
@@ -388,11 +315,3 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
         optimizer = load_optimizer(str(chosen))
         if optimizer.paged and optimizer.parent in known:
             flags.values["optimizer"] = optimizer.parent
-
-
-def _tokens(stated: float | str | None) -> float | None:
-    """Tokens of a batch, also from words such as '2M'."""
-    if not isinstance(stated, str):
-        return stated
-    found = re.fullmatch(r"([\d.]+)\s*([kKmM]?)", stated.strip())
-    return float(found[1]) * {"": 1.0, "k": 1e3, "m": 1e6}[found[2].lower()] if found else None

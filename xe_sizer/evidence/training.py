@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.errors import InputError
+from xe_sizer.evidence.attempts import first_possible
 from xe_sizer.evidence.fixed_efficiency import seconds_at_peak
 from xe_sizer.evidence.measured import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
-from xe_sizer.evidence.prediction import oom_prediction, prediction_of, reason_of
+from xe_sizer.evidence.prediction import oom_prediction, prediction_of
 from xe_sizer.evidence.scenario_of import scenario_of
 from xe_sizer.frozen import frozen
-from xe_sizer.scenario.options import OPTIONS
-from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
@@ -27,17 +25,11 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.evidence.scenario_of import Asked
     from xe_sizer.result.accuracy import Prediction
+    from xe_sizer.scenario.read import Given
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.resolved import ResolvedTraining
 
-# What is given up, in this order, where a record's layout is none that its stack could run.
-GIVE_UP = (
-    "layout.schedule", "layout.vpp", "layout.sequence_parallel", "layout.offload", "layout.ep", "layout.zero",
-    "layout.dp", "train.micro_batch", "layout.cp", "layout.pp", "layout.tp",
-)  # fmt: skip
-NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
-KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
 REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
 
 
@@ -69,20 +61,14 @@ def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
     ------
     InputError : why it cannot be sized
     """
-    asked = scenario_of(record, registry)
-    for _ in range(len(asked.flags)):
-        try:
-            resolved = resolve(read_scenario(None, asked.flags, {}), registry)
-            sized = size(resolved)
-        except InputError as error:
-            asked = _without_the_impossible(asked, error)
-            continue
-        fits = sized.fits
-        if asked.tuned and not fits:
-            fits = _fits_recomputed(resolved)
-        assumed = (*asked.assumed, *_defaults(resolved), *_chosen(sized))
-        return PredictedRecord(record, asked, sized, fits, assumed)
-    raise AssertionError("a scenario lost all its keys and still could not be predicted")
+
+    def sized_as(given: Given) -> TrainingEstimate:
+        return size(resolve(given, registry))
+
+    asked, sized = first_possible(scenario_of(record, registry), sized_as)
+    fits = sized.fits or (asked.tuned and _fits_recomputed(sized.resolved))
+    assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized))
+    return PredictedRecord(record, asked, sized, fits, assumed)
 
 
 def _fits_recomputed(resolved: ResolvedTraining) -> bool:
@@ -95,22 +81,7 @@ def _fits_recomputed(resolved: ResolvedTraining) -> bool:
     return size(left).fits
 
 
-def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
-    """The scenario without the key that the error points at, or without the next that may be given up.
-
-    Raises the error again where nothing is left to give up.
-    """
-    named = [KEY_OF_FLAG.get(problem.location.name) if problem.location else None for problem in error.problems]
-    keys = [key for key in named if key and key in asked.flags and key not in NEVER_GIVEN_UP]
-    key = next(iter(keys), None) or next((key for key in GIVE_UP if key in asked.flags), None)
-    if key is None:
-        raise error
-    left = {name: value for name, value in asked.flags.items() if name != key}
-    text = f"{key} {asked.flags[key]} is not possible here and left open: {reason_of(error)}"
-    return replace(asked, flags=left, assumed=(*asked.assumed, text))
-
-
-def _defaults(resolved: ResolvedTraining) -> Iterator[str]:
+def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
     """Settings that nobody stated and that the stack settled."""
     for key in REPORTED_DEFAULTS:
         if resolved.origin.get(key) in ("stack", "default"):
@@ -119,7 +90,7 @@ def _defaults(resolved: ResolvedTraining) -> Iterator[str]:
             yield f"{key} {text}: default of the stack"
 
 
-def _chosen(sized: TrainingEstimate) -> Iterator[str]:
+def chosen_of(sized: TrainingEstimate) -> Iterator[str]:
     """Parts of the layout that the search chose."""
     fixed, layouts = sized.resolved.fixed, sized.layouts
     names = ["micro_batch", "recompute"] if sized.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.result.accuracy import Prediction
 
+Found = PredictedRecord | ServedRecord
+"""A record with its prediction."""
+
 
 def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES) -> Accuracy:
     """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason."""
@@ -26,11 +29,16 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
         if isinstance(sized, Skipped):
             skipped.append(sized)
             continue
-        of_record = list(predictions(sized) if isinstance(sized, PredictedRecord) else served_predictions(sized))
+        of_record = list(predictions_of(sized))
         found += [prediction for prediction in of_record if prediction.quantity in quantities]
         if not of_record:
             skipped.append(Skipped(id=sized.record.id, reason="nothing measured that can be predicted"))
     return Accuracy(records=tuple(found), skipped=tuple(skipped), summary=summaries(found))
+
+
+def predictions_of(found: Found) -> Iterator[Prediction]:
+    """Everything that a record measured, beside what is predicted for it."""
+    return predictions(found) if isinstance(found, PredictedRecord) else served_predictions(found)
 
 
 def answered(records: Iterable[Record]) -> Iterator[tuple[ServedRecord, Prediction]]:
@@ -47,11 +55,16 @@ def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord, Predicti
             yield from ((found, prediction) for prediction in step_time(found))
 
 
-def predict_records(records: Iterable[Record]) -> Iterator[PredictedRecord | ServedRecord | Skipped]:
+def predict_records(records: Iterable[Record]) -> Iterator[Found | Skipped]:
     """Every record with its prediction, or the reason why it has none."""
     registry = RecordRegistry()
     for record in records:
         try:
-            yield serve_record(record, registry) if record.serves else predict_record(record, registry)
+            yield _predicted(record, registry)
         except InputError as error:
             yield Skipped(id=record.id, reason=reason_of(error))
+
+
+def _predicted(record: Record, registry: RecordRegistry) -> Found:
+    """The record with its prediction, by what it does. Raises InputError for one that cannot be sized."""
+    return serve_record(record, registry) if record.serves else predict_record(record, registry)

@@ -1,0 +1,61 @@
+"""The job of a record: by its name, by another name of it, or the nearest that has equations."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.evidence.names import look_up, names, plain
+from xe_sizer.training.methods import METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xe_sizer.evidence.flags import Flags
+    from xe_sizer.evidence.records import Record
+    from xe_sizer.training.methods import MethodKind
+
+
+@cache
+def _known() -> Mapping[str, MethodKind]:
+    """Jobs by their names and their other names."""
+    others = {alias: kind for kind in METHODS.values() for alias in kind.aliases}
+    return others | METHODS
+
+
+def kind_of(record: Record) -> MethodKind | None:
+    """The job that a record names, or the nearest to it; None where there is none."""
+    stated = record.job.strip().lower()
+    near = look_up(names().jobs, stated)
+    return METHODS.get(stated) or (METHODS.get(near) if near else None) or _known().get(plain(stated))
+
+
+def job_of(record: Record, flags: Flags) -> MethodKind:
+    """The nearest job with equations, with the adapters that quantised weights mean.
+
+    Raises
+    ------
+    InputError : a job that has no equation
+    """
+    kind = kind_of(record)
+    if kind is None:
+        raise InputError(Problem(f"job '{record.job}': no equation, and none is near"))
+    if kind.name != record.job.strip().lower():
+        flags.assumed.append(f"job '{record.job}' predicted as {kind.name}")
+    flags.put("job", kind.name)
+    return _quantised(record, kind, flags)
+
+
+def _quantised(record: Record, kind: MethodKind, flags: Flags) -> MethodKind:
+    """The job on quantised weights, where the record's are: under the name that means them, or with their adapters."""
+    weights = plain(record.weights or "")
+    if not any(word in weights for word in names().quantised_weights):
+        return kind
+    quantised = next(other for other in METHODS.values() if other.quantises)
+    if kind.build is not quantised.build and kind.implies_adapter:
+        flags.put("adapter", quantised.adapter, f"{record.weights} weights: with the adapters of {quantised.name}")
+        return kind
+    if kind is not quantised:
+        flags.put("job", quantised.name, f"{record.weights} weights: predicted as {quantised.name}")
+    return quantised
