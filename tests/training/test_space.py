@@ -42,7 +42,8 @@ def is_legal(one: dict[str, int], asked: Rules, gpus: int) -> bool:
         one["pp"] == 1 or (stack.supports.pipeline_parallel and model.layers % one["pp"] == 0),
         one["vpp"] == 1 or (one["pp"] > 1 and model.layers % (one["pp"] * one["vpp"]) == 0),
         one["vpp"] == 1 or one["grad_accum"] % one["pp"] == 0,
-        one["cp"] == 1 or (stack.supports.context_parallel and asked.splits_sequences),
+        one["cp"] == 1
+        or (stack.supports.context_parallel and stack.defaults.splits_sequences and asked.splits_sequences),
         one["cp"] == 1 or (asked.seq_len % (2 * one["cp"]) == 0 and asked.seq_len // one["cp"] >= 2048),
         one["ep"] == 1 or (experts is not None and experts.count % one["ep"] == 0 and stack.supports.expert_parallel),
         one["tp"] * shards % one["ep"] == 0,

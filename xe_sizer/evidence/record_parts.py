@@ -43,6 +43,8 @@ class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
     megatron_fsdp: Degree | None = None
     attention_dp: Degree | None = None
     moe_tp: Degree | None = None
+    expert_tp: Degree | None = None
+    cp_kind: str | None = None
     first_stage_layers: Degree | None = None
     last_stage_layers: Degree | None = None
 

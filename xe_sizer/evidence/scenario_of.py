@@ -252,6 +252,10 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero"):
         size = getattr(layout, name)
         flags.put(f"layout.{name}", size if size or name == "zero" else None)
+    if (layout.ep or 1) > 1 or (layout.tp or 1) > 1:
+        flags.put("layout.expert_tp", layout.expert_tp or None)
+    if (layout.cp or 1) > 1:
+        flags.put("layout.cp_kind", layout.cp_kind)
     if (layout.pp or 1) > 1:
         flags.put("layout.first_stage_layers", layout.first_stage_layers or None)
         flags.put("layout.last_stage_layers", layout.last_stage_layers or None)

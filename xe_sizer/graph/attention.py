@@ -9,13 +9,14 @@ import numpy as np
 
 from xe_sizer.graph.adapters import MASK
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
-from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
+from xe_sizer.graph.exchanges import context_exchanges, enter_parallel, leave_parallel
+from xe_sizer.graph.key_value_heads import cache_writes, heads_of_a_rank, kv_heads_per_rank
 from xe_sizer.graph.operators import Attention, attended_positions
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block, GraphInputs
-    from xe_sizer.graph.model import LatentAttention, ModelShape
+    from xe_sizer.graph.model import LatentAttention
     from xe_sizer.graph.operators import Array, Operator
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
@@ -90,7 +91,7 @@ def attention_core(block: Block) -> Iterator[Operator]:
     Source: FlashAttention (arXiv:2205.14135) for what fused kernels keep; the eager implementations of Hugging Face
     transformers for the rest, traced.
     """
-    yield from _cache(block, block.inputs.rank.tokens)
+    yield from cache_writes(block, block.inputs.rank.tokens)
     yield from _core(block)
 
 
@@ -122,25 +123,6 @@ def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) ->
         yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
 
 
-def kv_heads_per_rank(model: ModelShape, tp: Array) -> Array:
-    """Heads of keys and values on a tensor-parallel rank; where there are fewer than ranks, they are replicated.
-
-        heads = max(kv_heads / tp, 1)
-
-    Parameters
-    ----------
-    model : its kv_heads [-]
-    tp : tensor-parallel ranks [-]
-
-    Returns
-    -------
-    ndarray of float, shape of `tp` [-]
-
-    Source: Megatron-LM and the engines copy heads of keys and values to the ranks that share one.
-    """
-    return np.asarray(np.maximum(model.kv_heads / tp, 1.0))
-
-
 def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
     inputs, model = block.inputs, block.inputs.model
     if model.position == "rope":
@@ -150,55 +132,8 @@ def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
         yield memory_bound(block, "rotary", "qkv", tensor_bytes, ROTARY_PASSES[kind], ROTARY_LAUNCHES[kind])
 
 
-def cache_width(model: ModelShape, tp: Array) -> Array:
-    """Elements that a rank caches per token and layer: keys and values, or the latent that both are computed from.
-
-        elements = kv_heads_per_rank (qk head size + v head size)
-        elements = latent rank + rotary part      latent attention: they serve all heads, so every rank holds them whole
-
-    Parameters
-    ----------
-    model : its heads or the ranks of its latent attention [-]
-    tp : tensor-parallel ranks [-]
-
-    Returns
-    -------
-    ndarray of float, shape of `tp` [-]
-
-    Source: DeepSeek-V2 (arXiv:2405.04434, section 2.1.2) for latent attention.
-    """
-    latent = model.latent_attention
-    if latent:
-        return (latent.kv_rank + latent.qk_rope_head_dim) * np.ones_like(tp)
-    return kv_heads_per_rank(model, tp) * (model.qk_head_dim + model.v_head_dim)
-
-
-def _cache(block: Block, tokens: Array) -> Iterator[Operator]:
-    """Writes the new keys and values into the cache, or copies the whole of it to make room for them."""
-    inputs, rank, kind = block.inputs, block.inputs.rank, block.inputs.kernels.cache
-    if kind not in ("paged", "concatenated"):
-        return
-    size = inputs.element_bytes if inputs.cached_element_bytes is None else inputs.cached_element_bytes
-    width = cache_width(inputs.model, rank.tp)
-    if kind == "paged":
-        moved, launches = tokens * width * (size + inputs.element_bytes), 1.0
-    else:
-        repeated = _repeated_width(inputs)
-        moved = rank.batch * rank.keys * (2.0 * width * size + repeated * inputs.element_bytes)
-        launches = 2.0 + 2.0 * float(np.any(repeated > 0))
-    yield memory_bound(block, "cache write", "attention", moved, (1.0, 0.0), (launches, 0.0))
-
-
-def _repeated_width(inputs: GraphInputs) -> Array:
-    """Elements moved per cached token where keys and values are copied to all query heads before they are used [-]."""
-    model, tp = inputs.model, inputs.rank.tp
-    heads, kv_heads = model.heads / tp, kv_heads_per_rank(model, tp)
-    copied = (heads > kv_heads) * float(inputs.kernels.repeats_kv)
-    return np.asarray(copied * (heads + kv_heads) * (model.qk_head_dim + model.v_head_dim))
-
-
 def _core(block: Block) -> Iterator[Operator]:
-    """Full and windowed layers apart; a context-parallel rank holds 1/cp of the queries and sees all keys."""
+    """Full and windowed layers apart; a context rank works on 1/cp of the queries or heads, and on all keys."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     windows = model.sliding_window is not None and inputs.kernels.windows
     windowed = block.layers * model.windowed_layers / model.layers if windows else 0.0
@@ -209,11 +144,8 @@ def _core(block: Block) -> Iterator[Operator]:
     if windowed > 0:
         yield attention_of(block, "windowed attention", windowed, model.sliding_window)
     yield from _repeated_for_masks(block, block.layers - windowed, windowed)
-    width = kv_heads_per_rank(model, rank.tp) * (model.qk_head_dim + model.v_head_dim)
-    keys_and_values = rank.batch * rank.sequence * width * inputs.element_bytes
-    forward = (("all_gather", keys_and_values),)
-    backward = (*forward, ("reduce_scatter", keys_and_values))
-    yield exchange(block, "context exchange", "attention", "cp", forward, backward)
+    keys_and_values = rank.batch * rank.sequence * heads_of_a_rank(inputs)[1]
+    yield from context_exchanges(block, keys_and_values * (model.qk_head_dim + model.v_head_dim) * inputs.element_bytes)
 
 
 def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
@@ -237,7 +169,7 @@ def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[
     Source: transformers integrations/sdpa_attention.py (use_gqa_in_sdpa, repeat_kv).
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
+    heads, kv_heads = heads_of_a_rank(inputs)
     masks = [(_masked(inputs, None), full), (_masked(inputs, model.sliding_window), windowed)]
     share = sum((mask * layers / block.layers for mask, layers in masks if mask is not None), inputs.zeros)
     if not np.any(share * (heads - kv_heads) > 0) or _falls_back(inputs):
@@ -261,9 +193,9 @@ def _indexer(block: Block, layers: float) -> Iterator[Attention]:
         batch=rank.batch,
         heads=heads,
         kv_heads=np.ones_like(rank.tp),
-        query=rank.sequence / rank.cp,
+        query=rank.sequence / rank.ring_ranks,
         key=rank.keys,
-        pairs=attended_positions(rank.sequence, rank.keys) / rank.cp,
+        pairs=attended_positions(rank.sequence, rank.keys) / rank.ring_ranks,
         qk_head_dim=model.indexer.head_dim,
         v_head_dim=0,
         kernel="flash",
@@ -300,16 +232,20 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     """
     model, rank, e = inputs.model, inputs.rank, inputs.element_bytes
     # Each rank keeps its own keys; those gathered from the other context ranks are dropped.
-    tokens, kept_keys = rank.batch * rank.sequence / rank.cp, rank.batch * rank.keys / rank.cp
+    tokens, kept_keys = rank.batch * rank.sequence / rank.ring_ranks, rank.batch * rank.keys / rank.ring_ranks
     if _falls_back(inputs):
         copied = np.where(rank.batch > 1, heads, kv_heads)
         values = heads * float(inputs.keeps_input("o")) * e + copied * FLOAT32
         return np.asarray(tokens * ((heads + copied) * model.qk_head_dim * FLOAT32 + values * model.v_head_dim))
     kept_kv = heads if inputs.kernels.repeats_kv else kv_heads
     operands = (tokens * heads + kept_keys * kept_kv) * (model.qk_head_dim + model.v_head_dim) * e
+    exchanged = np.where(rank.head_ranks * rank.ones > 1.0, 1.0, 0.0)
+    if np.any(exchanged):  # the projection's input is what came back for the output, another tensor
+        operands = operands + exchanged * tokens * heads * model.v_head_dim * e * float(inputs.keeps_input("o"))
     if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
-        # The values are a view into the fused projection: it stays whole beside the rotated queries and keys.
-        operands = operands + tokens * (heads + kv_heads) * model.qk_head_dim * e
+        # The values are a view into the fused projection, unless they are exchanged: it stays whole beside the rotated
+        # queries and keys.
+        operands = operands + (1.0 - exchanged) * tokens * (heads + kv_heads) * model.qk_head_dim * e
     if inputs.kernels.attention == "sdpa" and inputs.kernels.rotary == "eager" and model.rotary_fraction < 1:
         # Queries concatenated from turned and untouched parts lie head by head, and so does the output, which is
         # copied token by token for the next product.
@@ -338,8 +274,8 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
     Source: FlashAttention (arXiv:2205.14135); create_position_bias_mask of transformers; the eager modules, traced.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    heads, kv_heads = model.heads / rank.tp, kv_heads_per_rank(model, rank.tp)
-    query = rank.sequence / rank.cp
+    heads, kv_heads = heads_of_a_rank(inputs)
+    query = rank.sequence / rank.ring_ranks
     operands, statistics = _kept_operands(inputs, heads, kv_heads), rank.batch * heads * query * FLOAT32
     masked = _masked(inputs, window)
     if masked is not None:
@@ -370,7 +306,7 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
         kv_heads=np.ones_like(kv_heads) if absorbed else heads if repeated else kv_heads,
         query=query,
         key=rank.keys,
-        pairs=_pairs(inputs, window) / rank.cp,
+        pairs=_pairs(inputs, window) / rank.ring_ranks,
         qk_head_dim=absorbed.kv_rank + absorbed.qk_rope_head_dim if absorbed else model.qk_head_dim,
         v_head_dim=absorbed.kv_rank if absorbed else model.v_head_dim,
         kernel=kernel,
@@ -380,6 +316,9 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
         loaded_keys=_loaded_keys(inputs, window),
         masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
+        blocks=rank.ring_ranks
+        if inputs.kernels.context in ("ring", "hybrid") and np.any(rank.ring_ranks > 1)
+        else None,
     )
 
 

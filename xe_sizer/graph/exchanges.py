@@ -9,6 +9,8 @@ import numpy as np
 from xe_sizer.graph.operators import Collective
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.operators import Array, Picks
 
@@ -69,6 +71,55 @@ def leave_parallel(block: Block, name: str, module: str, share: Array | float = 
 
 def _message_bytes(block: Block) -> Array:
     return block.inputs.rank.tokens * block.inputs.model.hidden * block.inputs.element_bytes
+
+
+def context_exchanges(block: Block, keys_and_values: Array) -> Iterator[Collective]:
+    """What ranks that share sequences exchange around attention.
+
+        all-gather, ring = keys and values of the whole sequence; backward once more, and their gradients
+        heads = element tokens (heads + kv_heads) head sizes of queries, keys and values; then of the output
+                kv_heads at least one for each of the ranks that share heads out
+
+    A gather ends before attention starts; a ring passes one rank's part on behind attention to the one before. For
+    heads every rank sends its part of the sequence of all heads, and gets the whole sequence of its own.
+
+    Parameters
+    ----------
+    block : a kind of layer
+    keys_and_values : of the heads of a rank and the whole sequences, shape (rank shape,) [bytes]
+
+    Returns
+    -------
+    iterator of Collective; messages of shape (rank shape,) [bytes]
+
+    Source: Llama 3 (arXiv:2407.21783, section 3.3.2) for gathers; Ring Attention (arXiv:2310.01889); DeepSpeed-Ulysses
+    (arXiv:2309.14509); both together: USP (arXiv:2405.07719), cp_comm_type a2a+p2p of Transformer Engine.
+    """
+    inputs, rank, model = block.inputs, block.inputs.rank, block.inputs.model
+    if inputs.kernels.context in ("ring", "hybrid"):
+        forward, backward = (("ring", keys_and_values),), (("ring", 2.0 * keys_and_values),)
+    else:
+        forward, backward = (
+            (("all_gather", keys_and_values),),
+            (("all_gather", keys_and_values), ("reduce_scatter", keys_and_values)),
+        )
+    yield exchange(block, "context exchange", "attention", "cp", forward, backward)
+    shared = rank.head_ranks * rank.ones
+    if np.any(shared > 1):
+        kv_heads = np.maximum(model.kv_heads / rank.tp, shared)
+        queries, keys, values = (
+            rank.tokens * heads * size * inputs.element_bytes
+            for heads, size in (
+                (model.heads / rank.tp, model.qk_head_dim),
+                (kv_heads, model.qk_head_dim),
+                (kv_heads, model.v_head_dim),
+            )
+        )
+        output = rank.tokens * model.heads / rank.tp * model.v_head_dim * inputs.element_bytes
+        there = (("all_to_all", queries + keys + values),)
+        back = (("all_to_all", output),)
+        yield exchange(block, "sequence for heads", "attention", "heads", there, there)
+        yield exchange(block, "heads for sequence", "attention", "heads", back, back)
 
 
 def exchange(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.losses import Loss
 
 Array = NDArray[np.float64]
+ContextKind = Literal["all-gather", "ring", "ulysses", "hybrid"]
+CONTEXT_KINDS: tuple[ContextKind, ...] = get_args(ContextKind)
 IntArray = NDArray[np.int64]
 
 
@@ -64,6 +66,8 @@ class RankShape:
     tp, cp, ep : tensor, context and expert parallel sizes [-]
     expert_tp : tensor-parallel size of each expert: tp, part of it, or 1 where tensor ranks hold whole experts [-]
     sequence_parallel : 1 where norms and residuals are sharded over the tensor-parallel ranks, else 0
+    head_ranks : ranks of a context group that hold whole sequences of a part of the heads [-]; the others hold parts of
+        the sequences
     past : tokens of each sequence whose keys and values are cached already [-]; 0 in training
     """
 
@@ -75,6 +79,12 @@ class RankShape:
     expert_tp: Array
     sequence_parallel: Array
     past: Array | float = 0.0
+    head_ranks: Array | float = 1.0
+
+    @cached_property
+    def ring_ranks(self) -> Array:
+        """Ranks of a context group that hold different parts of the same sequences and heads."""
+        return np.asarray(self.cp / self.head_ranks)
 
     @cached_property
     def keys(self) -> Array:
@@ -133,6 +143,9 @@ class Kernels:
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there; to-all: all tokens go to all ranks, which sum up what theirs say
+    context : what ranks that share sequences exchange: all-gather: keys and values, before attention; ring: the same,
+        block after block behind attention; ulysses: parts of the sequences for heads; hybrid: ulysses among as many
+        ranks as keys and values have heads, a ring of such groups
     split_experts : gather-tokens: ranks that split an expert give each other all tokens, and each sends them on;
         gather-copies: a token goes to one of them, and they gather what has come
     experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
@@ -174,6 +187,7 @@ class Kernels:
     mixer: Literal["fused", "copied"] = "fused"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
+    context: ContextKind = "all-gather"
     split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop", "loop-all"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
@@ -249,6 +263,7 @@ class Attention(Operator):
     `values_in_keys`: the values are part of the keys and not read again.
     `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
     `masked`: share of micro-batches whose kernel is given a mask and works on all pairs (None: none).
+    `blocks`: the keys come in so many blocks of a ring one after the other, each in a kernel of its own (None: one).
     """
 
     batch: Array
@@ -266,6 +281,7 @@ class Attention(Operator):
     loaded_keys: Array | None = None
     masked: Array | None = None
     values_in_keys: bool = False
+    blocks: Array | None = None
 
     @property
     def forward_flops(self) -> Array:
@@ -284,9 +300,17 @@ class Attention(Operator):
         return self.batch * self.kv_heads * keys * width
 
     def operand_bytes(self, element_bytes: float) -> Array:
-        """Q, K, V and the output, read or written once [bytes]."""
+        """Q, K, V and the output, read or written once; of a ring in each of its blocks [bytes]."""
         cached = element_bytes if self.cached_element_bytes is None else self.cached_element_bytes
-        return self.query_elements * element_bytes + self.key_value_elements * cached
+        blocks = 1.0 if self.blocks is None else self.blocks
+        return self.query_elements * element_bytes * blocks + self.key_value_elements * cached
+
+    def resident_bytes(self, element_bytes: float) -> Array:
+        """Of these what the rank holds at a time: of a ring the block at work and the one that comes [bytes]."""
+        if self.blocks is None:
+            return self.operand_bytes(element_bytes)
+        held = np.minimum(2.0 / self.blocks, 1.0)
+        return (self.query_elements + self.key_value_elements * held) * element_bytes
 
 
 @frozen
@@ -371,7 +395,7 @@ def launches(operator: Operator) -> tuple[float | Array, float | Array]:
 
         launches = 1, and one for each gradient      matrix products, times copies where they are apart
         launches = 15, and 20 for each gradient      of every product that runs beside others of its group
-        launches = 1, 3; eager 5, 8                  attention
+        launches = 1, 3; eager 5, 8                  attention, of each block of keys
         launches = products + 1, 2.5 products        scans
 
     Memory-bound operators and collectives state theirs.
@@ -393,7 +417,10 @@ def launches(operator: Operator) -> tuple[float | Array, float | Array]:
             return SIDE_BY_SIDE_LAUNCHES[0] * operator.copies, SIDE_BY_SIDE_LAUNCHES[1] * backward * operator.copies
         return (operator.copies, backward * operator.copies) if operator.apart else (1.0, backward)
     if isinstance(operator, Attention):
-        return (5.0, 8.0) if operator.kernel == "eager" else (1.0, 3.0)
+        forward, backward = (5.0, 8.0) if operator.kernel == "eager" else (1.0, 3.0)
+        return (
+            (forward, backward) if operator.blocks is None else (forward * operator.blocks, backward * operator.blocks)
+        )
     if isinstance(operator, Scan):
         return len(operator.products) + 1.0, 2.5 * len(operator.products)
     if isinstance(operator, MemoryBound):

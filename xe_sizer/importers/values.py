@@ -102,6 +102,21 @@ def listed(value: object) -> tuple[str, ...] | None:
     return found or None
 
 
+def same_word_of(words: Mapping[str, object]) -> Converter:
+    """As `word_of`, also of a list that gives every layer the same word."""
+    one = word_of(words)
+
+    def read(value: object) -> object:
+        if not isinstance(value, list | tuple):
+            return one(value)
+        meant = {one(each) for each in value}
+        if len(meant) > 1:
+            raise UnreadableError(f"{show(value)} differs from layer to layer")
+        return next(iter(meant), None)
+
+    return read
+
+
 def word_of(words: Mapping[str, object], otherwise: str = "") -> Converter:
     """What a word stands for, whatever its case and separators; None in the table: the word says nothing.
 

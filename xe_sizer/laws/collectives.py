@@ -9,12 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT = (
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT, RING = (
     "all_reduce",
     "all_gather",
     "reduce_scatter",
     "all_to_all",
     "point_to_point",
+    "ring",
 )
 
 
@@ -98,13 +99,14 @@ def collective_time_s(
 
         t_node(n) = alpha + c sqrt(f(n) bytes) + f(n) bytes / B
         t = max(t_node(g), f(n) (bytes / g) / B_out) + alpha_out log2(2 k)      over k nodes
+        t = (n - 1) t_send(bytes / n)                                           ring: each rank's part passes all others
 
     Across nodes, rings run through all n ranks, one for each of the g ranks that share a node, so the slower tier sets
     the pace: inside the node, or an accelerator's share of the NICs. Of an all-to-all f(k) bytes leave the node.
 
     Parameters
     ----------
-    operation : all_reduce, all_gather, reduce_scatter, all_to_all or point_to_point
+    operation : all_reduce, all_gather, reduce_scatter, all_to_all, point_to_point or ring
     message_bytes : whole message, nccl-tests convention [bytes]
     ranks, ranks_per_node : n, size of the group, and g, how many of it share a node [-]
     network : alpha, c and B by operation and group size; B_out and alpha_out between nodes
@@ -120,6 +122,9 @@ def collective_time_s(
     message = np.asarray(message_bytes, dtype=np.float64)
     n = np.asarray(ranks, dtype=np.float64)
     local = np.minimum(np.asarray(ranks_per_node, dtype=np.float64), n)
+    if operation == RING:
+        part = message / np.maximum(n, 1.0)
+        return np.asarray((n - 1.0) * collective_time_s(POINT_TO_POINT, part, n, local, network))
     nodes = np.maximum(n / np.maximum(local, 1.0), 1.0)
     law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
     inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)

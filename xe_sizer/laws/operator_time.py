@@ -157,9 +157,10 @@ def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iter
 
 def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
     """Fused kernels pay for what the mask leaves; eager attention multiplies and moves the full scores."""
-    moved = op.operand_bytes(device.element_bytes)
-    sequence = np.asarray(op.key)
-    flops = op.forward_flops
+    blocks = 1.0 if op.blocks is None else op.blocks
+    moved = op.operand_bytes(device.element_bytes) / blocks
+    sequence = np.asarray(op.key) / blocks
+    flops = op.forward_flops / blocks
     scores_s, scores_backward_s = np.zeros_like(flops), np.zeros_like(flops)
     backward_flops = FLASH_BACKWARD_FLOPS * flops
     if op.kernel == "eager":
@@ -175,8 +176,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         reached = law.flops_efficiency * peak
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
         return forward, np.zeros_like(forward)
-    forward = attention_time_s(flops, moved, sequence, law, peak, bandwidth) + scores_s
-    backward = attention_time_s(
+    forward = blocks * attention_time_s(flops, moved, sequence, law, peak, bandwidth) + scores_s
+    backward = blocks * attention_time_s(
         backward_flops, ATTENTION_BACKWARD_BYTES * moved, sequence, law, peak, bandwidth, backward=True
     )
     if op.masked is not None:
@@ -316,7 +317,10 @@ def group_sizes(rank: RankShape) -> dict[str, Array]:
 
     Source: definition.
     """
-    return {"tp": rank.tp, "cp": rank.cp, "ep": rank.ep, "dp": attention_groups(rank), "etp": rank.expert_tp}
+    return {
+        "tp": rank.tp, "cp": rank.ring_ranks, "ep": rank.ep, "dp": attention_groups(rank), "etp": rank.expert_tp,
+        "heads": np.asarray(rank.head_ranks * rank.ones),
+    }  # fmt: skip
 
 
 def inner_ranks(rank: RankShape) -> dict[str, Array]:
@@ -334,7 +338,10 @@ def inner_ranks(rank: RankShape) -> dict[str, Array]:
 
     Source: Megatron-LM's order of ranks (core/parallel_state.py, tp-cp-ep-dp-pp).
     """
-    return {"tp": np.ones(1), "cp": rank.tp, "ep": rank.expert_tp, "dp": rank.tp, "etp": np.ones(1)}
+    return {
+        "tp": np.ones(1), "cp": rank.tp * rank.head_ranks, "ep": rank.expert_tp, "dp": rank.tp, "etp": np.ones(1),
+        "heads": rank.tp,
+    }  # fmt: skip
 
 
 def exchange_times(

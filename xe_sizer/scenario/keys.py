@@ -73,6 +73,7 @@ class LayoutKeys(TypedDict, total=False):
     pp: int | None
     vpp: int | None
     cp: int | None
+    cp_kind: str | None
     ep: int | None
     expert_tp: int | None
     dp: int | None

@@ -31,6 +31,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "pp": "layout.pp",
     "vpp": "layout.vpp",
     "cp": "layout.cp",
+    "cp-kind": "layout.cp_kind",
     "ep": "layout.ep",
     "expert-tp": "layout.expert_tp",
     "dp": "layout.dp",

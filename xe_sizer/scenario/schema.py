@@ -6,6 +6,7 @@ from msgspec import Meta, field
 
 from xe_sizer.graph.casts import Fp8Recipe
 from xe_sizer.graph.losses import loss_names
+from xe_sizer.graph.operators import ContextKind
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.fields import named, or_else
@@ -37,6 +38,7 @@ Attention = Annotated[
     or_else(flashattention="flash", flashattention2="flash", flashattn="flash", flashattn2="flash", fa2="flash"),
 ]
 Loss = Annotated[str, named(loss_names)]
+CpKind = Annotated[ContextKind, or_else(p2p="ring", allgather="all-gather", a2a="ulysses", a2ap2p="hybrid")]
 Padding = Annotated[
     Literal["packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"],
     or_else(packing="packed", samplepacking="packed", maxlength="to-seq-len"),
@@ -204,6 +206,9 @@ class LayoutSection(Section, frozen=True):
     pp: Annotated[Degree | None, Meta(description="Pipeline stages")] = None
     vpp: Annotated[Degree | None, Meta(description="Model chunks per pipeline stage (interleaving)")] = None
     cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
+    cp_kind: Annotated[CpKind | None, Meta(description="What context parallel GPUs exchange; default: the stack's")] = (
+        None
+    )
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
     expert_tp: Annotated[
         Degree | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from xe_sizer.graph.attention import cache_width
+from xe_sizer.graph.key_value_heads import cache_width
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.stages import layers_per_stage
 

@@ -6,6 +6,7 @@ import msgspec
 
 from xe_sizer.graph.casts import CastKernels, Fp8Recipe
 from xe_sizer.graph.losses import divergence_names, log_probability_names, loss_names
+from xe_sizer.graph.operators import CONTEXT_KINDS, ContextKind
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.fields import named
@@ -62,6 +63,7 @@ class KernelChoice(_Part, frozen=True):
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    context: ContextKind = "all-gather"
     split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
     gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
@@ -185,6 +187,7 @@ class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
     reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
+    splits_sequences : context parallelism is tried where nobody asks for it
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;
     fills_stages_by_cost : stages take layers until they pass their share of the cost
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
@@ -206,6 +209,7 @@ class Defaults(_Part, frozen=True):
         "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
     ]  # fmt: skip
     sequence_parallel: bool
+    splits_sequences: bool
     zero: ZeroStages
     reduces_every_micro_batch: bool
     reduces_whole_gradients: bool
@@ -239,6 +243,7 @@ class Supports(_Part, frozen=True):
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
     recompute : those that it has a switch for, which is what advice names
+    context_kinds : what its context-parallel ranks can exchange
     sharded_stages : ZeRO-2 and 3 (FSDP) go with pipelines: a stage is gathered once a step
     offload_from_zero : the least ZeRO stage with which it offloads
     """
@@ -254,6 +259,7 @@ class Supports(_Part, frozen=True):
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
     sharded_stages: bool = False
+    context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
     packing: bool = True
     recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (
         "none",

@@ -67,7 +67,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     """Tensors that live only while the operator's backward runs: gradients of its outputs and inputs.
 
         bytes = element m (n + k) copies / tiles                   matrix product
-        bytes = Q, K, V and output + b heads q k x per score       attention
+        bytes = Q, K, V and output that are there at a time + b heads q k x per score       attention
         bytes = 3 states                                           scan
 
     Parameters
@@ -85,7 +85,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
         return element_bytes * op.copies * op.m * (op.n + op.k) / (1.0 if op.tiles is None else op.tiles)
     if isinstance(op, Attention):
         scores = op.batch * op.heads * op.query * op.key
-        operands = op.operand_bytes(element_bytes)
+        operands = op.resident_bytes(element_bytes)
         unfused = np.where(scores * op.score_temporary_bytes > 0, 0.5 * operands, 0.0)
         return np.maximum(operands, unfused + scores * op.score_temporary_bytes)
     if isinstance(op, Scan):

@@ -20,7 +20,7 @@ from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.hardware import Server
     from xe_sizer.laws.operator_time import Device
@@ -219,6 +219,7 @@ class Job:
             ep=as_array(layouts.ep),
             expert_tp=as_array(layouts.expert_ranks),
             sequence_parallel=as_array(layouts.sequence_parallel),
+            head_ranks=as_array(self._head_ranks(layouts)),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
         loss = kernels.loss.on(self.logit_bytes / SIXTEEN_BIT)
@@ -240,6 +241,20 @@ class Job:
             casts=self.device.casts,
             target_share=self.target_share,
         )
+
+    def _head_ranks(self, layouts: Layouts) -> IntArray:
+        """Context ranks that hold whole sequences of a part of the heads, shape (layout,) [-].
+
+            ranks = cp                                       ulysses
+            ranks = gcd(cp, heads of keys and values / tp)   hybrid
+            ranks = 1                                        else
+
+        Source: USP (arXiv:2405.07719, section 3): heads of keys and values limit Ulysses, a ring takes the rest.
+        """
+        kind = self.stack.kernels.context
+        if kind == "hybrid":
+            return np.asarray(np.gcd(layouts.cp, np.maximum(self.model.kv_heads // layouts.tp, 1)))
+        return layouts.cp if kind == "ulysses" else np.ones_like(layouts.cp)
 
     def _padded(self, sequences: Array) -> Array:
         """Share of the micro-batches whose attention is given a mask that hides padding, shape (layout,) [-].

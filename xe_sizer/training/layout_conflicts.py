@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def layout_conflicts(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
     """Each with the place of its key and what to write instead; None stands for what is not known."""
     yield from _split_experts(given, model, stack, problem)
+    if stack is not None:
+        yield from _context_kind(given, model, stack, problem)
 
 
 def _split_experts(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
@@ -35,3 +37,22 @@ def _split_experts(given: Given, model: ModelShape | None, stack: Stack | None, 
         yield problem(key, f"expert_tp {ranks} does not divide tp {layout.tp}", hint)
     elif model is not None and model.experts is not None and model.experts.ffn % ranks:
         yield problem(key, f"expert_tp {ranks} does not divide the {model.experts.ffn} columns of an expert")
+
+
+def _context_kind(given: Given, model: ModelShape | None, stack: Stack, problem: Any) -> Iterator[Problem]:
+    """What context-parallel ranks exchange is what the stack has; those that share out heads have some each."""
+    layout, supports = given.values.layout, stack.supports
+    kind = layout.cp_kind or stack.kernels.context
+    if layout.cp_kind is not None and not supports.context_parallel:
+        hint = f"stacks that do: {', '.join(stacks_with('context_parallel'))}"
+        yield problem("layout.cp_kind", f"{stack.name} does not split sequences over GPUs", hint)
+    elif kind not in supports.context_kinds:
+        hint = f"it has {', '.join(supports.context_kinds)}"
+        yield problem("layout.cp_kind", f"{stack.name} has no context parallelism of the kind {kind}", hint)
+    elif kind == "ulysses" and model is not None and (layout.cp or 1) > 1:
+        ranks = (layout.tp or 1) * layout.cp
+        if model.heads % ranks:
+            words = f"cp {layout.cp}" if (layout.tp or 1) == 1 else f"tp x cp = {ranks}"
+            others = [other for other in supports.context_kinds if other != kind]
+            hint = f"each GPU gets whole heads; {' and '.join(others)} split sequences alone" if others else None
+            yield problem("layout.cp", f"{words} does not divide the {model.heads} heads of {model.name}", hint)

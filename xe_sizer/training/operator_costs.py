@@ -126,8 +126,8 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
     factor = job.stack.efficiency.collectives
     times = exchange_times((operator,), inputs.rank, job.network, factor, group.backward)
     there, back = (group.one(side) for side in times[operator.group])
-    exposed = 1.0 - group.micro_batch.hidden[operator.group]
-    seconds = exposed * group.share * ((1.0 + group.whole) * there + back)
+    exposed, exposed_back = (group.one(share) for share in group.micro_batch.exposed[operator.group])
+    seconds = group.share * ((1.0 + group.whole) * exposed * there + exposed_back * back)
     several = group.one(group_sizes(inputs.rank)[operator.group]) != 1.0
     sent = (operator.forward, operator.backward if group.backward else ())
     messages = [sum(group.one(size) for _, size in side) if several else 0.0 for side in sent]

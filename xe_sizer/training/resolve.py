@@ -7,13 +7,11 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.network import network
-from xe_sizer.laws.precision import FP8, FP16
+from xe_sizer.laws.precision import FP16
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -29,13 +27,13 @@ from xe_sizer.scenario.provenance import (
     with_further,
 )
 from xe_sizer.scenario.read import serves
-from xe_sizer.software.narrow_products import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.batches import global_batch
 from xe_sizer.training.chosen_images import seeing
 from xe_sizer.training.chosen_method import method_of, quantises
 from xe_sizer.training.chosen_pauses import pauses_of
+from xe_sizer.training.chosen_stack import as_chosen
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
@@ -248,7 +246,7 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
-    stack_used = without_losses(_as_chosen(stack, provenance, values, precision, server), efficiency)
+    stack_used = without_losses(as_chosen(stack, provenance, values, precision, server), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     if stack.defaults.weights_dtype:
         provenance.settle("train.weights_dtype", stack.defaults.weights_dtype, "stack")
@@ -310,45 +308,6 @@ def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
     card_bytes = job.server.accelerator.memory_bytes
     room = memory_suffices(job.lengths_assumed).quantile(limits.confidence)
     return card_bytes - (card_bytes - asked) / max(room, 1.0)
-
-
-def _as_chosen(stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server) -> Stack:
-    """The stack with loss, dropout, reduction and recipe as the user chose, or as it has them by itself."""
-    stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
-    stack = _with_dropout(stack, values.train.dropout)
-    stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
-    return _with_recipe(stack, provenance, precision, server)
-
-
-def _with_loss(stack: Stack, loss: Any) -> Stack:
-    """The stack with the cross-entropy kernel that the user chose."""
-    kernels = msgspec.structs.replace(stack.kernels, loss=loss)
-    return msgspec.structs.replace(stack, kernels=kernels)
-
-
-def _with_dropout(stack: Stack, rate: float | None) -> Stack:
-    """The stack that draws dropout masks or none, as the user chose, or as it does by itself."""
-    if rate is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, dropout=rate > 0))
-
-
-def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
-    """The stack that reduces gradients as often as the user chose, or as its default has it."""
-    if every_micro_batch is None:
-        return stack
-    defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
-    return msgspec.structs.replace(stack, defaults=defaults)
-
-
-def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:
-    """The stack that scales operands in 8 bit as the user chose, or as it does by itself."""
-    usual = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
-    if precision != FP8 or usual is None:
-        return stack
-    recipe = provenance.settle("train.fp8_recipe", usual, "stack")
-    defaults = msgspec.structs.replace(stack.defaults, fp8_recipe=recipe, block_scaled_recipe=None)
-    return msgspec.structs.replace(stack, defaults=defaults)
 
 
 def _fixed(values: ScenarioFile) -> dict[str, int]:

@@ -75,9 +75,16 @@ def pipeline_options(rules: Rules) -> tuple[int, ...]:
 
 
 def context_options(rules: Rules) -> tuple[int, ...]:
-    """CP cuts every sequence into 2 CP chunks of equal work, so it needs sequences of a fixed, divisible length."""
-    possible = rules.stack.supports.context_parallel and rules.splits_sequences and not rules.model.encoder_layers
+    """CP cuts every sequence into 2 CP chunks of equal work, so it needs sequences of a fixed, divisible length.
+
+    Ulysses shares out the heads too.
+    """
+    stack = rules.stack
+    possible = stack.supports.context_parallel and rules.splits_sequences
+    possible &= not rules.model.encoder_layers and (rules.every_way or stack.defaults.splits_sequences)
     sizes = (d for d in (1, 2, 4, 8, 16) if rules.seq_len % (2 * d) == 0 and rules.seq_len // d >= 2048)
+    if stack.kernels.context == "ulysses":
+        sizes = (d for d in sizes if rules.model.heads % d == 0)
     return rules.options("cp", {1, *sizes} if possible else (1,))
 
 
@@ -314,7 +321,7 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
     expert groups divide the ranks of a stage, and the ranks that split an expert the tensor ranks; ZeRO 2 and 3 go with
     pipelines of some stacks; a schedule but the usual one needs a pipeline, and stages of as many chunks as it has;
-    copies of sharded states hold whole groups of experts.
+    copies of sharded states hold whole groups of experts; where context ranks share out heads, each has some.
     """
     whole = np.asarray(rules.global_batch is None) | (layouts.samples == rules.global_batch)
     chunks = layouts.pp * layouts.vpp
@@ -325,6 +332,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     interleaved = (layouts.vpp == 1) | (chunks_fit & rounds)
     grouped = (layouts.tp * layouts.cp * layouts.dp) % (layouts.expert_ranks * layouts.ep) == 0
     grouped &= layouts.tp % layouts.expert_ranks == 0
+    if rules.stack.kernels.context == "ulysses":
+        grouped &= (layouts.cp == 1) | (rules.model.heads % (layouts.tp * layouts.cp) == 0)
     staged = (layouts.pp == 1) | (layouts.zero < 2) | rules.stack.supports.sharded_stages
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Matmul, recomputed_share
+from xe_sizer.graph.operators import Attention, Matmul, recomputed_share
 from xe_sizer.graph.vision import VISION
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
@@ -91,6 +91,12 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankSha
     return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
 
 
+def _exposed_share(exchange_s: Array, compute_s: Array) -> Array:
+    """Share of an exchange that goes on when the compute beside it is done [-]."""
+    left_s = np.maximum(exchange_s - compute_s, 0.0)
+    return np.divide(left_s, exchange_s, out=np.zeros(np.shape(left_s)), where=exchange_s > 0)
+
+
 @frozen
 class MicroBatch:
     """What the parts of a micro-batch are computed from; seconds have shape (stage, layout).
@@ -137,12 +143,35 @@ class MicroBatch:
         again = _recomputed(self.times[0], self.layouts, self.shapes, recomputed_layers_share(self.job, self.layouts))
         return self.stages.layers * self.runs_back[0] * again
 
-    @property
-    def hidden(self) -> dict[str, float]:
-        """Share of each parallel group's exchanges that the stack hides [-]."""
-        overlap = self.job.stack.overlap
-        tensor = overlap.tensor_parallel
-        return {"tp": tensor, "etp": tensor, "cp": overlap.context_parallel, "ep": overlap.expert_parallel}
+    @cached_property
+    def collectives_s(self) -> tuple[dict[str, tuple[Array, Array]], ...]:
+        """Exchanges of the layers, the embedding and the head by group, hidden or not, for each shape of rank [s]."""
+        job, rank = self.job, self.shapes.inputs.rank
+        factor = job.stack.efficiency.collectives
+        return tuple(exchange_times(operators, rank, job.network, factor) for operators in self.operators)
+
+    @cached_property
+    def exposed(self) -> dict[str, tuple[Array, Array]]:
+        """Share of each parallel group's exchanges that nothing hides, forward and backward, by shape of rank [-].
+
+        The stack says it of most. A ring passes keys and values on behind attention to those that are there:
+        exposed = max(t - (n - 1) / n attention, 0) / t. Attention waits for sequences that are exchanged for heads.
+        """
+        overlap, inputs = self.job.stack.overlap, self.shapes.inputs
+        hidden = {"tp": overlap.tensor_parallel, "etp": overlap.tensor_parallel, "cp": overlap.context_parallel}
+        hidden |= {"ep": overlap.expert_parallel, "heads": 0.0}
+        one = np.ones(inputs.rank.tp.shape)
+        shares = {group: ((1.0 - share) * one, (1.0 - share) * one) for group, share in hidden.items()}
+        if inputs.kernels.context in ("ring", "hybrid"):
+            behind = 1.0 - 1.0 / inputs.rank.ring_ranks
+            attention = [time for time in self.times[0] if isinstance(time.operator, Attention)]
+            forward_s, backward_s = (
+                behind * sum((getattr(time, side) for time in attention), np.zeros(1))
+                for side in ("forward_s", "backward_s")
+            )
+            there, back = self.collectives_s[0]["cp"]
+            shares["cp"] = (_exposed_share(there, forward_s), _exposed_share(back, backward_s))
+        return shares
 
     @cached_property
     def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
@@ -150,20 +179,16 @@ class MicroBatch:
 
         Layers exchange once more when they are recomputed, embedding and head do not.
         """
-        job, stages = self.job, self.stages
-        again = recomputed_layers_share(job, self.layouts)
-        rank, factor = self.shapes.inputs.rank, job.stack.efficiency.collectives
-        times = [exchange_times(operators, rank, job.network, factor) for operators in self.operators]
-        exposed = {}
-        for group, share in self.hidden.items():
-            layers, embedding, head = ([self.shapes.spread(side) for side in exchanges[group]] for exchanges in times)
-            ends = [stages.embedding * embedding[side] + stages.head * head[side] for side in (0, 1)]
-            there, back = layers
-            exposed[group] = (
-                (1.0 - share) * (stages.layers * there + ends[0]),
-                (1.0 - share) * self.runs_back[0] * (stages.layers * (back + again * there) + ends[1]),
-            )
-        return exposed
+        stages, again = self.stages, recomputed_layers_share(self.job, self.layouts)
+        exchanged = {}
+        for group, shares in self.exposed.items():
+            sides = [
+                [self.shapes.spread(share * exchanges[group][side]) for exchanges in self.collectives_s]
+                for side, share in enumerate(shares)
+            ]
+            there, back = (stages.total(*side) for side in sides)
+            exchanged[group] = (there, self.runs_back[0] * (back + stages.layers * again * sides[0][0]))
+        return exchanged
 
     @cached_property
     def forward_s(self) -> Array:
@@ -234,7 +259,7 @@ class MicroBatch:
         return forward, backward, weights
 
     def exposed_exchange_s(self, group: str) -> Array:
-        """Both directions of a parallel group's exchanges, tp, etp, cp or ep [s]."""
+        """Both directions of a parallel group's exchanges, one of those of `exposed` [s]."""
         there, back = self.exchanged_s[group]
         return there + back
 
@@ -287,11 +312,11 @@ def tensor_parallel(micro_batch: MicroBatch) -> Array:
 
 @part(
     "context-parallel communication",
-    "gathered keys and values and their gradients, less what is hidden",
+    "keys, values and their gradients gathered or passed on, or sequences for heads, less what is hidden",
     "collective laws",
 )
 def context_parallel(micro_batch: MicroBatch) -> Array:
-    return micro_batch.exposed_exchange_s("cp")
+    return micro_batch.exposed_exchange_s("cp") + micro_batch.exposed_exchange_s("heads")
 
 
 @part("expert-parallel communication", "all-to-all of routed tokens, there and back", "collective laws")
@@ -300,7 +325,13 @@ def expert_parallel(micro_batch: MicroBatch) -> Array:
 
 
 COMPUTE_PARTS = (forward, backward, frozen_forward, image_encoder, recompute)
-EXCHANGE_PARTS = {"tp": tensor_parallel, "etp": tensor_parallel, "cp": context_parallel, "ep": expert_parallel}
+EXCHANGE_PARTS = {
+    "tp": tensor_parallel,
+    "etp": tensor_parallel,
+    "cp": context_parallel,
+    "heads": context_parallel,
+    "ep": expert_parallel,
+}
 MICRO_BATCH_PARTS = (*COMPUTE_PARTS, host, *dict.fromkeys(EXCHANGE_PARTS.values()))
 
 

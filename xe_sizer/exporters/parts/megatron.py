@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
 
 SAYS = (
-    "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.expert_tp", "layout.vpp", "layout.zero",
-    "layout.recompute", "layout.recompute_layers", "layout.sequence_parallel", "layout.offload", "precision",
-    "optimizer", "attention", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps",
-    "train.padding", "train.dropout", "train.checkpoint_every", "train.evaluate_every",
+    "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.ep", "layout.expert_tp",
+    "layout.vpp", "layout.zero", "layout.recompute", "layout.recompute_layers", "layout.sequence_parallel",
+    "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
+    "train.global_batch", "train.steps", "train.padding", "train.dropout", "train.checkpoint_every",
+    "train.evaluate_every",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
@@ -26,6 +27,7 @@ _OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
 _ATTENTION = {"flash": "flash", "eager": "unfused"}
 _ACTIVATIONS = {"swiglu": "swiglu", "geglu": "quick-geglu", "relu2": "squared-relu", "gelu": None, "gelu-new": None}
 _NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerNorm"}
+_CONTEXT_KINDS = {"ring": "p2p", "all-gather": "all_gather", "ulysses": "a2a", "hybrid": "a2a+p2p"}
 _PADDING = 128
 
 
@@ -113,6 +115,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "tensor-model-parallel-size": plan.take("layout.tp", 1),
         "pipeline-model-parallel-size": plan.take("layout.pp", 1),
         "context-parallel-size": plan.take("layout.cp", 1),
+        "cp-comm-type": _CONTEXT_KINDS.get(plan.take("layout.cp_kind")),
         "expert-model-parallel-size": plan.take("layout.ep", 1),
         "expert-tensor-parallel-size": plan.take("layout.expert_tp") or None,
         "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 else None,

@@ -24,6 +24,7 @@ _FLAVORS = {
     "deepseek-v2-lite": ("deepseek_v3", "16B"), "deepseek-v2": ("deepseek_v3", "236B"),
     "deepseek-v3": ("deepseek_v3", "671B"), "gpt-oss-20b": ("gpt_oss", "20b"), "gpt-oss-120b": ("gpt_oss", "120b"),
 }  # fmt: skip
+_ROTATIONS = {"all-gather": "allgather", "ring": "alltoall"}
 
 
 def _write(plan: Plan) -> Written:
@@ -55,6 +56,7 @@ def _write(plan: Plan) -> Written:
             "fsdp_reshard_after_forward": "always",
             **{f"{name}_parallel_degree": plan.take(f"layout.{key}", 1)
                for key, name in (("tp", "tensor"), ("cp", "context"), ("ep", "expert"))},
+            "context_parallel_rotate_method": _ROTATIONS.get(plan.take("layout.cp_kind")),
             "pipeline_parallel_degree": piped,
             "pipeline_parallel_microbatch_size": micro if piped > 1 else None,
         },
@@ -86,6 +88,6 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
 
 SAYS = (
     "model", "job", "precision", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps",
-    "layout.tp", "layout.pp", "layout.cp", "layout.zero", "layout.offload", "layout.recompute",
+    "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.offload", "layout.recompute",
 )  # fmt: skip
 EXPORTERS = (Exporter(name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive, switch, word_of
+from xe_sizer.importers.values import positive, same_word_of, switch, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,9 @@ ATTENTION: Mapping[str, object] = {
     "auto": None, "flash": "flash", "fused": "flash", "unfused": "eager", "local": "eager",
 }  # fmt: skip
 """Backends of attention; cuDNN's fused kernel is priced as FlashAttention."""
+CONTEXT_KINDS: Mapping[str, object] = {
+    "p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses", "a2a+p2p": "hybrid",
+}  # fmt: skip
 
 KEYS = (
     Key(("seq_length", "encoder_seq_length"), "train.seq_len", positive),
@@ -31,6 +34,7 @@ KEYS = (
     Key(("tensor_model_parallel_size", "model_parallel_size"), "layout.tp", positive, default=1),
     Key(("pipeline_model_parallel_size",), "layout.pp", positive, default=1),
     Key(("context_parallel_size",), "layout.cp", positive, default=1),
+    Key(("cp_comm_type",), "layout.cp_kind", same_word_of(CONTEXT_KINDS)),
     Key(("expert_model_parallel_size",), "layout.ep", positive, default=1),
     Key(("expert_tensor_parallel_size",), "layout.expert_tp", positive),
     Key(("sequence_parallel",), "layout.sequence_parallel", switch, default=False),
@@ -99,7 +103,6 @@ LOSSES = (
     Loss(("mtp_num_layers", "mtp_use_repeated_layer"), "trains layers that predict further tokens"),
     Loss(("hierarchical_context_parallel_sizes", "hybrid_context_parallel", "dynamic_context_parallel"),
          "splits contexts by other rules"),
-    Loss(("cp_comm_type",), "chooses the exchange of context parallelism", ("p2p",)),
     Loss(("encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size",
           "pipeline_model_parallel_split_rank"),
          "spreads an encoder over ranks of its own"),

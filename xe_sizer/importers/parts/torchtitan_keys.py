@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive
+from xe_sizer.importers.values import positive, word_of
 
 _LLAMA3 = {
     "1b": "llama-3.2-1b", "3b": "llama-3.2-3b", "8b": "llama-3.1-8b", "70b": "llama-3.1-70b", "405b": "llama-3.1-405b",
@@ -84,6 +84,8 @@ TABLE = Table(
         Key(_was("tensor_parallel_degree"), "layout.tp", positive, default=1),
         Key(_was("pipeline_parallel_degree"), "layout.pp", positive, default=1),
         Key(_was("context_parallel_degree"), "layout.cp", positive, default=1),
+        Key(_was("context_parallel_rotate_method"), "layout.cp_kind",
+            word_of({"allgather": "all-gather", "alltoall": "ring"})),
         Key(_was("expert_parallel_degree"), "layout.ep", positive, default=1),
         Key(_was("expert_tensor_parallel_degree"), "layout.expert_tp", positive),
     ),
