@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.operators import Array, Picks
 
+    Messages = tuple[tuple[str, Array], ...]  # operations with what they exchange
+
 
 def enter_parallel(
     block: Block, name: str, module: str, share: Array | float = 1.0, readers: int = 1, group: str = "tp"
@@ -96,13 +98,10 @@ def context_exchanges(block: Block, keys_and_values: Array) -> Iterator[Collecti
     (arXiv:2309.14509); both together: USP (arXiv:2405.07719), cp_comm_type a2a+p2p of Transformer Engine.
     """
     inputs, rank, model = block.inputs, block.inputs.rank, block.inputs.model
+    forward: Messages = (("all_gather", keys_and_values),)
+    backward: Messages = (*forward, ("reduce_scatter", keys_and_values))
     if inputs.kernels.context in ("ring", "hybrid"):
         forward, backward = (("ring", keys_and_values),), (("ring", 2.0 * keys_and_values),)
-    else:
-        forward, backward = (
-            (("all_gather", keys_and_values),),
-            (("all_gather", keys_and_values), ("reduce_scatter", keys_and_values)),
-        )
     yield exchange(block, "context exchange", "attention", "cp", forward, backward)
     shared = rank.head_ranks * rank.ones
     if np.any(shared > 1):

@@ -49,10 +49,10 @@ def _context_kind(given: Given, model: ModelShape | None, stack: Stack, problem:
     elif kind not in supports.context_kinds:
         hint = f"it has {', '.join(supports.context_kinds)}"
         yield problem("layout.cp_kind", f"{stack.name} has no context parallelism of the kind {kind}", hint)
-    elif kind == "ulysses" and model is not None and (layout.cp or 1) > 1:
+    elif kind == "ulysses" and model is not None and layout.cp and layout.cp > 1:
         ranks = (layout.tp or 1) * layout.cp
         if model.heads % ranks:
             words = f"cp {layout.cp}" if (layout.tp or 1) == 1 else f"tp x cp = {ranks}"
-            others = [other for other in supports.context_kinds if other != kind]
-            hint = f"each GPU gets whole heads; {' and '.join(others)} split sequences alone" if others else None
-            yield problem("layout.cp", f"{words} does not divide the {model.heads} heads of {model.name}", hint)
+            others = " and ".join(other for other in supports.context_kinds if other != kind)
+            advice = f"each GPU gets whole heads; {others} split sequences alone" if others else None
+            yield problem("layout.cp", f"{words} does not divide the {model.heads} heads of {model.name}", advice)

@@ -20,12 +20,13 @@ from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, 
 from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.gradients import keeps_fresh_gradients
+from xe_sizer.training.module_time import module_time
 from xe_sizer.training.orthogonalisation import matrix_work_time_s
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import Passes
 from xe_sizer.training.sharding import Shards, census
-from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, module_time, stage_time
+from xe_sizer.training.stage_time import MICRO_BATCH_PARTS, stage_time
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.state_bytes import StateBytes
 
