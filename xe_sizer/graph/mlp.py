@@ -42,10 +42,15 @@ PLAIN_PASSES = (2.0, 3.0)  # read x, write y; read dy and x, write dx
 WRITTEN_OUT_WIDENED = 3.0  # under autocast the power leaves three of the four in float32
 WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, (8.0, 16.0)
 TIMES_PASSES = (3.0, 5.0)  # a product of two tensors: read both, write one; read it and both, write two
-# min(gate, 7) sigmoid(1.702 gate) (clip(up, -7, 7) + 1) as seven kernels, or as six; autograd keeps gate and up, and
-# four of the results.
-CLAMPED_PASSES, CLAMPED_KEPT = {"native": (14.0, 24.0), "eager": (16.0, 26.0)}, 6.0
-CLAMPED_LAUNCHES = {"native": (6.0, 11.0), "eager": (7.0, 12.0)}
+# Activations that are several kernels where nothing fuses them: passes, launches, and tensors that autograd keeps.
+# clamped: min(gate, 7) sigmoid(1.702 gate) (clip(up, -7, 7) + 1), seven kernels or six; gate and up, and four results.
+# quick: x sigmoid(1.702 x), three kernels; x and the sigmoid.
+STEPS = {
+    ("swiglu-clamped", "native"): ((14.0, 24.0), (6.0, 11.0), 6.0),
+    ("swiglu-clamped", "eager"): ((16.0, 26.0), (7.0, 12.0), 6.0),
+    ("gelu-quick", "native"): ((7.0, 14.0), (3.0, 5.0), 2.0),
+    ("gelu-quick", "eager"): ((7.0, 14.0), (3.0, 5.0), 2.0),
+}
 # Fused: read and write every token copy once, in each direction. Eager, as grouped_mm of transformers 5: two gathers
 # in front, whose gradients are zeros and indexed additions; behind, weights, a gather, a sum, and all their gradients.
 DISPATCH_PASSES = {"eager": (4.0, 7.0), "fused": (2.0, 2.0)}
@@ -90,7 +95,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     """The activation of an MLP.
 
         bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
-        kept = 2 tensors, or 3 step by step (gate, up, act(gate)), clamped 6; plain: 1, its input
+        kept = 2 tensors, or 3 step by step (gate, up, act(gate)), clamped 6; plain: 1, its input; quick 2
 
     ReLU keeps its output instead, which the next product keeps anyway when it learns.
 
@@ -121,8 +126,8 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         if gated:
             passes, launches = (passes[0] + TIMES_PASSES[0], passes[1] + TIMES_PASSES[1]), (launches[0] + 1.0, 18.0)
             tensors = tensors + 2.0  # both factors
-    if inputs.model.activation == "swiglu-clamped" and kind != "fused":
-        passes, launches, tensors = CLAMPED_PASSES[kind], CLAMPED_LAUNCHES[kind], CLAMPED_KEPT
+    if steps_of := STEPS.get((inputs.model.activation, kind)):
+        passes, launches, tensors = steps_of
     tensor_bytes = elements * inputs.returned_bytes
     temporaries = 3.0 if gated else 2.0
     return memory_bound(

@@ -104,7 +104,7 @@ class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     heads: Annotated[Count, Meta(description="attention heads")]
     ffn: Annotated[Count, Meta(description="width of the MLP")]
     norm: Annotated[Literal["rmsnorm", "layernorm"], Meta(description="kind of norm")]
-    activation: Annotated[Literal["swiglu", "geglu", "gelu"], Meta(description="activation of the MLP")]
+    activation: Annotated[Literal["swiglu", "geglu", "gelu", "gelu-quick"], Meta(description="activation of the MLP")]
     biases: Annotated[tuple[Literal["qkv", "output", "mlp"], ...], Meta(description="products with a bias")] = ()
     fused: Annotated[
         tuple[Literal["qkv", "gate_up"], ...], Meta(description="projections stored as one matrix in transformers")
