@@ -209,7 +209,7 @@ def test_keys_of_other_tools_are_told_what_to_write(cli: Cli, tmp_path: Path) ->
         "write 'rank' under 'lora'",
         "write 'epochs' under 'train'",
         "it changes neither memory nor time: leave it out",
-        "'tp' belongs under layout:",
+        "'tp' belongs under layout: or under rollout:",
     ]
 
 

@@ -47,10 +47,10 @@ def problems_of(path: Path | None, flags: dict[str, object] | None = None, **env
 BAD_LINES = [
     # (line 2 of a scenario whose line 1 is "model: m", message, column, hint)
     ("modle: x", "unknown key 'modle'", 1, "did you mean 'model' or 'nodes'?"),
-    ("tp: 8", "unknown key 'tp'", 1, "'tp' belongs under layout:"),
+    ("tp: 8", "unknown key 'tp'", 1, "'tp' belongs under layout: or under rollout:"),
     ("micro-batch: 8", "unknown key 'micro-batch'", 1, "'micro_batch' belongs under train:"),
     ("layout: {tpp: 8}", "unknown key 'tpp' in 'layout'", 10, "did you mean 'tp' or 'pp' or 'vpp'?"),
-    ("layout: {gpus: 8}", "unknown key 'gpus' in 'layout'", 10, "'gpus' belongs at the top level"),
+    ("layout: {gpus: 8}", "unknown key 'gpus' in 'layout'", 10, "'gpus' belongs at the top level or under rollout:"),
     ("limits: {Max_Hours: 8}", "unknown key 'Max_Hours' in 'limits'", 10, "did you mean 'max_hours'?"),
     ("layout: {tp: four}", "'tp' must be a whole number, not 'four'", 14, None),
     ("layout: {tp: 8.0}", "'tp' must be a whole number, not 8.0", 14, "write 8"),

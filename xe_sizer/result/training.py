@@ -141,6 +141,82 @@ class Checkpoint(Struct, frozen=True):
     mean_time_between_failures_s: float | None = None
 
 
+class Phase(Struct, frozen=True):
+    """One phase of an iteration of reinforcement learning; the components sum to its seconds.
+
+    share : of the iteration, 0 where it is `hidden` behind the longer work of the other pool
+    gpus : at work in it; peak_bytes : of the fullest of them; bound : the part that takes longest
+    """
+
+    name: str
+    seconds: float
+    share: float
+    gpus: int
+    peak_bytes: float
+    usable_bytes: float
+    bound: str
+    hidden: bool = False
+    components: tuple[TimeComponent, ...] = ()
+
+
+class Pool(Struct, frozen=True):
+    """GPUs that do the same work in an iteration: `trainer` or `rollout`; one pool of both is `trainer and rollout`.
+
+    layout : of the trainer; None where the pool only writes answers
+    replicas, tp, pp, ep, engine : that write answers; 0 replicas where the pool only trains
+    idle_share : of an iteration in which its GPUs wait for the other pool
+    """
+
+    name: str
+    gpus: int
+    nodes: int
+    peak_bytes: float
+    idle_share: float
+    layout: Layout | None = None
+    replicas: int = 0
+    tp: int = 0
+    pp: int = 0
+    ep: int = 0
+    engine: str = ""
+
+
+class Iteration(Struct, frozen=True):
+    """What one iteration of reinforcement learning makes, of `count` in the run.
+
+    answers, trained_answers : written, and of these trained on, in `optimizer_steps`
+    input_tokens, output_tokens : mean of a prompt and of an answer; longest_tokens : of the longest answer expected
+    cut_share : of the answers that reach `max_output_tokens`
+    tokens : of prompts and answers that are trained on, each as often as it is
+    output_tokens_per_s : that all replicas write, over the rollout
+    answers_at_once : that a replica writes while it is full
+    waiting_share : of the rollout lost as the longest answers end last
+    idle_share : of the GPU time of an iteration in which GPUs wait, for the longest answers or for the other pool
+    """
+
+    count: int
+    seconds: Range
+    prompts: float
+    group: int
+    answers: float
+    trained_answers: float
+    optimizer_steps: int
+    input_tokens: float
+    output_tokens: float
+    longest_tokens: float
+    max_output_tokens: float
+    cut_share: float
+    tokens: float
+    output_tokens_per_s: float
+    answers_at_once: float
+    waiting_share: float
+    idle_share: float
+    colocated: bool
+    asynchronous: bool = False
+    max_staleness: int = 0
+    gpu_memory_utilization: float = 0.0
+    sleep: str = ""
+
+
 class Data(Struct, frozen=True):
     """Samples and tokens of the whole job.
 
@@ -177,7 +253,10 @@ class Cost(Struct, frozen=True):
 
 
 class Result(Answer, frozen=True, kw_only=True):
-    """`cautions` are what a reader must know to read the verdict and the time right; they stand beside both."""
+    """`cautions` are what a reader must know to read the verdict and the time right; they stand beside both.
+
+    phases, pools, iteration : of reinforcement learning, whose step is an iteration; else empty
+    """
 
     question: ClassVar[str] = "estimate"
 
@@ -191,6 +270,9 @@ class Result(Answer, frozen=True, kw_only=True):
     data: Data
     cost: Cost
     checkpoint: Checkpoint | None = None
+    phases: tuple[Phase, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    iteration: Iteration | None = None
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()

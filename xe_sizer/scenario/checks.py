@@ -182,6 +182,8 @@ def _layout(scenario: _Numbers) -> Iterator[_Contradiction]:
     for degree in given.values():
         product *= degree
     gpus = scenario("gpus") if scenario.raw("serve.prefill_replicas") is None else None  # those are of another size
+    if gpus:
+        gpus = max(gpus - (scenario("rollout.gpus") or 0), 1)  # the rest of them trains
     if gpus and given and gpus % product:
         names = " x ".join(f"'{name}'" for name in given)
         yield (

@@ -73,6 +73,9 @@ _MEANT: Mapping[str, str] = {
     "request-rate": "rps, qps, requests-per-second",
     "input-tokens": "input-len, isl, random-input-len, prompt-tokens, prompt-len",
     "output-tokens": "output-len, osl, random-output-len, max-new-tokens, completion-tokens",
+    "group": "num-generations, n-samples-per-prompt, samples-per-prompt, generations-per-prompt",
+    "max-output-tokens": "max-completion-length, max-response-length, response-length, generate-max-len",
+    "updates": "ppo-epochs, num-ppo-epochs",
     "max-hours": "deadline, max-time, time-limit",
     "max-cost": "budget, max-price",
 }
@@ -108,7 +111,7 @@ NOT_SIZED = (
     "training on rewards is not sized; supervised fine-tuning of the same model is the least that it takes: generation "
     "and other models come on top"
 )
-_REWARDED = ("grpo", "ppo", "rlhf")
+_REWARDED = ()
 _VALUES: Mapping[tuple[str, str], str] = {
     ("offload", "cpu"): (
         "'optimizer' keeps its states in host memory (ZeRO-Offload), 'params' the weights too (FSDP's CPU offload)"

@@ -57,6 +57,8 @@ class TrainKeys(TypedDict, total=False):
     async_checkpoint: bool | None
     evaluate_every: int | None
     evaluate_samples: int | None
+    critic_model: str | Path | None
+    reward_model: str | Path | None
     failures_per_gpu_day: float | None
 
 
@@ -121,6 +123,35 @@ class EfficiencyKeys(TypedDict, total=False):
     flops: float | None
     memory: float | None
     ideal: bool | None
+
+
+class RolloutKeys(TypedDict, total=False):
+    """How answers are written and rated between the optimizer steps of reinforcement learning."""
+
+    engine: str | Path | None
+    prompts: int | None
+    group: int | None
+    input_tokens: float | None
+    output_tokens: float | None
+    max_output_tokens: int | None
+    output_spread: float | None
+    oversampling: float | None
+    updates: int | None
+    colocated: bool | None
+    gpus: int | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    gpu_memory_utilization: float | None
+    weights: str | None
+    kv_cache: str | None
+    max_sequences: int | None
+    sleep: str | None
+    asynchronous: bool | None
+    max_staleness: int | None
+    partial: bool | None
+    verifier_s: float | None
+    verifier_workers: int | None
 
 
 class ServeKeys(TypedDict, total=False):
@@ -201,6 +232,7 @@ class Keys(TypedDict, total=False):
     limits: LimitsKeys
     cost: CostKeys
     efficiency: EfficiencyKeys
+    rollout: RolloutKeys
     serve: ServeKeys
 
 

@@ -15,6 +15,19 @@ def _limit_options(wing: str | None) -> dict[str, str]:
     return {rule.option: rule.key for rule in LIMITS if rule.wing == wing}
 
 
+_ALONE = ("prompts", "group", "max_output_tokens", "oversampling", "updates", "colocated", "asynchronous",
+          "max_staleness", "verifier_workers")  # fmt: skip
+_ROLLOUT = {
+    **{name.replace("_", "-"): f"rollout.{name}" for name in _ALONE},
+    **{
+        f"rollout-{name.replace('_', '-')}": f"rollout.{name}"
+        for name in ("engine", "input_tokens", "output_tokens", "output_spread", "gpus", "tp", "pp", "ep",
+                     "gpu_memory_utilization", "weights", "kv_cache", "max_sequences", "sleep", "partial")
+    },
+    "verifier-seconds": "rollout.verifier_s",
+}  # fmt: skip
+"""Options of reinforcement learning; those that another section has too say whose they are."""
+
 OPTIONS: Mapping[str, str] = MappingProxyType({
     "model": "model",
     "gpu": "gpu",
@@ -75,6 +88,9 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "evaluate-every": "train.evaluate_every",
     "evaluate-samples": "train.evaluate_samples",
     "failures-per-gpu-day": "train.failures_per_gpu_day",
+    "critic-model": "train.critic_model",
+    "reward-model": "train.reward_model",
+    **_ROLLOUT,
     "recompute": "layout.recompute",
     "recompute-layers": "layout.recompute_layers",
     "offload": "layout.offload",
@@ -155,7 +171,7 @@ SERVE_LIMITS = frozenset(_limit_options("serving").values())
 ALL_OPTIONS: Mapping[str, str] = MappingProxyType(dict(OPTIONS) | _ONLY_SERVE)
 OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in ALL_OPTIONS.items()})
 """The option of every key that has one."""
-TWO_WAY = frozenset({"layout.sequence_parallel"})
+TWO_WAY = frozenset({"layout.sequence_parallel", "rollout.colocated"})
 """Switches that can also be put off: --no-..."""
 COMMAND_LINE = CommandLine(OPTION_OF, TWO_WAY)
 

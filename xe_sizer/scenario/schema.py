@@ -13,6 +13,7 @@ from xe_sizer.profiles.fields import named, or_else
 from xe_sizer.profiles.model_schema import InlineModel
 from xe_sizer.scenario.jobs import adapter_aliases, adapter_names, job_aliases, job_names
 from xe_sizer.scenario.limits_section import LimitsSection
+from xe_sizer.scenario.rollout_section import RolloutSection
 from xe_sizer.scenario.serve_section import ServeSection
 from xe_sizer.scenario.values import (
     Count,
@@ -185,6 +186,12 @@ class TrainSection(Section, frozen=True):
         Count | None,
         Meta(description="Samples of one evaluation; default: 5 % of the data set, at most 100 global batches"),
     ] = None
+    critic_model: Annotated[
+        Name | None, Meta(description="Model that rates every token in PPO; default: the model itself")
+    ] = None
+    reward_model: Annotated[
+        Name | None, Meta(description="Model that rates answers; default for ppo: the model itself; none: a verifier")
+    ] = None
     failures_per_gpu_day: Annotated[
         FailureRate | None,
         Meta(description="Failures that stop the whole job, per GPU and day, e.g. 0.0005; default: none"),
@@ -330,4 +337,5 @@ class ScenarioFile(Section, frozen=True):
     limits: LimitsSection = field(default_factory=LimitsSection)
     cost: CostSection = field(default_factory=CostSection)
     efficiency: EfficiencySection = field(default_factory=EfficiencySection)
+    rollout: RolloutSection = field(default_factory=RolloutSection)
     serve: ServeSection = field(default_factory=ServeSection)

@@ -18,6 +18,7 @@ from xe_sizer.profiles.inherited import Release, load_inherited, location_below
 from xe_sizer.profiles.source import Document
 from xe_sizer.software.objective import Objective
 from xe_sizer.software.optimizer import optimizer_names
+from xe_sizer.software.rollout import RolloutDefaults
 from xe_sizer.software.stack_parts import (
     Boundaries,
     Defaults,
@@ -61,6 +62,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     memory: MemoryAround
     defaults: Defaults
     supports: Supports
+    rollout: RolloutDefaults
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xe_sizer.reinforcement.resolve import reinforces
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.trials import wanted
 from xe_sizer.training.advice import advise
@@ -27,6 +28,10 @@ def estimate(given: Given, registry: Registry, details: bool = True, operators: 
     ------
     InputError : what the user can mend, all at once
     """
+    if reinforces(given):
+        from xe_sizer.studies.reinforcement import estimate as of_reinforcement  # most jobs learn from data
+
+        return of_reinforcement(given, registry, details)
     sized = size(resolve(given, registry))
     result = summarise(sized, details)
     if operators:

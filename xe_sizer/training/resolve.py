@@ -274,7 +274,7 @@ def _assembled(
         images=seen.images,
         lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
-    provenance.keep(("data", "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
+    provenance.keep(("data", "train", "storage", "layout", "rollout", "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
     return ResolvedTraining(
@@ -353,6 +353,8 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     others = {key for kind in METHODS.values() for key in kind.reads} - set(job.method.kind.reads)
     for key in sorted(others & set(given.origin)):
         yield f"{given.caller.setting(key)} has no effect on the job {job.method.name}"
+    if job.method.kind.rollout is None and any(key.startswith("rollout.") for key in given.origin):
+        yield f"rollout settings have no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
         served.add("serve settings")

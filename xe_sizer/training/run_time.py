@@ -12,9 +12,10 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.checkpoints import best_interval_s, checkpoint, time_with_failures_s
+from xe_sizer.training.forward_pass import forward_pass_s
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.start_up import start_up_s
-from xe_sizer.training.step import Step, timeline
+from xe_sizer.training.step import timeline
 from xe_sizer.units import DAY_S
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.checkpoints import Checkpoint
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
-
-GATHERS_OF_A_STEP = 3.0  # counted: exchanges of sharded weights in a micro-batch: two gathers, and gradients reduced
 
 
 @frozen
@@ -129,16 +128,8 @@ def evaluation(run: Run) -> Array:
     every = job.pauses.evaluate_every
     if every is None:
         return np.zeros(len(layouts))
-    lengths = job.sequences(layouts)
-    step = Step(job, layouts, lengths)
     sequences = job.pauses.evaluated_samples * (job.lengths.mean / job.seq_len if job.padding == PACKED else 1.0)
-    micro_batches = np.ceil(sequences / (layouts.dp * layouts.micro_batch))
-    forward_s = np.max(step.stage.forward_s + step.stage.frozen_s, axis=0)
-    gathered_s, sharded = np.zeros(len(layouts)), (layouts.zero == 3) & (layouts.data_ranks > 1)
-    if np.any(sharded):
-        exchange_s = step.sharded_exchange_s(np.zeros(len(layouts))) / as_array(layouts.grad_accum)
-        gathered_s = np.where(sharded, exchange_s / GATHERS_OF_A_STEP, 0.0)
-    one_s = (micro_batches + layouts.pp - 1.0) * forward_s + micro_batches * gathered_s
+    one_s = forward_pass_s(job, layouts, sequences)
     return np.asarray(job.steps // every * one_s)
 
 

@@ -67,10 +67,10 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
     """
     resolved, job = sized.resolved, sized.resolved.job
     memory, time = _memory(sized, details), _time(sized, details)
-    cost = _cost(sized, time)
+    cost = cost_of(sized, time)
     confidence, caller = sized.confidence, resolved.given.caller
     reasons = (
-        *_reasons(memory),
+        *memory_reasons(memory),
         *memory_doubt(sized, confidence),
         *missed(sized.limits, caller, confidence=confidence),
     )
@@ -92,7 +92,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         time=time,
         data=_data(sized),
         cost=cost,
-        checkpoint=_checkpoint(sized),
+        checkpoint=checkpoint_of(sized),
         warnings=(*resolved.warnings, *told, *warnings(sized)),
         cautions=told,
         sources=_sources(resolved) if details else (),
@@ -216,12 +216,12 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         basis=span.basis,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else _losses(seconds, ideal),
-        run=_run(sized),
+        run=run_of(sized),
         goodput=job.steps * step_s / sized.total_s if job.interrupted else None,
     )
 
 
-def _run(sized: TrainingEstimate) -> tuple[TimeComponent, ...]:
+def run_of(sized: TrainingEstimate) -> tuple[TimeComponent, ...]:
     """Parts of the time of the whole run; nothing where it is its steps alone."""
     if not sized.resolved.job.interrupted:
         return ()
@@ -243,7 +243,7 @@ def _component(
     )
 
 
-def _checkpoint(sized: TrainingEstimate) -> Checkpoint:
+def checkpoint_of(sized: TrainingEstimate) -> Checkpoint:
     """What one checkpoint holds and takes, and how often the run is saved."""
     run, pauses = sized.run, sized.resolved.job.pauses
     saves, fails = int(run.saves[0]), pauses.failures_per_gpu_day > 0
@@ -316,7 +316,7 @@ def _data(sized: TrainingEstimate) -> Data:
     )
 
 
-def _cost(sized: TrainingEstimate, time: Time) -> Cost:
+def cost_of(sized: TrainingEstimate, time: Time) -> Cost:
     """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
     resolved, gpu = sized.resolved, sized.resolved.job.server.accelerator
     hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * sized.gpus for end in ("low", "expected", "high")})
@@ -330,7 +330,7 @@ def _cost(sized: TrainingEstimate, time: Time) -> Cost:
     return Cost(gpu_hours=hours, energy_kwh=energy, price=price, energy_formula=formula)
 
 
-def _reasons(memory: Memory) -> tuple[Reason, ...]:
+def memory_reasons(memory: Memory) -> tuple[Reason, ...]:
     reasons = []
     stage = "" if memory.gpu == ONLY_STAGE else f"{memory.gpu}, "
     if memory.headroom_bytes < 0:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from xe_sizer.training.methods.method import METHODS, Method, MethodKind, MethodOptions, register
+from xe_sizer.training.methods.method import METHODS, Method, MethodKind, MethodOptions, Rollout, register
 
-__all__ = ["DEFAULT_METHOD", "METHODS", "Method", "MethodKind", "MethodOptions", "discover", "register"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "Method", "MethodKind", "MethodOptions", "Rollout", "discover", "register"]
 
 
 def discover() -> None:

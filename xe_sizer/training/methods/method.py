@@ -54,6 +54,21 @@ class Frozen:
 
 
 @frozen
+class Rollout:
+    """That a job learns from answers which the model itself writes.
+
+    group : answers to a prompt where nobody says; least_group : fewer cannot be compared [-]
+    critic : a second model learns what answers are worth
+    rated : by a model where nobody says; else a verifier tells right from wrong
+    """
+
+    group: int = 1
+    least_group: int = 1
+    critic: bool = False
+    rated: bool = False
+
+
+@frozen
 class Method:
     """A method applied to a model.
 
@@ -169,6 +184,7 @@ class MethodKind:
     adapter : name of the adapters that it means; None where it says nothing of what learns
     implies_adapter : settings of adapters alone mean that there are some
     fine_tunes : starts from a trained model; else it makes one, from texts of full length
+    rollout : how it learns from answers of the model's own; None: it learns from data
     lighter : name of the method that may do in its place with less, where there is one
     heads : what it reads from the last layer of a model that predicts the next token, and of an encoder, which
     pre-training asks for masked tokens and fine-tuning for classes, by the names of `graph.model`
@@ -182,6 +198,7 @@ class MethodKind:
     words: str
     evidence: str
     build: Builder
+    rollout: Rollout | None = None
     adapter: str | None = None
     implies_adapter: bool = False
     fine_tunes: bool = True
@@ -231,6 +248,7 @@ class Settings(TypedDict, total=False):
     adapter: str | None
     implies_adapter: bool
     fine_tunes: bool
+    rollout: Rollout
     lighter: str | None
     default: bool
     reads: tuple[str, ...]

@@ -1,0 +1,156 @@
+"""Iterations of reinforcement learning: their phases, what they take of a card, and what never gets worse."""
+
+from __future__ import annotations
+
+import pytest
+from cases import REGISTRY
+
+from xe_sizer.errors import InputError
+from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+from xe_sizer.reinforcement.resolve import resolve
+from xe_sizer.reinforcement.sizing import size
+from xe_sizer.reinforcement.summary import summarise
+from xe_sizer.result.training import Result
+from xe_sizer.scenario.read import read_scenario
+
+ASKED = {
+    "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "job": "grpo", "stack": "generic", "gpus": 8, "train.steps": 100,
+    "rollout.prompts": 64, "rollout.group": 8, "rollout.output_tokens": 600, "rollout.max_output_tokens": 2048,
+}  # fmt: skip
+
+
+def sized(**flags: object) -> ReinforcementEstimate:
+    given = {**ASKED, **{name.replace("__", "."): value for name, value in flags.items()}}
+    return size(resolve(read_scenario(None, given, {}), REGISTRY))
+
+
+def answer(**flags: object) -> Result:
+    return summarise(sized(**flags))
+
+
+def problems(**flags: object) -> list[tuple[str, str]]:
+    with pytest.raises(InputError) as caught:
+        sized(**flags)
+    return [(one.location.name if one.location else "", one.message) for one in caught.value.problems]
+
+
+def test_the_phases_of_an_iteration_sum_to_its_time() -> None:
+    result = answer()
+    assert [phase.name for phase in result.phases] == [
+        "rollout", "log-probabilities", "training", "weight synchronisation",
+    ]  # fmt: skip
+    assert sum(phase.seconds for phase in result.phases) == pytest.approx(result.time.step_s.expected)
+    assert sum(part.seconds for part in result.time.components) == pytest.approx(result.time.step_s.expected)
+    for phase in result.phases:
+        assert sum(part.seconds for part in phase.components) == pytest.approx(phase.seconds)
+        assert phase.peak_bytes <= phase.usable_bytes
+    assert result.time.total_s.expected == pytest.approx(100 * result.time.step_s.expected)
+    assert result.memory.peak_bytes == sum(part.bytes for part in result.memory.components)
+    assert result.memory.peak_bytes == pytest.approx(max(phase.peak_bytes for phase in result.phases))
+
+
+def test_the_iteration_in_figures() -> None:
+    found = answer().iteration
+    assert found is not None
+    assert (found.count, found.answers, found.trained_answers, found.optimizer_steps) == (100, 512, 512, 1)
+    assert found.output_tokens == pytest.approx(600)
+    assert found.tokens == pytest.approx(512 * (256 + 600))
+    assert found.colocated
+    smaller = answer(train__global_batch=128, rollout__updates=2).iteration
+    assert smaller is not None
+    assert smaller.optimizer_steps == 8
+
+
+def test_without_answers_an_iteration_is_its_training() -> None:
+    found = sized(rollout__output_tokens=0)
+    seconds = found.iteration.phase_s
+    overhead = found.reinforcement.settings.defaults.iteration_overhead_s
+    assert found.step_s == pytest.approx(found.reinforcement.steps * found.timeline.step_s[0] + overhead)
+    assert seconds["rollout"] == seconds["weight synchronisation"] == seconds["log-probabilities"] == 0.0
+
+
+def test_more_gpus_for_the_rollout_are_never_slower() -> None:
+    fixed: dict[str, object] = {"layout__dp": 8, "layout__tp": 1}
+    times = [sized(gpus=8 + more, rollout__gpus=more, **fixed).step_s for more in (4, 8, 16, 32)]
+    assert times == sorted(times, reverse=True)
+
+
+def test_models_beside_the_actor_never_take_less() -> None:
+    plain = sized(rollout__verifier_s=0, train__reward_model="none", layout__dp=8, layout__tp=1)
+    rated = sized(train__reward_model="llama-3.1-8b", layout__dp=8, layout__tp=1)
+    with_critic = sized(job="ppo", layout__dp=8, layout__tp=1)
+    assert plain.iteration.peaks["training"] < rated.iteration.peaks["training"]
+    assert rated.iteration.peaks["training"] < with_critic.iteration.peaks["training"]
+    assert plain.step_s < rated.step_s < with_critic.step_s
+
+
+def test_a_verifier_takes_the_time_of_the_cpus() -> None:
+    found = answer(rollout__verifier_s=2.0, rollout__verifier_workers=100)
+    reward = next(phase for phase in found.phases if phase.name == "reward")
+    assert reward.seconds == pytest.approx(6 * 2.0)  # 512 answers by 100 at once
+
+
+def test_pools_that_work_at_the_same_time_take_as_long_as_the_slower_one() -> None:
+    pools = {"gpus": 16, "rollout__gpus": 8}
+    turns, both = sized(**pools), sized(**pools, rollout__asynchronous=True)
+    seconds = turns.iteration.phase_s
+    trained = seconds["log-probabilities"] + seconds["reward"] + seconds["training"]
+    assert both.step_s == pytest.approx(max(seconds["rollout"], trained) + seconds["weight synchronisation"])
+    assert turns.step_s == pytest.approx(sum(seconds.values()))
+    hidden = [phase.name for phase in summarise(both).phases if phase.hidden]
+    assert hidden == (["rollout"] if trained >= seconds["rollout"] else ["log-probabilities", "training"])
+
+
+def test_pools_are_said_with_their_layouts() -> None:
+    trainer, rollout = answer(gpus=16, rollout__gpus=8, rollout__tp=2).pools
+    assert (trainer.name, trainer.gpus, trainer.replicas) == ("trainer", 8, 0)
+    assert trainer.layout is not None
+    assert (rollout.name, rollout.gpus, rollout.replicas, rollout.tp, rollout.layout) == ("rollout", 8, 4, 2, None)
+    (both,) = answer().pools
+    assert (both.name, both.gpus, both.engine) == ("trainer and rollout", 8, "vllm")
+
+
+def test_an_engine_that_shares_the_card_has_what_the_trainer_leaves() -> None:
+    share = {"rollout__gpu_memory_utilization": 0.3}
+    asleep, awake = (sized(rollout__sleep=how, **share) for how in ("weights-dropped", "none"))
+    assert awake.iteration.asleep_bytes == pytest.approx(0.3 * awake.usable_bytes)
+    assert asleep.iteration.asleep_bytes < 4 * 2**30
+    small = sized(rollout__gpu_memory_utilization=0.03)
+    assert not small.fits
+    assert "rollout-out-of-memory" in {reason.code for reason in summarise(small).verdict.reasons}
+
+
+def test_the_fewest_gpus_are_found_where_nobody_names_a_number() -> None:
+    found = sized(gpus=None)
+    assert found.fits
+    assert found.gpus == found.minimum
+    hours = found.hours
+    faster = sized(gpus=None, limits__max_hours=hours / 3)
+    assert faster.ok
+    assert faster.gpus > found.gpus
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"rollout__group": 1}, "grpo compares the answers to a prompt, and there is 1"),
+        ({"rollout__gpus": 8}, "'gpus' of the rollout (8) leave none of the 8 to train"),
+        ({"rollout__colocated": True, "rollout__gpus": 4},
+         "'colocated' answers are written on the GPUs that train, but 'gpus' names others"),
+        ({"rollout__output_tokens": 4096}, "'output_tokens' (4,096) is above 'max_output_tokens' (2,048)"),
+        ({"rollout__max_staleness": 2}, "'max_staleness' needs 'asynchronous'"),
+        ({"rollout__verifier_workers": 4}, "'verifier_workers' needs 'verifier_s'"),
+        ({"train__global_batch": 1024}, "'global_batch' (1,024) is more than the 512 answers of an iteration"),
+        ({"train__seq_len": 512}, "'seq_len' (512) cuts prompts with their answers, of up to 2,304 tokens"),
+        ({"rollout__colocated": True, "rollout__asynchronous": True},
+         "colocated answers are written in turn with the training, never 'asynchronous'"),
+    ],
+)  # fmt: skip
+def test_contradictions(flags: dict[str, object], message: str) -> None:
+    assert message in [said for _, said in problems(**flags)]
+
+
+def test_unknown_names_are_found_where_they_stand() -> None:
+    assert problems(rollout__engine="vlm")[0][0] == "--rollout-engine"
+    assert problems(train__reward_model="nothing-like-it")[0][0] == "--reward-model"
+    assert problems(job="ppo", train__critic_model="nothing-like-it")[0][0] == "--critic-model"

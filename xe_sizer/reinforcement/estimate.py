@@ -1,0 +1,123 @@
+"""What the sizing of reinforcement learning comes to: an iteration on a number of GPUs, and what the run costs.
+
+It is an estimate of training whose step is an iteration, so that limits, prices and rankings read it as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xe_sizer.frozen import frozen
+from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
+from xe_sizer.scenario.limits import chance
+from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.run_time import Run, run_time_s
+from xe_sizer.training.uncertainty import memory_suffices
+
+if TYPE_CHECKING:
+    from xe_sizer.reinforcement.iteration import Iteration
+    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+    from xe_sizer.training.job import Job
+
+
+@frozen
+class ReinforcementEstimate(TrainingEstimate):
+    """A resolved scenario with its layouts and its split of the GPUs chosen; `choice` is the trainer's."""
+
+    iteration: Iteration
+    fewest_gpus: int | None
+
+    @property
+    def reinforcement(self) -> ResolvedReinforcement:
+        return self.iteration.resolved
+
+    @property
+    def trainer(self) -> TrainingEstimate:
+        """The optimizer steps alone, as an estimate of training on the trainer's GPUs."""
+        return TrainingEstimate(self.resolved, self.iteration.trainer_gpus, self.choice, self.fewest)
+
+    @cached_property
+    def minimum(self) -> int | None:
+        return self.fewest_gpus
+
+    @property
+    def minimum_offloads(self) -> bool:
+        return False
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether every phase fits the card and the trainer's states the host."""
+        ledger = memory_ledger(self.resolved.job, self.layouts)
+        host = self.resolved.job.server.host_usable_bytes
+        on_host = host is None or float(ledger.host_bytes[0]) <= host
+        return self.iteration.rollout.fits and self.peak_bytes <= self.usable_bytes and on_host
+
+    @cached_property
+    def peak_bytes(self) -> float:
+        """Fullest GPU of the worst phase."""
+        return max(self.iteration.peaks.values())
+
+    @property
+    def needed_bytes(self) -> float:
+        """What the worst phase cannot do without: an engine that takes what is left needs room for one answer."""
+        one = self.iteration
+        needed = {**one.peaks, ROLLOUT: one.needed_bytes}
+        if one.colocated:
+            needed[SYNCHRONISATION] = max(needed[RATING], needed[ROLLOUT])
+        return max(needed.values())
+
+    @cached_property
+    def fit_probability(self) -> float | None:
+        """That card and host suffice [-]; None where that turns on a host of which nobody knows how much it has."""
+        if self.host_unknown and self.fits:
+            return None
+        room = self.usable_bytes / self.needed_bytes
+        return chance(memory_suffices(False), room) if self.iteration.rollout.room >= 1.0 else 0.0
+
+    @property
+    def roomy(self) -> bool:
+        """Whether it fits, and an error of the model would not turn that."""
+        error = 1.0 + self.resolved.job.stack.memory.error_share
+        return self.fits and self.needed_bytes * error <= self.usable_bytes and self.host_share * error <= 1.0
+
+    @property
+    def worst_phase(self) -> str:
+        peaks = self.iteration.peaks
+        return max(peaks, key=lambda name: peaks[name])
+
+    @property
+    def step_s(self) -> float:
+        """Time of an iteration."""
+        return self.iteration.seconds
+
+    @property
+    def component_s(self) -> dict[str, float]:
+        return self.iteration.component_s
+
+    @property
+    def _run_job(self) -> Job:
+        """The job whose steps are iterations."""
+        return replace(self.resolved.job, steps=self.reinforcement.iterations)
+
+    @cached_property
+    def total_s(self) -> float:
+        return float(run_time_s(self._run_job, self.layouts, np.array([self.step_s]))[0])
+
+    @cached_property
+    def run(self) -> Run:
+        return Run(self._run_job, self.layouts, np.array([self.step_s]))
+
+    @property
+    def samples_per_s(self) -> float:
+        """Answers that are trained on in a second."""
+        return self.reinforcement.settings.trained / self.step_s
+
+    @cached_property
+    def ideal_s(self) -> dict[str, float] | None:
+        """Nobody has said what the speed of light is of phases that wait for the longest answer."""
+        return None

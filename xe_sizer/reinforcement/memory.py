@@ -1,0 +1,136 @@
+"""Memory of a GPU in the phases of an iteration: what trainer and engine leave each other where they share a card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from xe_sizer.graph.operators import as_array
+from xe_sizer.laws.parts import computed
+from xe_sizer.serving.memory import cuda_graphs, serving_memory
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.memory_around import cuda_context, library_workspaces, nccl_buffers
+from xe_sizer.training.memory_parts import Tensors, adapters, frozen_copies, gradients, optimizer_states, weights
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.memory import Ledger
+
+AROUND = (cuda_context.name, nccl_buffers.name, library_workspaces.name)
+LEFT_OVER = 0.04  # chosen: share of the card that stays free beside an engine that takes what the trainer leaves
+LEAST_SHARE = 0.01  # of the card: with less no engine starts
+OF_THE_PARAMETERS = (weights, adapters)
+
+
+def states_bytes(job: Job, layouts: Layouts, away: Collection[str] = ()) -> Array:
+    """What a trainer keeps on the fullest card between its steps.
+
+        bytes = weights + adapters + frozen copies + optimizer states (+ gradients that persist)
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    away : what of it waits in host memory: params (with gradients), optimizer
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [bytes]
+
+    Source: parts of the training ledger.
+    """
+    parts = [frozen_copies]
+    if "params" not in away:
+        parts += [*OF_THE_PARAMETERS, *((gradients,) if job.stack.states.gradients_persist else ())]
+    if "optimizer" not in away:
+        parts.append(optimizer_states)
+    tensors = Tensors(job, layouts, np.ones(len(layouts)))
+    held = sum(computed(parts, tensors).values(), np.zeros((1, 1, 1)))
+    return np.broadcast_to(np.asarray(held).max(axis=(0, 1)), len(layouts))
+
+
+def moved_bytes(job: Job, layouts: Layouts, away: Collection[str]) -> Array:
+    """What goes to host memory before answers are written, and comes back after, of each card, shape (layout,) [bytes].
+
+    bytes = states with nothing away - states with `away` away
+    """
+    return np.asarray(states_bytes(job, layouts) - states_bytes(job, layouts, away))
+
+
+def asleep_bytes(job: ServingJob, placements: ReplicaLayouts, sleep: str, share: Array | float) -> Array:
+    """What an engine keeps of the card while the trainer works.
+
+        bytes = share x card                                          never asleep
+        bytes = weights + graphs + context + communicators            gives its cache back
+        bytes = graphs + context + communicators                      gives its weights back too
+
+    Parameters
+    ----------
+    job, placements : the engine, and placements of shape (placements,)
+    sleep : what it gives back
+    share : of the card that it uses awake [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: vLLM documentation, sleep mode (levels 1 and 2); SGLang release_memory_occupation.
+    """
+    memory = serving_memory(job, placements)
+    around = memory.beside_tensors + memory.fixed[cuda_graphs.name]
+    if sleep == "none":
+        return np.asarray(share * memory.usable_bytes * np.ones(len(placements)))
+    return np.asarray(around + (memory.fixed["weights"] if sleep == "cache" else 0.0))
+
+
+def around_bytes(ledger: Ledger, size: int) -> Array:
+    """Context, communicators and workspaces of the trainer's own process, shape (layout,) [bytes]."""
+    held = sum((ledger.components[name] for name in AROUND), np.zeros((1, 1, 1)))
+    return np.broadcast_to(np.asarray(held).max(axis=(0, 1)), size)
+
+
+def with_share(job: ServingJob, share: float) -> ServingJob:
+    """The engine with such a share of the whole card."""
+    memory = msgspec.structs.replace(job.engine.memory, utilization=share, utilization_of="total")
+    return replace(job, engine=msgspec.structs.replace(job.engine, memory=memory))
+
+
+def left_share(resolved: ResolvedReinforcement, taken_bytes: float) -> float:
+    """Share of the card that an engine may use beside what a trainer keeps there.
+
+    share = min(own share of the engine, 1 - taken / card - spare)      where nobody says; else as asked
+    """
+    settings, job = resolved.settings, resolved.service.job
+    if settings.utilization is not None:
+        return settings.utilization
+    card = job.server.accelerator.memory_bytes
+    return max(min(job.engine.memory.utilization, 1.0 - taken_bytes / card - LEFT_OVER), LEAST_SHARE)
+
+
+def engine_memory(job: ServingJob, placements: ReplicaLayouts, share: float, inputs: float) -> ServingMemory:
+    """What the engine finds where it starts with such a share of the card."""
+    return serving_memory(with_share(job, share), placements, inputs)
+
+
+def trainer_ledgers(resolved: ResolvedReinforcement, layouts: Layouts) -> tuple[Ledger, Ledger | None]:
+    """Memory of the optimizer step of the actor, and of the critic where there is one, each alone on the card."""
+    critic = resolved.critic
+    return memory_ledger(resolved.actor, layouts), None if critic is None else memory_ledger(critic, layouts)
+
+
+def kept_bytes(resolved: ResolvedReinforcement, layouts: Layouts) -> tuple[Array, Array]:
+    """What actor and critic keep on the card outside of their own steps, each of shape (layout,) [bytes]."""
+    away, critic = resolved.settings.defaults.offloads, resolved.critic
+    actor = states_bytes(resolved.actor, layouts, away)
+    other = np.zeros(len(layouts)) if critic is None else states_bytes(critic, layouts, away)
+    return as_array(actor), as_array(other)

@@ -1,0 +1,182 @@
+"""A reinforcement-learning scenario resolved: settings of an iteration, both wings, and the models beside the actor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError
+from xe_sizer.graph.model import CLASSES
+from xe_sizer.reinforcement.conflicts import conflicts
+from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+from xe_sizer.reinforcement.scenarios import companion_scenario, service_scenario, trainer_scenario
+from xe_sizer.reinforcement.settings import settings_of
+from xe_sizer.scenario.provenance import Provenance, collect, gpu_count, in_reading_order, relative
+from xe_sizer.serving.resolve import BENCHMARK
+from xe_sizer.serving.resolve import resolve as resolve_service
+from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.training.methods import METHODS
+from xe_sizer.training.methods.method import Frozen
+from xe_sizer.training.resolve import resolve as resolve_training
+from xe_sizer.training.workload import DEFAULT_STEPS
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.reinforcement.settings import Settings
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.methods import Rollout
+    from xe_sizer.training.resolved import ResolvedTraining
+
+NO_MODEL = "none"
+"""Word for a reward model where a verifier rates answers."""
+
+
+def reinforces(given: Given) -> bool:
+    """Whether a scenario's job learns from answers that the model itself writes."""
+    kind = METHODS.get(given.values.job or "")
+    return kind is not None and kind.rollout is not None
+
+
+def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
+    """Everything that sizing an iteration needs.
+
+    Raises
+    ------
+    InputError : every unknown name, and every contradiction with model, hardware, stack or engine
+    """
+    method = METHODS[given.values.job or ""].rollout
+    assert method is not None
+    problems: list[Problem] = []
+    provenance = Provenance(given, registry)
+    name = given.values.stack or default_stack()
+    stack = collect(problems, load_stack, relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    if stack is None:
+        raise InputError(_with_training(problems, given, registry))
+    settings = settings_of(provenance, method, stack.rollout)
+    problems += conflicts(given, method, settings, stack)
+    iterations = _iterations(given, settings)
+    padding = stack.rollout.padding
+    trained = trainer_scenario(given, settings, iterations, padding)
+    trainer = collect(problems, resolve_training, trained, registry)
+    service = collect(
+        problems, resolve_service, service_scenario(given, settings, None, settings.utilization), registry, BENCHMARK
+    )
+    critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None
+    reward = collect(problems, _reward, given, registry, method, trainer.job.model) if trainer else None
+    if problems or trainer is None or service is None:
+        raise InputError(in_reading_order(dict.fromkeys(problems), given))
+    steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
+    reference = _reference(given, trainer, settings, method)
+    return ResolvedReinforcement(
+        trainer=_run(trainer, settings, provenance, iterations, steps, reference, reward),
+        service=service,
+        settings=settings,
+        critic=critic,
+        reference=reference,
+        reward=reward,
+        iterations=iterations,
+        steps=steps,
+        ways=_ways(settings),
+    )
+
+
+def _with_training(problems: list[Problem], given: Given, registry: Registry) -> list[Problem]:
+    """The problems of names, with what else the training has against the scenario."""
+    collect(problems, resolve_training, given, registry)
+    return in_reading_order(dict.fromkeys(problems), given)
+
+
+def _iterations(given: Given, settings: Settings) -> int:
+    """Iterations of the run: as given, or as passes over the prompts make them."""
+    values = given.values
+    if values.train.steps is not None:
+        return int(values.train.steps)
+    prompts = values.data.samples
+    if prompts is None:
+        return DEFAULT_STEPS
+    each = settings.asked.prompts * settings.kept
+    return max(math.ceil((values.train.epochs or 1.0) * prompts / each), 1)
+
+
+def _ways(settings: Settings) -> tuple[bool, ...]:
+    """Ways to share the GPUs: as asked for, else what the stack does, its usual way first."""
+    if settings.colocated is not None:
+        return (settings.colocated,)
+    defaults = settings.defaults
+    others = (False,) if defaults.colocated and defaults.apart else (True,) if not defaults.colocated else ()
+    return (defaults.colocated, *others)
+
+
+def _run(
+    trainer: ResolvedTraining, settings: Settings, provenance: Provenance, iterations: int, steps: int,
+    reference: Frozen | None, reward: Frozen | None,
+) -> ResolvedTraining:  # fmt: skip
+    """The trainer with the steps of all iterations, the models beside the actor, and the scenario's own keys."""
+    beside = tuple(one for one in (reference, reward) if one is not None)
+    held = 0 if settings.defaults.frozen_offload else 1
+    copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
+    job = replace(trainer.job, method=replace(trainer.job.method, frozen=copies), steps=iterations * steps)
+    given = provenance.given
+    own = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
+    values = {key: value for key, value in trainer.values.items() if key not in own or key in given.origin}
+    values |= {"train.steps": iterations, "train.global_batch": job.global_batch, "train.seq_len": job.seq_len}
+    values |= {"train.padding": job.padding, **{k: v for k, v in provenance.values.items() if k.startswith("rollout.")}}
+    origin = {key: trainer.origin.get(key, "default") for key in values}
+    defaults = {"train.steps", "train.global_batch", "train.seq_len"}
+    origin |= {key: given.origin.get(key, "default") for key in defaults}
+    origin["train.padding"] = given.origin.get("train.padding", "stack")
+    origin |= {key: provenance.origin[key] for key in values if key.startswith("rollout.")}
+    told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
+    total = gpu_count(provenance, job.server)
+    warnings = (*told, *trainer.warnings)
+    return replace(
+        trainer, job=job, given=given, gpus=total, values=values, origin=origin, warnings=warnings,
+        known_samples=given.values.data.samples, data_source=_source(settings),
+    )  # fmt: skip
+
+
+def _assumed(iterations: int) -> str:
+    return f"neither the iterations nor the number of prompts is given: {iterations:,} iterations assumed"
+
+
+def _source(settings: Settings) -> str:
+    """How lengths came about, in words."""
+    asked = settings.asked
+    return f"prompts of {asked.inputs:,.0f} tokens, answers log-normal, cut at {settings.max_output_tokens:,.0f} tokens"
+
+
+def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, method: Rollout) -> Frozen | None:
+    """The model that answers may not stray from: a copy, or the model's own weights without its adapters.
+
+    Methods with a critic have one; others as the stack does, since recipes after DAPO have none.
+    """
+    asked = getattr(given.values.train, "reference", None)
+    adapted = trainer.job.method.adapter is not None
+    usual = "copy" if method.critic else settings.defaults.reference
+    chosen = asked or ("adapters-off" if adapted and usual == "copy" else usual)
+    if chosen == "none":
+        return None
+    return Frozen("reference model", copies=0 if chosen == "adapters-off" else 1)
+
+
+def _critic(trained: Given, registry: Registry) -> Job:
+    """The training of the critic: the same sequences, and a head of one value."""
+    asked = trained.values.train.critic_model
+    job = resolve_training(companion_scenario(trained, asked, "critic_model"), registry).job
+    return replace(job, model=job.model.headed(CLASSES))
+
+
+def _reward(given: Given, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
+    """The model that rates answers: as given, else the model's own shape for methods that need one."""
+    asked = given.values.train.reward_model
+    if asked == NO_MODEL or (asked is None and (not method.rated or given.values.rollout.verifier_s is not None)):
+        return None
+    if asked is None:
+        return Frozen("reward model", model=own.headed(CLASSES))
+    path, where = relative(given, "train.reward_model", asked), partial(given.locate, ("train", "reward_model"))
+    return Frozen("reward model", model=registry.model(path, where).headed(CLASSES))

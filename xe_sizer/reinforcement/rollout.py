@@ -1,0 +1,155 @@
+"""The replicas that write the answers of an iteration: which placement they get on so many GPUs, and what they hold."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
+from xe_sizer.reinforcement.memory import with_share
+from xe_sizer.reinforcement.writing import places, written_continuously, written_in_batches
+from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
+from xe_sizer.serving.space import legal_placements
+from xe_sizer.serving.weights import rank_weight_bytes
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+    from xe_sizer.reinforcement.writing import Writing
+    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.memory import ServingMemory
+
+
+@frozen
+class Beside:
+    """What is on a card when answers are written there by the trainer's own weights, and what each step gathers.
+
+    taken_bytes : of the trainer, states and context [bytes]
+    gathered_bytes : of weights that are whole while they are used [bytes]; step_s : a step's gathering of them [s]
+    """
+
+    taken_bytes: float = 0.0
+    gathered_bytes: float = 0.0
+    step_s: float = 0.0
+
+
+@frozen
+class Rollout:
+    """Replicas at work; the placement has one entry.
+
+    job : the engine with its share of the card; gpus : of all replicas
+    room : answers that a replica writes at once, below one where not even one fits [-]
+    peak_bytes : of the fullest GPU, with what the trainer keeps there [bytes]
+    least_bytes : that the engine cannot do without: of its share where that was asked for, else for one answer [bytes]
+    """
+
+    job: ServingJob
+    placement: ReplicaLayouts
+    replicas: int
+    gpus: int
+    share: float
+    room: float
+    memory: ServingMemory
+    writing: Writing
+    peak_bytes: float
+    least_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        return self.room >= 1.0 and self.peak_bytes <= self.memory.usable_bytes
+
+    @property
+    def seconds(self) -> float:
+        return float(self.writing.total_s[0])
+
+
+def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside: Beside) -> Rollout | None:
+    """The placement that writes all answers soonest on so many GPUs; None where none is legal.
+
+    share : of the card that the engine may use [-]
+    """
+    service = resolved.service
+    placements = legal_placements(service.job, service.fixed, gpus)
+    if not len(placements):
+        return None
+    replicas = as_array(gpus // placements.gpus)
+    make = _in_own_weights if service.job.engine.memory.grows else _in_an_engine
+    return make(resolved, placements, replicas, gpus, share, beside)
+
+
+def _best(room: Array, seconds: Array, gpus: Array) -> int:
+    """The soonest of those that hold an answer, the smallest of those as soon; else what lacks least."""
+    held = room >= 1.0
+    if not np.any(held):
+        return int(np.argmax(room))
+    return int(np.lexsort((gpus, np.where(held, seconds, np.inf)))[0])
+
+
+def _in_an_engine(
+    resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, gpus: int, share: float,
+    beside: Beside,
+) -> Rollout:  # fmt: skip
+    """Replicas with weights and a pool of their own."""
+    job, asked = with_share(resolved.service.job, share), resolved.settings.asked
+    memory = serving_memory(job, placements, asked.inputs)
+    room = np.broadcast_to(places(job, placements, memory, asked), len(placements))
+    static = job.engine.batching.batching == "static"
+    write = written_in_batches if static else written_continuously
+    writing = write(job, placements, replicas, room, asked)
+    best = _best(room, writing.total_s, as_array(placements.gpus))
+    one = slice(best, best + 1)
+    whole = request_bytes(job, placements[one], asked.inputs + asked.answers.longest)
+    least = float(sum(part[one].max() for part in memory.fixed.values()) + whole.max())
+    asked_for = resolved.settings.utilization is not None
+    used = max(share * memory.usable_bytes, least if room[best] < 1.0 and not asked_for else 0.0)
+    return Rollout(
+        job=job,
+        placement=placements[one],
+        replicas=int(replicas[best]),
+        gpus=gpus,
+        share=share,
+        room=float(room[best]),
+        memory=memory[one],
+        writing=writing[one],
+        peak_bytes=beside.taken_bytes + used,
+        least_bytes=used if asked_for else least,
+    )
+
+
+def _in_own_weights(
+    resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, gpus: int, share: float,
+    beside: Beside,
+) -> Rollout:  # fmt: skip
+    """The trainer's own weights, in batches that start and end together; a rank has its answers to itself.
+
+    room = (card - trainer - whole weights - software) / (cache and tensors of one answer)
+    """
+    job, asked = resolved.service.job, resolved.settings.asked
+    memory = serving_memory(job, placements, asked.inputs)
+    peak = partial(static_peak, job, placements, inputs=asked.inputs, outputs=asked.answers.longest)
+    own = rank_weight_bytes(job.model, job.scheme, placements)
+    one, two = (np.asarray(sum(peak(batch=size).values())) - own for size in (1.0, 2.0))
+    taken = beside.taken_bytes + np.minimum(beside.gathered_bytes, own)
+    room = 1.0 + (memory.usable_bytes - taken - one) / np.maximum(two - one, 1.0)
+    limit = resolved.settings.max_sequences
+    room = np.minimum(np.maximum(room, 0.0), np.inf if limit is None else float(limit))
+    step_s = np.full(len(placements), beside.step_s)
+    writing = written_in_batches(job, placements, replicas, room, asked, step_s)
+    best = _best(room, writing.total_s, as_array(placements.gpus))
+    at = slice(best, best + 1)
+    return Rollout(
+        job=job,
+        placement=placements[at],
+        replicas=int(replicas[best]),
+        gpus=gpus,
+        share=share,
+        room=float(room[best]),
+        memory=memory[at],
+        writing=writing[at],
+        peak_bytes=float(taken[best] + one[best] + (writing.running[best] - 1.0) * (two[best] - one[best])),
+        least_bytes=float(one[best]),
+    )

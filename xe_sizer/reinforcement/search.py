@@ -1,0 +1,222 @@
+"""Which layout the trainer gets, which placement the replicas, and how GPUs are split between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.frozen import frozen
+from xe_sizer.reinforcement.iteration import Iteration
+from xe_sizer.reinforcement.memory import LEFT_OVER, around_bytes, asleep_bytes, kept_bytes, left_share, trainer_ledgers
+from xe_sizer.reinforcement.rollout import Beside, rollout_on
+from xe_sizer.reinforcement.synchronisation import gather_s, whole_bytes
+from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training
+from xe_sizer.serving.memory import request_bytes, serving_memory
+from xe_sizer.serving.space import legal_placements
+from xe_sizer.training.frontier import frontier
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.space import layout_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+    from xe_sizer.reinforcement.rollout import Rollout
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.space import Rules
+
+CHUNK = 1 << 14  # layouts evaluated together
+SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas is no gain
+
+
+@frozen
+class Trainers:
+    """The best layout of the trainer on each number of GPUs, ascending; considered and feasible layouts [-]."""
+
+    layouts: Layouts
+    considered: int
+    feasible: int
+
+    @cached_property
+    def counts(self) -> list[int]:
+        found: list[int] = self.layouts.gpus.tolist()
+        return found
+
+    def on(self, gpus: int) -> Layouts | None:
+        """The layout on so many GPUs; None where none fits."""
+        place = self.counts.index(gpus) if gpus in self.counts else None
+        return None if place is None else self.layouts[place : place + 1]
+
+
+@frozen
+class Search:
+    """Iterations on numbers of GPUs; each part of it is computed once.
+
+    progress : told how many layouts have been considered; every_way : as in `Rules`
+    """
+
+    resolved: ResolvedReinforcement
+    every_way: bool = False
+    progress: Callable[[int], None] | None = None
+    known: dict[int, Rollout | None] = field(default_factory=dict)
+
+    @property
+    def headroom_bytes(self) -> float:
+        return self.resolved.trainer.min_headroom_bytes
+
+    @cached_property
+    def smallest_replica(self) -> tuple[float, float]:
+        """What the smallest engine that writes an answer needs of a card awake, and keeps asleep, the least [bytes]."""
+        service, asked, settings = self.resolved.service, self.resolved.settings.asked, self.resolved.settings
+        job = service.job
+        placements = legal_placements(job, service.fixed, None)
+        if job.engine.memory.grows or not len(placements):
+            return 0.0, 0.0
+        memory = serving_memory(job, placements, asked.inputs)
+        needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
+        share = settings.utilization or LEFT_OVER
+        if settings.utilization is not None:
+            needed = np.maximum(needed, settings.utilization * memory.usable_bytes)
+        asleep = asleep_bytes(job, placements, settings.sleep, share)
+        return float(np.min(needed)), float(np.min(asleep))
+
+    def fits(self, layouts: Layouts, colocated: bool) -> NDArray[np.bool_]:
+        """Whether the trainer fits in all phases beside the smallest engine, shape (layout,)."""
+        resolved = self.resolved
+        card = resolved.actor.server.accelerator.memory_bytes
+        ledger, critic = trainer_ledgers(resolved, layouts)
+        actor_kept, critic_kept = kept_bytes(resolved, layouts)
+        awake, asleep = self.smallest_replica if colocated else (0.0, 0.0)
+        room = card - self.headroom_bytes - asleep
+        ok = ledger.peak_bytes + critic_kept <= room
+        if critic is not None:
+            ok &= critic.peak_bytes + actor_kept <= room
+        around = around_bytes(ledger, len(layouts))
+        return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card))
+
+    def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
+        """The best layout of the trainer on each of the numbers of GPUs on which one fits."""
+        resolved = self.resolved
+        seen = [0]
+
+        def fitting() -> Iterator[Layouts]:
+            for chunk in layout_chunks(self.rules, counts, CHUNK):
+                seen[0] += len(chunk)
+                possible = chunk[self._legal_for_critic(chunk)]
+                if len(possible):
+                    kept = possible[self.fits(possible, colocated)]
+                    if len(kept):
+                        yield kept
+                if self.progress:
+                    self.progress(seen[0])
+
+        best = frontier(resolved.actor, fitting(), self.headroom_bytes)
+        if not best.complete:
+            raise KeyboardInterrupt
+        return Trainers(best.layouts, seen[0], best.feasible)
+
+    @property
+    def rules(self) -> Rules:
+        return replace(self.resolved.trainer.rules, every_way=self.every_way)
+
+    def _legal_for_critic(self, layouts: Layouts) -> NDArray[np.bool_]:
+        """Whether a critic of another shape can be spread so too, shape (layout,)."""
+        critic = self.resolved.critic
+        if critic is None:
+            return np.ones(len(layouts), dtype=bool)
+        model = critic.model
+        return np.asarray((model.heads % layouts.tp == 0) & (model.layers % (layouts.pp * layouts.vpp) == 0))
+
+    def iteration(self, layouts: Layouts, rollout_gpus: int | None) -> Iteration | None:
+        """The iteration in one layout of the trainer; the replicas share its GPUs where they have none of their own."""
+        colocated = rollout_gpus is None
+        rollout = self._beside(layouts) if rollout_gpus is None else self.apart(rollout_gpus)
+        return None if rollout is None else Iteration(self.resolved, layouts, rollout, colocated)
+
+    def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
+        """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
+        found = [
+            one for way in self.resolved.ways for one in (self._in_turn(counts) if way else self._in_pools(counts))
+        ]
+        yield from sorted(found, key=lambda one: one.gpus)
+
+    def _in_turn(self, counts: Sequence[int]) -> Iterator[Iteration]:
+        """Answers on the GPUs that train."""
+        trainers = self.trainers(counts, colocated=True)
+        for gpus in trainers.counts:
+            layouts = trainers.on(gpus)
+            one = None if layouts is None else self.iteration(layouts, None)
+            if one is not None and one.rollout.fits:
+                yield one
+
+    def _in_pools(self, counts: Sequence[int]) -> Iterator[Iteration]:
+        """Answers on GPUs of their own: of each number of GPUs the split that takes the least time."""
+        trainers = self.trainers(self._trainer_counts(counts), colocated=False)
+        if not trainers.counts:
+            return
+        train_s = dict(zip(trainers.counts, self._trained_s(trainers.layouts).tolist(), strict=True))
+        for gpus in counts:
+            split = self._split(gpus, train_s)
+            layouts = trainers.on(gpus - split) if split else None
+            one = None if layouts is None else self.iteration(layouts, split)
+            if one is not None:
+                yield one
+
+    def _trainer_counts(self, counts: Sequence[int]) -> list[int]:
+        """Numbers of GPUs that may train where these are the numbers of all: parts of one node, or whole ones."""
+        asked, node = self.resolved.settings.gpus, self.resolved.actor.server.accelerators
+        if asked is not None:
+            return sorted({count - asked for count in counts if count > asked})
+        most = max(counts)
+        inside = [count for count in range(1, node) if node % count == 0 or count == node - 1]
+        return sorted({*(one for one in inside if one < most), *range(node, most, node)})
+
+    def _trained_s(self, layouts: Layouts) -> Array:
+        """Time of all that the trainer does, without the synchronisation, shape (layout,) [s]."""
+        training = Training(self.resolved, layouts)
+        return np.asarray(sum(part(training) for part in (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS)))
+
+    def _split(self, gpus: int, train_s: Mapping[int, float]) -> int | None:
+        """GPUs of all that only write answers, so that an iteration takes the least time; None: no split fits."""
+        best, found = np.inf, None
+        asynchronous = self.resolved.settings.staleness > 0
+        for trained, seconds in train_s.items():
+            rollout = self.apart(gpus - trained) if trained < gpus else None
+            if rollout is None or not rollout.fits:
+                continue
+            both = max(seconds, rollout.seconds) if asynchronous else seconds + rollout.seconds
+            if both < best * (1.0 - SAME):
+                best, found = both, gpus - trained
+        return found
+
+    def apart(self, gpus: int) -> Rollout | None:
+        """Replicas on GPUs of their own, computed once for each number of these."""
+        if gpus not in self.known:
+            self.known[gpus] = self._apart(gpus)
+        return self.known[gpus]
+
+    def _apart(self, gpus: int) -> Rollout | None:
+        resolved = self.resolved
+        share = resolved.settings.utilization or resolved.service.job.engine.memory.utilization
+        return rollout_on(resolved, gpus, share, Beside())
+
+    def _beside(self, layouts: Layouts) -> Rollout | None:
+        """The replicas on the cards of the trainer."""
+        resolved, job = self.resolved, self.resolved.actor
+        actor, critic = kept_bytes(resolved, layouts)
+        ledger = memory_ledger(job, layouts)
+        taken = float(actor[0] + critic[0] + around_bytes(ledger, 1)[0])
+        gathered, step_s = 0.0, 0.0
+        spread = int(layouts.zero[0]) == 3 or int(layouts.tp[0] * layouts.pp[0]) > 1
+        if spread:
+            whole, every = whole_bytes(job), resolved.settings.defaults.gathers == "every-step"
+            gathered = 2.0 * whole / job.model.layers if every else whole
+            step_s = float(gather_s(job, layouts)[0]) if every else 0.0
+        beside = Beside(taken, gathered, step_s)
+        return rollout_on(resolved, int(layouts.gpus[0]), left_share(resolved, taken), beside)

@@ -1,0 +1,239 @@
+"""The result of an estimate of reinforcement learning: a result of training whose step is an iteration, by phases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace as replaced
+
+from xe_sizer.reinforcement.iteration import PHASES, ROLLOUT, SYNCHRONISATION, TRAINING
+from xe_sizer.reinforcement.memory_shown import components_of
+from xe_sizer.reinforcement.trainer import ALL_PARTS
+from xe_sizer.result.common import Gpus, Reason, Source, TimeComponent
+from xe_sizer.result.training import Iteration as IterationResult
+from xe_sizer.result.training import Phase, Pool
+from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
+from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of
+from xe_sizer.training.summary import summarise as summarise_training
+from xe_sizer.units import whole_parts
+
+if TYPE_CHECKING:
+    from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+    from xe_sizer.reinforcement.iteration import Iteration
+    from xe_sizer.result.training import Memory, Result, Time
+
+FORMULAS = {
+    "rollout: prompts": ("prompts of a replica / steps x time of one, each prompt once for its group", "serving wing"),
+    "rollout: answers": ("tokens while every place is taken x time of a step", "serving wing; renewal theory"),
+    "rollout: last answers": ("integral of t(answers that still run) until the longest ends", "order statistics"),
+    SYNCHRONISATION: ("all-gather of the trainer's shards, broadcast to the replicas, loading", "collective laws"),
+    "training: between the phases": ("the stack's own", "stack"),
+}
+"""What the parts are made of that no registered part says itself."""
+
+
+def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
+    """Everything about an estimate but the advice.
+
+    details : as of the training wing's
+    """
+    base = summarise_training(sized.trainer, details)
+    memory, time = _memory(sized, base.memory), _time(sized, base.time)
+    confidence, caller = sized.confidence, sized.resolved.given.caller
+    reasons = (
+        *_rollout_reasons(sized),
+        *memory_reasons(memory),
+        *memory_doubt(sized, confidence),
+        *missed(sized.limits, caller, confidence=confidence),
+    )
+    node = sized.resolved.job.server.accelerators
+    return replaced(
+        base,
+        verdict=verdict_of(sized, confidence, sized.keeps_limits, reasons),
+        gpus=Gpus(
+            count=sized.gpus,
+            nodes=math.ceil(sized.gpus / node),
+            gpus_per_node=min(sized.gpus, node),
+            minimum_that_fits=sized.minimum if details else None,
+        ),
+        memory=memory,
+        time=time,
+        data=replaced(base.data, samples=round(sized.reinforcement.settings.trained)),
+        cost=cost_of(sized, time),
+        checkpoint=checkpoint_of(sized),
+        phases=tuple(_phases(sized)),
+        pools=tuple(_pools(sized)),
+        iteration=_iteration(sized),
+        warnings=(*base.warnings, *_warnings(sized)),
+        sources=(*base.sources, *_sources(sized)) if details else (),
+    )
+
+
+def _component(name: str, seconds: float, whole_s: float) -> TimeComponent:
+    formula, source = FORMULAS.get(name) or ALL_PARTS[name]
+    return TimeComponent(name=name, seconds=seconds, share=seconds / whole_s, formula=formula, source=source)
+
+
+def _time(sized: ReinforcementEstimate, base: Time) -> Time:
+    """The times of the run, whose step is an iteration."""
+    span, step_s = sized.uncertainty, sized.step_s
+    useful = sized.reinforcement.steps * float(sized.timeline.flops[0]) * sized.iteration.trainer_gpus
+    mfu = useful / (step_s * sized.gpus * sized.resolved.job.device.peak_flops_per_s)
+    return replaced(
+        base,
+        step_s=span.around(step_s),
+        components=tuple(_component(n, s, step_s) for n, s in sized.component_s.items() if s > 0),
+        steps=sized.reinforcement.iterations,
+        total_s=span.around(sized.total_s),
+        tokens_per_s_per_gpu=sized.tokens_per_s / sized.gpus,
+        samples_per_s=sized.samples_per_s,
+        mfu=mfu,
+        hfu=max(mfu, base.hfu * mfu / base.mfu if base.mfu else mfu),
+        bound=_bound(sized.iteration),
+        ideal_step_s=None,
+        losses=(),
+        run=run_of(sized),
+        goodput=sized.reinforcement.iterations * step_s / sized.total_s if sized.resolved.job.pauses.any else None,
+    )
+
+
+def _bound(one: Iteration) -> str:
+    """The phase that takes most of the iteration."""
+    seconds = {name: s for name, s in one.phase_s.items() if name not in one.hidden}
+    return max(seconds, key=lambda name: seconds[name])
+
+
+def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
+    """The fullest GPU in the phase in which it holds most."""
+    phase = sized.worst_phase
+    parts = components_of(sized)
+    sizes = whole_parts(part.bytes for part in parts)
+    components = tuple(replaced(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
+    peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes
+    moment = f"training, {base.phase}" if phase == TRAINING else phase
+    more = peak - base.peak_bytes if phase == TRAINING else 0.0
+    shown = {name: getattr(base, name) + more for name in ("allocated_bytes", "reserved_bytes", "device_bytes")}
+    if phase != TRAINING:
+        shown = {**shown, "device_bytes": peak}
+    gpu = base.gpu if phase == TRAINING or sized.iteration.colocated else "rollout replica"
+    return replaced(
+        base, peak_bytes=peak, headroom_bytes=usable - peak, phase=moment, gpu=gpu, components=components, **shown
+    )
+
+
+def _rollout_reasons(sized: ReinforcementEstimate) -> Iterator[Reason]:
+    """Where the engine starts and holds not even one answer."""
+    rollout = sized.iteration.rollout
+    if rollout.room >= 1.0 or sized.peak_bytes > sized.usable_bytes:
+        return
+    asked = sized.reinforcement.settings.asked
+    tokens = asked.inputs + asked.answers.longest
+    message = (
+        f"the engine may use {100 * rollout.share:.0f} % of a GPU for answers: "
+        f"too little for its weights and one answer of {tokens:,.0f} tokens"
+    )
+    yield Reason(code="rollout-out-of-memory", message=message)
+
+
+def _phases(sized: ReinforcementEstimate) -> Iterator[Phase]:
+    one, usable = sized.iteration, float(round(sized.usable_bytes))
+    for name in PHASES:
+        parts, seconds = one.parts_s[name], one.phase_s[name]
+        if seconds <= 0:
+            continue
+        hidden = name in one.hidden
+        yield Phase(
+            name=name,
+            seconds=seconds,
+            share=0.0 if hidden else seconds / sized.step_s,
+            gpus=one.rollout.gpus if name == ROLLOUT else one.trainer_gpus if name != SYNCHRONISATION else one.gpus,
+            peak_bytes=float(round(one.peaks[name])),
+            usable_bytes=usable,
+            bound=max(parts, key=lambda part: parts[part]),
+            hidden=hidden,
+            components=tuple(_component(n, s, seconds) for n, s in parts.items() if s > 0),
+        )
+
+
+def _pools(sized: ReinforcementEstimate) -> Iterator[Pool]:
+    one, node = sized.iteration, sized.resolved.job.server.accelerators
+    rollout, placement = one.rollout, one.rollout.placement
+    writes: dict[str, Any] = {
+        "replicas": rollout.replicas,
+        "engine": rollout.job.engine.name,
+        **{name: int(getattr(placement, name)[0]) for name in ("tp", "pp", "ep")},
+    }
+    idle, peaks = one.idle_shares, one.peaks
+    trainer = max(size for name, size in peaks.items() if one.colocated or name != ROLLOUT)
+    yield Pool(
+        name="trainer and rollout" if one.colocated else "trainer",
+        gpus=one.trainer_gpus,
+        nodes=math.ceil(one.trainer_gpus / node),
+        peak_bytes=float(round(trainer)),
+        idle_share=idle[0],
+        layout=layout_of(sized.layouts),
+        **(writes if one.colocated else {}),
+    )
+    if not one.colocated:
+        yield Pool(
+            name="rollout",
+            gpus=rollout.gpus,
+            nodes=math.ceil(rollout.gpus / node),
+            peak_bytes=float(round(peaks[ROLLOUT])),
+            idle_share=idle[1],
+            **writes,
+        )
+
+
+def _iteration(sized: ReinforcementEstimate) -> IterationResult:
+    one, resolved = sized.iteration, sized.reinforcement
+    settings, rollout = resolved.settings, one.rollout
+    asked, answers = settings.asked, settings.answers
+    written = asked.count * answers.mean
+    rollout_s = one.phase_s[ROLLOUT]
+    return IterationResult(
+        count=resolved.iterations,
+        seconds=sized.uncertainty.around(sized.step_s),
+        prompts=asked.prompts,
+        group=asked.group,
+        answers=asked.count,
+        trained_answers=settings.trained,
+        optimizer_steps=resolved.steps,
+        input_tokens=asked.inputs,
+        output_tokens=answers.mean,
+        longest_tokens=float(answers.expected_longest(asked.count)),
+        max_output_tokens=settings.max_output_tokens,
+        cut_share=answers.cut_share,
+        tokens=settings.trained * settings.updates * (asked.inputs + answers.mean),
+        output_tokens_per_s=written / rollout_s if rollout_s else 0.0,
+        answers_at_once=float(rollout.writing.running[0]),
+        waiting_share=float(rollout.writing.waiting_share[0]),
+        idle_share=one.idle_share,
+        colocated=one.colocated,
+        asynchronous=one.asynchronous,
+        max_staleness=settings.staleness,
+        gpu_memory_utilization=rollout.share,
+        sleep=settings.sleep if one.colocated else "",
+    )
+
+
+def _warnings(sized: ReinforcementEstimate) -> Iterator[str]:
+    """What is worth a word of the rollout."""
+    settings = sized.reinforcement.settings
+    given = sized.resolved.given
+    if given.values.rollout.output_tokens is None:
+        setting = given.caller.setting("rollout.output_tokens")
+        yield f"answers of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
+    if settings.answers.cut_share > MUCH_CUT:
+        share, most = f"{100 * settings.answers.cut_share:.0f} %", f"{settings.max_output_tokens:,.0f}"
+        yield f"{share} of the answers are cut at {most} tokens"
+
+
+MUCH_CUT = 0.05  # chosen: share of cut answers from which it is worth a word
+
+
+def _sources(sized: ReinforcementEstimate) -> Iterator[Source]:
+    engine = sized.iteration.rollout.job.engine
+    yield Source(name=f"engine {engine.name}", source=engine.source)
