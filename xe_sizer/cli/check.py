@@ -18,7 +18,6 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text_file import YAML_ENDINGS
 from xe_sizer.result.changes import changes
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, check_result, refused
-from xe_sizer.scenario.foreign import NOT_SIZED
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import Given
 
@@ -100,14 +99,12 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
         given = how.given(None, str(path), flags)
         return answered(str(path), answer_to(given, how.registry, details=how.output.whole), dict(_lines(given)))
     except InputError as error:
-        reason = _passed_over(held, path, error)
+        reason = _passed_over(held, path)
         return _skipped(str(path), reason) if reason else _refused(str(path), error.problems)
 
 
-def _passed_over(held: str, path: Path, error: InputError) -> str | None:
+def _passed_over(held: str, path: Path) -> str | None:
     """Why a file below a folder is no failure though it cannot be answered; None where it is one."""
-    if held == "job" and any(problem.hint == NOT_SIZED for problem in error.problems):
-        return "training on rewards is not sized"
     return NOT_A_SCENARIO if held == "perhaps" and not may_be_scenario(path) else None
 
 

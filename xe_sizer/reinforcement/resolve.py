@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError
-from xe_sizer.graph.model import CLASSES
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.model import VALUES
 from xe_sizer.reinforcement.conflicts import conflicts
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.scenarios import companion_scenario, service_scenario, trainer_scenario
@@ -16,14 +16,15 @@ from xe_sizer.reinforcement.settings import settings_of
 from xe_sizer.scenario.provenance import Provenance, collect, gpu_count, in_reading_order, relative
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_service
+from xe_sizer.software.objective import Objective
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
+from xe_sizer.training.methods.reference import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
 from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.workload import DEFAULT_STEPS
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.reinforcement.settings import Settings
@@ -66,12 +67,12 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     service = collect(
         problems, resolve_service, service_scenario(given, settings, None, settings.utilization), registry, BENCHMARK
     )
+    reference = collect(problems, _reference, given, trainer, settings, method) if trainer else None
     critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None
     reward = collect(problems, _reward, given, registry, method, trainer.job.model) if trainer else None
     if problems or trainer is None or service is None:
         raise InputError(in_reading_order(dict.fromkeys(problems), given))
     steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
-    reference = _reference(given, trainer, settings, method)
     return ResolvedReinforcement(
         trainer=_run(trainer, settings, provenance, iterations, steps, reference, reward),
         service=service,
@@ -155,20 +156,24 @@ def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, meth
 
     Methods with a critic have one; others as the stack does, since recipes after DAPO have none.
     """
-    asked = getattr(given.values.train, "reference", None)
+    asked = given.values.train.reference
     adapted = trainer.job.method.adapter is not None
-    usual = "copy" if method.critic else settings.defaults.reference
-    chosen = asked or ("adapters-off" if adapted and usual == "copy" else usual)
-    if chosen == "none":
+    usual = COPY if method.critic else settings.defaults.reference
+    chosen = asked or (ADAPTERS_OFF if adapted and usual == COPY else usual)
+    if chosen == NONE:
         return None
-    return Frozen("reference model", copies=0 if chosen == "adapters-off" else 1)
+    if chosen == PRECOMPUTED or (chosen == ADAPTERS_OFF and not adapted):
+        message = "answers are new in every iteration" if chosen == PRECOMPUTED else "there are no adapters to be off"
+        where = given.locate(("train", "reference"))
+        raise InputError(Problem(f"{message}: the reference cannot be '{chosen}'", where, f"'{COPY}' is another way"))
+    return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
 def _critic(trained: Given, registry: Registry) -> Job:
     """The training of the critic: the same sequences, and a head of one value."""
     asked = trained.values.train.critic_model
     job = resolve_training(companion_scenario(trained, asked, "critic_model"), registry).job
-    return replace(job, model=job.model.headed(CLASSES))
+    return replace(job, model=job.model.headed(VALUES))
 
 
 def _reward(given: Given, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
@@ -177,6 +182,7 @@ def _reward(given: Given, registry: Registry, method: Rollout, own: ModelShape) 
     if asked == NO_MODEL or (asked is None and (not method.rated or given.values.rollout.verifier_s is not None)):
         return None
     if asked is None:
-        return Frozen("reward model", model=own.headed(CLASSES))
+        return Frozen("reward model", model=own.headed(VALUES), reads=Objective.NEXT_TOKEN)
     path, where = relative(given, "train.reward_model", asked), partial(given.locate, ("train", "reward_model"))
-    return Frozen("reward model", model=registry.model(path, where).headed(CLASSES))
+    shape = registry.model(path, where).headed(VALUES)
+    return Frozen("reward model", model=shape, reads=Objective.NEXT_TOKEN)

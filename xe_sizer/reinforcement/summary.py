@@ -95,7 +95,7 @@ def _time(sized: ReinforcementEstimate, base: Time) -> Time:
         ideal_step_s=None,
         losses=(),
         run=run_of(sized),
-        goodput=sized.reinforcement.iterations * step_s / sized.total_s if sized.resolved.job.pauses.any else None,
+        goodput=sized.reinforcement.iterations * step_s / sized.total_s if sized.resolved.job.interrupted else None,
     )
 
 

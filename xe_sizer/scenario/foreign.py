@@ -107,16 +107,10 @@ _OPTION = re.compile(r"--([a-z-]+)")
 _UNKNOWN = re.compile(r"unknown key '([^']+)'(?: in '([^']+)')?")
 _NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
 _ELSEWHERE = "belongs"  # of the hint to a key of ours that stands in another section than its own
-NOT_SIZED = (
-    "training on rewards is not sized; supervised fine-tuning of the same model is the least that it takes: generation "
-    "and other models come on top"
-)
-_REWARDED = ()
 _VALUES: Mapping[tuple[str, str], str] = {
     ("offload", "cpu"): (
         "'optimizer' keeps its states in host memory (ZeRO-Offload), 'params' the weights too (FSDP's CPU offload)"
     ),
-    **{("job", name): NOT_SIZED for name in _REWARDED},
 }
 """What to say to a value of other tools for a key of ours."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xe_sizer.software.objective import Objective
 from xe_sizer.training.methods.method import Method, Rollout, register
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 @register(
     "grpo", label="GRPO", evidence="reinforcement", implies_adapter=True, rollout=Rollout(group=8, least_group=2),
+    reads=("train.reference", "train.reward_model"),
     aliases=("rloo", "reinforce++", "reinforce-plus-plus", "dapo", "gspo", "dr-grpo", "cispo", "remax", "rlvr"),
 )  # fmt: skip
 def grpo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """The policy; a reference may stand beside it."""
-    return Method(kind, options.trained)
+    return Method(kind, options.trained, objective=Objective.ANSWERS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xe_sizer.software.objective import Objective
 from xe_sizer.training.methods.method import Method, Rollout, register
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 @register(
     "ppo", label="PPO", evidence="reinforcement", implies_adapter=True, rollout=Rollout(critic=True, rated=True),
+    reads=("train.reference", "train.critic_model", "train.reward_model"),
     aliases=("rlhf", "proximal-policy-optimization"),
 )  # fmt: skip
 def ppo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """The actor; critic, reference and reward model stand beside it."""
-    return Method(kind, options.trained)
+    return Method(kind, options.trained, objective=Objective.ANSWERS)
