@@ -86,7 +86,7 @@ def test_models_beside_the_actor_never_take_less() -> None:
 
 def test_a_verifier_takes_the_time_of_the_cpus() -> None:
     found = answer(rollout__verifier_s=2.0, rollout__verifier_workers=100)
-    reward = next(phase for phase in found.phases if phase.name == "reward")
+    reward = next(phase for phase in found.phases if phase.name == "rewards")
     assert reward.seconds == pytest.approx(6 * 2.0)  # 512 answers by 100 at once
 
 
@@ -94,7 +94,7 @@ def test_pools_that_work_at_the_same_time_take_as_long_as_the_slower_one() -> No
     pools = {"gpus": 16, "rollout__gpus": 8}
     turns, both = sized(**pools), sized(**pools, rollout__asynchronous=True)
     seconds = turns.iteration.phase_s
-    trained = seconds["log-probabilities"] + seconds["reward"] + seconds["training"]
+    trained = seconds["log-probabilities"] + seconds["rewards"] + seconds["training"]
     assert both.step_s == pytest.approx(max(seconds["rollout"], trained) + seconds["weight synchronisation"])
     assert turns.step_s == pytest.approx(sum(seconds.values()))
     hidden = [phase.name for phase in summarise(both).phases if phase.hidden]

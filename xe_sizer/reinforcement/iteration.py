@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.memory import Ledger
 
 ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION = (
-    "rollout", "log-probabilities", "reward", "training", "weight synchronisation",
+    "rollout", "log-probabilities", "rewards", "training", "weight synchronisation",
 )  # fmt: skip
 PHASES = (ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION)
 

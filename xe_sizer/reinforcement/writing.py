@@ -69,8 +69,9 @@ class Writing:
     @property
     def waiting_share(self) -> Array:
         """Share of the time that the replicas lose as the longest answers end last [-]."""
-        lost = np.maximum(self.total_s - self.even_s, 0.0)
-        return np.asarray(np.divide(lost, self.total_s, out=np.zeros_like(lost), where=self.total_s > 0))
+        some = np.isfinite(self.total_s) & (self.total_s > 0)
+        even = np.divide(self.even_s, self.total_s, out=np.ones(some.shape), where=some)
+        return np.maximum(1.0 - even, 0.0)
 
 
 def places(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, asked: Asked) -> Array:
