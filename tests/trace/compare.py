@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
-from tests.trace.subjects import BY_FAMILY, shape_of
+from tests.trace.subjects import BY_FAMILY, ENCODER, shape_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
@@ -57,6 +57,8 @@ def job_of(case: Case) -> Job:
         flags |= saved | {"lora.dropout": ADAPTER_DROPOUT * case.adapter_dropout}
         flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}
     flags |= _beside(case)
+    if case.subject.classes[0] == ENCODER[0] and not case.rank:
+        flags["job"] = "pretrain"
     job = resolve(read_scenario(None, flags, {}), Registry()).job
     memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=TRANSIENTS[case.optimizer])
     kernels = msgspec.structs.replace(job.stack.kernels, **KERNELS[case.framework])

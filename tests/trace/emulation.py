@@ -97,6 +97,7 @@ def gpu_like() -> Iterator[None]:
         mock.patch("torch.optim.adam._get_value", _scalar),
         mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None),
         mock.patch("torch.nn.Module.to", _stay),
+        mock.patch("transformers.initialization.trunc_normal_", lambda weight, **_: weight),
         mock.patch("copy.deepcopy", _copied),
     )
     with ExitStack() as stack:

@@ -13,6 +13,8 @@ from xe_sizer.profiles.registry import Registry
 Settings = Mapping[str, Any]
 SEPARATE = (("q_proj", "v_proj"), ("q", "v"))
 MAX_POSITIONS = 8192
+DECODER, SEQUENCES = "AutoModelForCausalLM", "AutoModelForSeq2SeqLM"
+ENCODER = ("AutoModelForMaskedLM", "AutoModelForSequenceClassification")
 OPT_POSITION_OFFSET = 2  # rows of the position table that no token uses
 
 
@@ -27,6 +29,8 @@ class Subject:
     grouped_experts : experts run in PyTorch's grouped matrix product, which takes 16-bit weights only
     ends : embedding and head, in the class's names
     dropout : arguments that switch dropout on as the published model has it; without them there is none
+    changes : of the catalogue's shape, where the class does not have the published weights
+    classes : of transformers, which learn all weights, and beside which adapters do
     """
 
     family: str
@@ -39,12 +43,14 @@ class Subject:
     dropout: Settings = field(default_factory=dict)
     attentions: tuple[str, ...] = ("sdpa", "eager")
     ends: tuple[str, str] = ("embed_tokens", "lm_head")
+    classes: tuple[str, str] = (DECODER, DECODER)
+    changes: Settings = field(default_factory=dict)
     grouped_experts: bool = False
 
     @property
     def tied(self) -> bool:
         """Whether embedding and head are one."""
-        return _catalogue().model(self.model).tied_embeddings
+        return _catalogue().model(self.model).tied_embeddings or bool(self.changes)
 
 
 def _common(shape: ModelShape) -> dict[str, Any]:
@@ -123,6 +129,41 @@ def _bloom(shape: ModelShape) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _bert(shape: ModelShape) -> dict[str, Any]:
+    return {
+        **_common(shape), "max_position_embeddings": shape.learned_positions, "type_vocab_size": shape.token_types,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    }  # fmt: skip
+
+
+def _modernbert(shape: ModelShape) -> dict[str, Any]:
+    return {**_common(shape), "local_attention": shape.sliding_window, "global_attn_every_n_layers": 3}
+
+
+def _t5(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab, "d_model": shape.hidden, "d_kv": shape.head_dim, "d_ff": shape.ffn,
+        "num_layers": shape.encoder_layers, "num_decoder_layers": shape.layers - shape.encoder_layers,
+        "num_heads": shape.heads, "relative_attention_num_buckets": shape.relative_buckets, "dropout_rate": 0.0,
+        "feed_forward_proj": "gated-gelu" if shape.gated else "relu", "tie_word_embeddings": shape.tied_embeddings,
+    }  # fmt: skip
+
+
+def _bart(shape: ModelShape) -> dict[str, Any]:
+    halves = (("encoder", shape.encoder_layers), ("decoder", shape.layers - shape.encoder_layers))
+    sizes = {"attention_heads": shape.heads, "ffn_dim": shape.ffn}
+    return {
+        "vocab_size": shape.vocab, "d_model": shape.hidden, "activation_function": "gelu", "dropout": 0.0,
+        "max_position_embeddings": shape.learned_positions - OPT_POSITION_OFFSET,
+        **{f"{half}_layers": layers for half, layers in halves},
+        **{f"{half}_{name}": size for half, _ in halves for name, size in sizes.items()},
+    }  # fmt: skip
+
+
+_BERT_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+_BERT_TARGETS = (("query", "value"), ("q", "v"))
+_START = {"decoder_start_token_id": 0}
+_BERT_ENDS = ("word_embeddings", "decoder")
 _GPT2_DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
 _STARCODER_DROPOUT = {"residual_dropout": 0.1, "embedding_dropout": 0.1, "attention_dropout": 0.1}
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -156,6 +197,19 @@ SUBJECTS = (
     Subject("cohere", "command-r", "CohereConfig", _common),
     Subject("gptj", "gpt-j-6b", "GPTJConfig", _gptj, attentions=("eager",), ends=("wte", "lm_head")),
     Subject("glm4", "glm-4-9b-0414", "Glm4Config", _glm),
+    Subject("bert", "bert-large-uncased", "BertConfig", _bert, _BERT_TARGETS, ends=_BERT_ENDS, classes=ENCODER,
+            dropout=_BERT_DROPOUT),
+    Subject("roberta", "roberta-large", "RobertaConfig", _bert, _BERT_TARGETS, ends=_BERT_ENDS, classes=ENCODER,
+            dropout=_BERT_DROPOUT),
+    Subject("modernbert", "modernbert-large", "ModernBertConfig", _modernbert, (("Wqkv",), ("qkv",)),
+            ends=("tok_embeddings", "decoder"), classes=ENCODER),
+    Subject("t5", "t5-large", "T5Config", _t5, (("q", "v"), ("q", "v")), classes=(SEQUENCES, SEQUENCES),
+            attentions=("eager",), ends=("shared", "lm_head"), dropout={"dropout_rate": 0.1}, fixed=_START),
+    Subject("flan_t5", "flan-t5-large", "T5Config", _t5, (("q", "v"), ("q", "v")), classes=(SEQUENCES, SEQUENCES),
+            attentions=("eager",), ends=("shared", "lm_head"), dropout={"dropout_rate": 0.1}, fixed=_START,
+            changes={"tied_embeddings": True}),
+    Subject("bart", "bart-large", "BartConfig", _bart, classes=(SEQUENCES, SEQUENCES), ends=("shared", "lm_head"),
+            dropout={"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1}),
 )  # fmt: skip
 BY_FAMILY = {subject.family: subject for subject in SUBJECTS}
 
@@ -166,10 +220,16 @@ def _catalogue() -> Registry:
 
 
 def shape_of(subject: Subject, layers: int, length: int) -> ModelShape:
-    """The catalogue's shape with another number of layers, and learned positions that reach the length."""
+    """The catalogue's shape with another number of layers, and learned positions that reach the length.
+
+    Encoder-decoders have so many layers in each half; of the positions, those of padding are no token's.
+    """
     shape = _catalogue().model(subject.model)
-    positions = max(shape.learned_positions, length) if shape.learned_positions else 0
-    return replace(shape, layers=layers, learned_positions=positions, windowed_layers=_windowed_layers(shape, layers))
+    reached = length + (OPT_POSITION_OFFSET if shape.learned_positions > shape.max_positions else 0)
+    positions = max(shape.learned_positions, reached) if shape.learned_positions else 0
+    windowed = _windowed_layers(shape, layers)
+    halves = {"layers": 2 * layers, "encoder_layers": layers} if shape.encoder_layers else {"layers": layers}
+    return replace(shape, learned_positions=positions, windowed_layers=windowed, **halves, **subject.changes)
 
 
 def _windowed_layers(shape: ModelShape, layers: int) -> int:
@@ -177,4 +237,4 @@ def _windowed_layers(shape: ModelShape, layers: int) -> int:
     if not shape.windowed_layers or shape.windowed_layers == shape.layers:
         return layers if shape.windowed_layers else 0
     period = round(1 / (1 - shape.windowed_layers / shape.layers))
-    return layers - layers // period
+    return layers - (-(-layers // period) if shape.bare_first_layer else layers // period)

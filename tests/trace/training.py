@@ -18,7 +18,7 @@ from tests.trace.emulation import gpu_like, recomputation
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.objectives import OBJECTIVES, Companion
 from tests.trace.quantised import quantise
-from tests.trace.subjects import shape_of
+from tests.trace.subjects import DECODER, ENCODER, SEQUENCES, shape_of
 from tests.trace.tracer import MemoryTracer, Phase
 
 STEPS = 2  # the optimizer's states exist from the second step on
@@ -52,6 +52,13 @@ def _config(case: Case) -> Any:
     return made(**{**subject.sizes(shape), **subject.fixed, **dropout}, use_cache=False)
 
 
+def _task(case: Case) -> str | None:
+    """What peft calls it; nothing where no module beside the adapters shall learn."""
+    if case.job == "reward":
+        return "SEQ_CLS"
+    return "CAUSAL_LM" if case.subject.classes[1] == DECODER else None
+
+
 def _adapted(base: Any, case: Case) -> Any:
     targets = case.targets
     chosen = targets[0] if targets == ("all-linear",) else list(targets)
@@ -61,7 +68,7 @@ def _adapted(base: Any, case: Case) -> Any:
         target_modules=chosen,
         lora_dropout=ADAPTER_DROPOUT * case.adapter_dropout,
         modules_to_save=list(case.subject.ends) if case.saved else None,
-        task_type="SEQ_CLS" if case.job == "reward" else "CAUSAL_LM",
+        task_type=_task(case),
     )
     model = peft.get_peft_model(base, options)
     adapters = [(name, weight) for name, weight in model.named_parameters() if "lora_" in name]
@@ -73,11 +80,11 @@ def _adapted(base: Any, case: Case) -> Any:
 def build(case: Case) -> tuple[Any, int]:
     """The model, ready to train, and the number of its base parameters."""
     learns_wide = case.dtype == "autocast" and case.method == "full"
-    config, classes = _config(case), transformers.AutoModelForCausalLM
+    config, auto = _config(case), case.subject.classes[int(case.method != "full")]
     if case.job == "reward":
         config.num_labels, config.pad_token_id = 1, 0
-        classes = transformers.AutoModelForSequenceClassification
-    model = classes.from_config(  # type: ignore[no-untyped-call]
+        auto = "AutoModelForSequenceClassification"
+    model = getattr(transformers, auto).from_config(
         config,
         dtype=torch.float32 if learns_wide else torch.bfloat16,
         attn_implementation=case.attention,
@@ -96,11 +103,19 @@ def build(case: Case) -> tuple[Any, int]:
     return model, parameters
 
 
+def _labels(tokens: torch.Tensor, case: Case) -> torch.Tensor:
+    """Every token; of sequences from sequences a quarter as many; of a classifier one class a sequence."""
+    chosen = case.subject.classes[int(case.method != "full")]
+    if chosen == ENCODER[1]:
+        return torch.ones(case.batch, dtype=torch.int64)
+    return tokens[:, : case.length // 4].contiguous() if chosen == SEQUENCES else tokens
+
+
 def _loss(model: Any, tokens: torch.Tensor, case: Case) -> torch.Tensor:
     """The loss alone leaves: the model's other outputs are dropped before the backward, as in the Trainer."""
     autocast = case.dtype == "autocast"
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        outputs = model(input_ids=tokens, labels=tokens)
+        outputs = model(input_ids=tokens, labels=_labels(tokens, case))
     if autocast:
         outputs = convert_to_fp32(outputs)  # as accelerate wraps a model's forward
     return outputs["loss"]  # type: ignore[no-any-return]

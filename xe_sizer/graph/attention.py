@@ -238,7 +238,10 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
         values = heads * float(inputs.keeps_input("o")) * e + copied * FLOAT32
         return np.asarray(tokens * ((heads + copied) * model.qk_head_dim * FLOAT32 + values * model.v_head_dim))
     kept_kv = heads if inputs.kernels.repeats_kv else kv_heads
-    operands = (tokens * heads + kept_keys * kept_kv) * (model.qk_head_dim + model.v_head_dim) * e
+    # The output is what a fused kernel's backward reads; else the next product keeps it, where it does.
+    output = model.v_head_dim * (float(inputs.keeps_input("o")) if inputs.kernels.attention == "eager" else 1.0)
+    width = model.qk_head_dim + model.v_head_dim
+    operands = (tokens * heads * (model.qk_head_dim + output) + kept_keys * kept_kv * width) * e
     exchanged = np.where(rank.head_ranks * rank.ones > 1.0, 1.0, 0.0)
     if np.any(exchanged):  # the projection's input is what came back for the output, another tensor
         operands = operands + exchanged * tokens * heads * model.v_head_dim * e * float(inputs.keeps_input("o"))

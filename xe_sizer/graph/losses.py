@@ -23,6 +23,7 @@ class Loss(NamedTuple):
     as_given : works in the type of the logits; bytes are those of 16-bit ones
     frozen_bytes : alive together when a pass of the same sequences through frozen weights ends, its own logits among
         them [bytes]; 0: no such pass takes place while the model's logits are there
+    narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
     """
 
     name: str
@@ -35,6 +36,24 @@ class Loss(NamedTuple):
     gathers: bool = False
     as_given: bool = False
     frozen_bytes: float = 0.0
+    narrow: str | None = None
+
+    def of_narrow(self, narrow: bool) -> Loss:
+        """The kernel that runs in its place.
+
+            kernel = the one named `narrow`, where logits are handed over as they are
+
+        Parameters
+        ----------
+        narrow : whether the model's class does so [-]
+
+        Returns
+        -------
+        Loss, bytes per logit [bytes]
+
+        Source: transformers: ForCausalLMLoss widens logits, BertForMaskedLM and T5ForConditionalGeneration do not.
+        """
+        return LOSSES[self.narrow] if narrow and self.narrow else self
 
     def beside_frozen(self) -> Loss:
         """The kernel of a job whose sequences pass through frozen weights between forward and backward.
@@ -111,7 +130,7 @@ VOCABULARY_PARALLEL = Loss("vocab-parallel", 14.0, 10.0, 6.0, 5.0, kept_bytes=4.
 _ROWS = (
     # Cast to float32, log-softmax, their gradients and the cast back: log-probabilities are kept in float32; with them
     # live the gradients before and after the log-softmax.
-    Loss("eager", 14.0, 22.0, 6.0, 5.0, kept_bytes=4.0, live_bytes=12.0),
+    Loss("eager", 14.0, 22.0, 6.0, 5.0, kept_bytes=4.0, live_bytes=12.0, narrow="no-upcast"),
     # PyTorch's cross-entropy on the logits as they are, shifted by a copy: log-probabilities are kept; with them live
     # the gradients before and after the log-softmax.
     Loss("no-upcast", 8.0, 14.0, 4.0, 5.0, kept_bytes=2.0, live_bytes=6.0, as_given=True),

@@ -56,6 +56,7 @@ def _bert(config: Config, values: Values) -> Values:
         "post_norm": True,
         "final_norm": False,
         "narrow_softmax": True,
+        "narrow_loss": True,
         "token_types": config.count("type_vocab_size", default=2, least=0),
         "embedding_size": width if width != values["hidden"] else None,
         "head_transform": "biased",
@@ -119,6 +120,7 @@ def _t5(config: Config, values: Values) -> Values:
         "relative_buckets": config.count("relative_attention_num_buckets", default=32),
         "narrow_norm": True,
         "narrow_softmax": True,
+        "narrow_loss": True,
         "dropout": _dropout(config, dict.fromkeys(("embedding", "attention", "hidden", "mlp"), rate)),
     }
 
@@ -139,6 +141,7 @@ def _bart(config: Config, values: Values) -> Values:
         "post_norm": True,
         "final_norm": False,
         "narrow_softmax": True,
+        "narrow_loss": True,
         "dropout": _dropout(config, rates),
     }
 

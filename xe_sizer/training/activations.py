@@ -106,7 +106,7 @@ def backward_peak_bytes(
 
         peak = max over operators, last first, of tensors not yet freed + gradients so far + fresh one + temporaries
 
-    Operators that only some of the layers contain count by their share.
+    What operators keep that only some of the layers contain counts by their share, as the others have another in place.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def backward_peak_bytes(
     peak = remaining
     for share, op in reversed(list(zip(shares, operators, strict=True))):
         fresh = share * _gradient_bytes(op, gradient_bytes)
-        peak = np.maximum(peak, remaining + grown + fresh + share * temporary_bytes(op, element_bytes))
+        peak = np.maximum(peak, remaining + grown + fresh + temporary_bytes(op, element_bytes))
         grown = grown + fresh * keeps_gradients
         remaining = remaining - share * op.saved_bytes
     return np.asarray(np.maximum(peak, grown))

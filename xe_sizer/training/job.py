@@ -222,7 +222,9 @@ class Job:
             head_ranks=as_array(self._head_ranks(layouts)),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
-        loss = kernels.loss.on(self.logit_bytes / SIXTEEN_BIT)
+        autocast = self.stack.states.autocast and self.element_bytes < FLOAT32
+        own = kernels.loss.of_narrow(self.model.narrow_loss and not autocast)
+        loss = own.on(self.logit_bytes / SIXTEEN_BIT)
         kernels = replace(kernels, loss=loss.beside_frozen() if self.method.passing else loss)
         forward, backward = self._weight_traffic(layouts)
         return GraphInputs(
@@ -235,7 +237,7 @@ class Job:
             weight_backward_bytes=backward,
             residual_element_bytes=self._residual_element_bytes(layouts),
             returned_element_bytes=self._residual_element_bytes(layouts) if self.widens_activations else None,
-            autocast=self.stack.states.autocast and self.element_bytes < FLOAT32,
+            autocast=autocast,
             expansion=self._expansion(),
             padded=self._padded(rank.batch),
             casts=self.device.casts,
