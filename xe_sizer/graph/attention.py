@@ -213,7 +213,7 @@ def _score_bytes(inputs: GraphInputs) -> tuple[float, float]:
     size = inputs.element_bytes
     if inputs.kernels.attention == "sdpa":
         return FLOAT32, 2.0 * FLOAT32
-    wide = inputs.kernels.softmax == "float32" and not inputs.model.narrow_softmax
+    wide = inputs.kernels.softmax == "float32" and not (inputs.model.narrow_softmax and not inputs.autocast)
     kept = size * (1.0 + float("scores" in inputs.model.soft_caps)) + (FLOAT32 if wide else 0.0)
     kept += inputs.drops("attention") * (MASK + size)
     return kept, 2.0 * FLOAT32 - size if wide else 2.0 * size

@@ -115,7 +115,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     gated = inputs.model.gated
     passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
     tensors: ArrayLike = (2.0 if kind == "fused" else 3.0) if gated else 1.0
-    if inputs.model.activation == "relu" and inputs.learning.base:
+    if inputs.model.activation == "relu" and inputs.learning.base and not inputs.drops("mlp"):
         tensors = 0.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)

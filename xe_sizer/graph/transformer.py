@@ -188,11 +188,29 @@ def _between_the_halves(block: Block) -> Iterator[Operator]:
         output = inputs.rank.resident_tokens * model.hidden
         saved = output * (kept * inputs.element_bytes + dropped)
         yield memory_bound(block, "encoder output", "norm", inputs.residual_bytes, (0.0, 2.0), (0.0, 1.0), saved)
-    if model.relative_buckets and inputs.kernels.attention == "eager":
-        halves = (inputs.rank, inputs.decoding.rank) if model.encoder_layers else (inputs.rank,)
-        for rank in halves:
-            pairs = model.heads / rank.tp * rank.sequence / rank.cp * rank.keys * inputs.element_bytes
-            yield memory_bound(block, "relative positions", "attention", pairs, (2.0, 3.0), (3.0, 2.0), pairs)
+    for half in (inputs, inputs.decoding) if model.relative_buckets else ():
+        biases = relative_bias_bytes(half)
+        yield memory_bound(block, "relative positions", "attention", biases, (2.0, 3.0), (3.0, 2.0), biases)
+
+
+def relative_bias_bytes(inputs: GraphInputs) -> Array:
+    """Biases of relative positions, which all layers of a half share, one for each head and pair of tokens.
+
+        bytes = heads / tp  s / cp  s  element
+
+    Parameters
+    ----------
+    inputs : model, and the half's sequence s, tp and cp of shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,), 0 where the model has none [bytes]
+
+    Source: T5Attention.compute_bias of transformers.
+    """
+    rank = inputs.rank
+    pairs = inputs.model.heads / rank.tp * rank.sequence / rank.cp * rank.keys
+    return np.asarray(pairs * inputs.element_bytes * float(inputs.model.relative_buckets > 0))
 
 
 def logits_per_rank(inputs: GraphInputs) -> Array:

@@ -118,7 +118,6 @@ def _t5(config: Config, values: Values) -> Values:
         "encoder_layers": values["layers"],
         "activation": "geglu-new" if projection == "gated-gelu" else "relu",
         "relative_buckets": config.count("relative_attention_num_buckets", default=32),
-        "narrow_norm": True,
         "narrow_softmax": True,
         "narrow_loss": True,
         "dropout": _dropout(config, dict.fromkeys(("embedding", "attention", "hidden", "mlp"), rate)),

@@ -249,7 +249,6 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         CountOrZero, Meta(description="rows of the table that queries and keys are compared with (DeBERTa)")
     ] = 0
     bare_first_layer: Annotated[bool, Meta(description="no norm before the first attention")] = False
-    narrow_norm: Annotated[bool, Meta(description="norms scale what they are given in its own type (T5)")] = False
     narrow_loss: Annotated[bool, Meta(description="the loss is computed on logits as they are (BERT, T5)")] = False
     head_transform: Annotated[
         Literal["biased", "unbiased"] | None, Meta(description="product, activation and norm before the head (BERT)")

@@ -15,7 +15,13 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
-from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_kinds, logits_per_rank
+from xe_sizer.graph.transformer import (
+    embedding_operators,
+    head_operators,
+    layer_kinds,
+    logits_per_rank,
+    relative_bias_bytes,
+)
 from xe_sizer.training.layout import RECOMPUTE
 
 if TYPE_CHECKING:
@@ -31,6 +37,9 @@ class Activations:
 
     kept : by one layer until its backward, after recomputation; checkpoint : of that, what outlives the layer's
     backward; backward_peak : the most that a layer's backward holds, its own tensors and fresh gradients included;
+    first_peak : the same of the first layers, where they are an encoder's; last_left : what the last layer's backward
+    leaves of what it kept, less all of it; source_kept : by an encoder's layers when the backward reaches them, less
+    the one in it; without an encoder before a decoder the checkpoint; first_kept : by one of the first layers;
     before_learning : what the first layer does not keep because nothing before its first adapter learns;
     ends : kept by embedding and head; loss_kept, loss_live : around the loss
     """
@@ -38,6 +47,10 @@ class Activations:
     kept: Array
     checkpoint: Array
     backward_peak: Array
+    first_peak: Array
+    last_left: Array
+    source_kept: Array
+    first_kept: Array
     before_learning: Array
     ends: Array
     loss_kept: Array
@@ -176,6 +189,39 @@ def _kept_when_selective(op: Operator, inputs: GraphInputs) -> Array:
     return inputs.zeros
 
 
+@frozen
+class _Half:
+    """The layers of an encoder or of a decoder: how many, and bytes of one as in `Activations`."""
+
+    layers: float
+    kept: Array
+    checkpoint: Array
+    backward_peak: Array
+
+
+def _half(
+    shapes: RankShapes, layouts: Layouts, kinds: list[tuple[float, tuple[Operator, ...]]], inputs: GraphInputs,
+    gradient_bytes: float, keeps_gradients: Array, recomputed: Array,
+) -> _Half:  # fmt: skip
+    """The half whose layers are of these kinds, and see these sequences."""
+    spread = shapes.spread
+    layers = sum(count for count, _ in kinds)
+    everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / layers
+    selective = np.asarray(sum(_kept_when_selective(op, inputs) for _, ops in kinds for op in ops)) / layers
+    checkpoint, biases = spread(inputs.residual_bytes), spread(relative_bias_bytes(inputs))
+    full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
+    walks = (_walks(ops, count, inputs.element_bytes, gradient_bytes) for count, ops in kinds)
+    peaks = [np.where(keeps_gradients > 0, spread(stays), spread(goes)) for stays, goes in walks]
+    return _Half(
+        layers,
+        np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
+        np.where(full, checkpoint, 0.0),
+        # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
+        # after still holds two more of its size (traced).
+        np.max(np.broadcast_arrays(*peaks), axis=0) + np.where(full, 3.0 * checkpoint + biases, checkpoint),
+    )
+
+
 def activations(
     shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array, recomputed: Array
 ) -> Activations:
@@ -204,22 +250,29 @@ def activations(
     inputs, spread = shapes.inputs, shapes.spread
     model = inputs.model
     kinds = layer_kinds(inputs)
-    everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / model.layers
-    selective = np.asarray(sum(_kept_when_selective(op, inputs) for _, ops in kinds for op in ops)) / model.layers
-    checkpoint = spread(inputs.residual_bytes)
-    full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
-    walks = (_walks(ops, layers, inputs.element_bytes, gradient_bytes) for layers, ops in kinds)
-    peaks = [np.where(keeps_gradients > 0, spread(stays), spread(goes)) for stays, goes in walks]
+    source = [kind.source for kind, _ in model.layer_kinds]
+    full = layouts.recompute == RECOMPUTE.index("full")
+    halves = [
+        _half(shapes, layouts, inside, seen, gradient_bytes, keeps_gradients, recomputed)
+        for inside, seen in (
+            ([kind for kind, first in zip(kinds, source, strict=True) if first], inputs),
+            ([kind for kind, first in zip(kinds, source, strict=True) if not first], inputs.decoding),
+        )
+        if inside
+    ]
+    first, last = halves[0], halves[-1]
     logits = spread(logits_per_rank(inputs))
     ends = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
     loss = inputs.kernels.loss
     capped = inputs.element_bytes * float("logits" in model.soft_caps)  # the tanh keeps its result
     return Activations(
-        kept=np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
-        checkpoint=np.where(full, checkpoint, 0.0),
-        # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
-        # after still holds two more of its size (traced).
-        backward_peak=np.max(np.broadcast_arrays(*peaks), axis=0) + np.where(full, 3.0, 1.0) * checkpoint,
+        kept=np.asarray(sum(half.layers * half.kept for half in halves)) / model.layers,
+        checkpoint=first.checkpoint,
+        backward_peak=last.backward_peak,
+        first_peak=first.backward_peak,
+        last_left=last.checkpoint - last.kept,
+        source_kept=first.checkpoint + first.kept * (first.layers - 1.0) * (len(halves) - 1.0),
+        first_kept=first.kept,
         ends=spread(ends),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),

@@ -80,7 +80,9 @@ def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
     return np.where(buffered & (layouts.zero < 3) | accumulates_whole_gradients(job, layouts), 0.0, 1.0)
 
 
-def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array) -> Array:
+def gradients_over_time(
+    job: Job, layouts: Layouts, held: Census, gradients: Array, whole: Array, to_come: Array | None = None
+) -> Array:
     """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
 
         bytes = 0 until the backward, min(head, all), all - first layer and tables, all, all    fresh
@@ -95,6 +97,8 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
     gradients : of a rank after sharding, shape (stage, layout) [bytes]
     whole : of a rank until the last micro-batch has reduced them, where the stack waits for it, shape (stage, layout)
         [bytes]
+    to_come : elements of the layers whose backward has not begun at the last of its moments, shape (stage, layout) [-];
+        None: those of the first layer
 
     Returns
     -------
@@ -114,9 +118,10 @@ def gradients_over_time(job: Job, layouts: Layouts, held: Census, gradients: Arr
     if not np.any(special):
         return in_buffers
     sharded = np.where(layouts.zero >= 2, as_array(layouts.zero_ranks), 1.0)
+    first = held.whole_layer if to_come is None else to_come
     beside = held.parts_learning * size + held.parts_adapters * sizes.adapter_gradient
     head = held.head * of_head / sharded
-    later = (held.whole_layer * base * size + tables * of_table + beside) / sharded
+    later = (first * base * size + tables * of_table + beside) / sharded
     # The first layer's own gradients are counted with its backward; those of tables and other parts come after it.
     fresh = over_time(
         (BACKWARD_END + OPTIMIZER, gradients),

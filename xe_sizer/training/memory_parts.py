@@ -18,6 +18,7 @@ from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
 from xe_sizer.training.encoder_memory import encoder_kept
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
+from xe_sizer.training.halves import encoder_waits, gradients_to_come
 from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
@@ -137,6 +138,12 @@ class Tensors:
         fresh = keeps_fresh_gradients(self.job, self.layouts)
         recomputed = recomputed_layers_share(self.job, self.layouts)
         return activations(self.shapes, self.layouts, self.sizes.fresh_gradient, fresh, recomputed)
+
+    @cached_property
+    def encoder_waits(self) -> NDArray[np.bool_]:
+        """Where the last moment of the layers' backward is that between an encoder and a decoder."""
+        left = self.sizes.gradient * self.base * keeps_fresh_gradients(self.job, self.layouts)
+        return encoder_waits(self.job.model, self.held, self.saved, left)
 
     @cached_property
     def offloaded_activation_bytes(self) -> Array:
@@ -310,7 +317,8 @@ def gradients(tensors: Tensors) -> Array:
     whole = (dense + experts) * each + held.adapters * sizes.adapter_gradient
     flat = tensors.flat_elements * sizes.gather
     sharded, whole = sharded + flat / shards.gradients, whole + flat
-    return gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole)
+    to_come = gradients_to_come(tensors.job.model, held, tensors.encoder_waits)
+    return gradients_over_time(tensors.job, layouts, held, sharded * on_card, whole, to_come)
 
 
 @part(
@@ -345,8 +353,9 @@ def saved_activations(tensors: Tensors) -> Array:
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
     before = np.where(layouts.hosts_activations, 0.0, one.before_learning)
     kept = one.kept * layers * together - before * together * first_stage
-    first = one.kept * layers * others + one.checkpoint * tensors.any_layer
-    last = kept + (one.checkpoint - one.kept) * tensors.any_layer
+    at_first = np.where(tensors.encoder_waits, one.source_kept, one.checkpoint)
+    first = one.kept * layers * others + at_first * tensors.any_layer
+    last = kept + one.last_left * tensors.any_layer
     return over_time((FORWARD + LOSS, kept + one.ends * tensors.has_head), (LAST_LAYER, last), (FIRST_LAYER, first))
 
 
@@ -362,7 +371,14 @@ def layer_in_backward(tensors: Tensors) -> Array:
     learns = job.model.tied_embeddings and job.method.learning.base and not job.stack.states.gradients_persist
     tied = 2.0 * learns * (tensors.layouts.pp == 1) * tensors.held.embedding * tensors.sizes.gradient
     at_the_end = tied + shapes.spread(shapes.inputs.residual_bytes)
-    return over_time((LAYERS_BACKWARD, tensors.saved.backward_peak * tensors.any_layer), (BACKWARD_END, at_the_end))
+    # A decoder's table is done before the encoder's layers, and in the same way.
+    first, tables = tensors.saved.first_peak, tied + tensors.saved.first_kept - tensors.saved.checkpoint
+    first = np.where(tensors.encoder_waits, np.maximum(first, tables), first)
+    return over_time(
+        (LAST_LAYER, tensors.saved.backward_peak * tensors.any_layer),
+        (FIRST_LAYER, first * tensors.any_layer),
+        (BACKWARD_END, at_the_end),
+    )
 
 
 @part("logits and loss", "tokens x vocabulary / TP x bytes alive together", "stack's loss kernel")

@@ -150,10 +150,11 @@ def _activations(peak: Peak) -> Iterator[Terms]:
     yield (*everything, peak.product((one.ends * tensors.has_head, "B at the ends")))
     yield (
         *everything,
-        peak.product(((one.checkpoint - one.kept) * tensors.any_layer, "B of the layer in its backward")),
+        peak.product((one.last_left * tensors.any_layer, "B of the layer in its backward")),
     )
     others = peak.product(kept, layers, (np.maximum(tensors.in_flight - 1.0, 0.0), "other micro-batches"))
     yield others, peak.product((one.checkpoint * tensors.any_layer, "B of the first layer"))
+    yield others, peak.product((one.source_kept * tensors.any_layer, "B of the encoder"))
 
 
 def _gathered(peak: Peak) -> Iterator[Terms]:
