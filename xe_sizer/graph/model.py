@@ -207,9 +207,9 @@ class ModelShape:
     `post_norm`: norms stand behind the sums, not before the blocks. `token_types`: rows of the table of segments.
     `relative_buckets`: rows of the table whose biases are added to the scores (T5), which no flash kernel takes.
     `disentangled_positions`: rows of the table that queries and keys are compared with besides (DeBERTa).
-    `bare_first_layer`: no norm before the first attention. `narrow_loss`: its class computes the loss on logits as they are (BERT, T5). `head`: what the job reads
-    from the last layer; `head_transform`: a product, biased or unbiased, an activation and a norm before the
-    vocabulary's.
+    `bare_first_layer`: no norm before the first attention. `narrow_loss`: its class computes the loss on logits as they
+    are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
+    activation and a norm before the vocabulary's.
     `vision`: the encoder of images, no part of the language model's parameters.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
