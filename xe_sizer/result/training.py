@@ -222,6 +222,7 @@ class Data(Struct, frozen=True):
 
     samples : in the data set; samples_read : that the steps read, each as often as it comes
     epochs : passes over the data set; None where its size is not known
+    sequences_per_sample : 2 where samples are pairs of answers
     sequence_tokens : what one sequence takes in time; longest_tokens : the longest that memory must hold
     """
 
@@ -234,6 +235,24 @@ class Data(Struct, frozen=True):
     padding: str
     samples_read: float | None = None
     epochs: float | None = None
+    sequences_per_sample: int = 1
+
+
+class Beside(Struct, frozen=True):
+    """Weights that stand frozen beside the model that learns, or passes through its own.
+
+    model : name of the model whose weights they are; copies : of them that GPUs hold beside it
+    passes : of every sequence, forward alone; beforehand : they take place once, before the training
+    bytes : on the worst GPU; seconds : of a step, or of the run where they take place before it
+    """
+
+    name: str
+    model: str
+    copies: int
+    passes: int
+    beforehand: bool
+    bytes: float
+    seconds: float
 
 
 class Price(Struct, frozen=True):
@@ -273,6 +292,7 @@ class Result(Answer, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     pools: tuple[Pool, ...] = ()
     iteration: Iteration | None = None
+    beside: tuple[Beside, ...] = ()
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()

@@ -113,14 +113,16 @@ class Tensors:
     @cached_property
     def frozen_copies_bytes(self) -> Array:
         """Frozen weights beside the model on a rank, shape (stage, layout) [bytes]."""
-        total: Array = np.zeros((2, len(self.layouts)))
-        for copies, tensors in self.beside:
-            held, sizes = tensors.held, tensors.sizes
-            dense_bytes = (held.linear + held.parts_matrices) * sizes.frozen_linear
-            dense_bytes = dense_bytes + (held.other + held.parts_others) * sizes.frozen
-            expert_bytes = held.experts * sizes.frozen_linear
-            total = total + copies * sharded_elements(dense_bytes, expert_bytes, self.shards.weights, self.shards)
-        return total
+        none = np.zeros((2, len(self.layouts)))
+        return np.asarray(sum((copies * tensors.as_copy_bytes for copies, tensors in self.beside), none))
+
+    @cached_property
+    def as_copy_bytes(self) -> Array:
+        """All weights on a rank as a copy keeps them that learns nothing, shape (stage, layout) [bytes]."""
+        held, sizes = self.held, self.sizes
+        dense_bytes = (held.linear + held.parts_matrices) * sizes.frozen_linear
+        dense_bytes = dense_bytes + (held.other + held.parts_others) * sizes.frozen
+        return sharded_elements(dense_bytes, held.experts * sizes.frozen_linear, self.shards.weights, self.shards)
 
     @cached_property
     def beside(self) -> tuple[tuple[int, Tensors], ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.graph.losses import LEAST_MEMORY
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Remedy
+from xe_sizer.software.objective import Objective
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 from xe_sizer.software.supported import has_optimizer
@@ -23,6 +24,7 @@ from xe_sizer.training.adapters.lora import narrower_targets
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.padding import PACKED
+from xe_sizer.training.remedies_beside import OTHER_TRAINING, fewer_learning_weights, reference_elsewhere
 from xe_sizer.training.space import LARGEST_SEARCH
 from xe_sizer.training.step import OFFLOAD_PARTS
 from xe_sizer.units import GIB, whole_percent
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.job import Job
 
-DROPPED, COSTLY, HARDWARE, OTHER_TRAINING = 0, 6, 8, 13
+DROPPED, COSTLY, HARDWARE = 0, 6, 8
 DESKTOP, MOST_ON_A_DESK = "desktop", 4  # a segment, and how many of its cards go into one machine
 SHORTER = (4, 8, 16)  # parts of the sequence length to try where half is not enough
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
@@ -50,7 +52,8 @@ OFFLOADED = {
 
 
 def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    if sized.resolved.job.stack.kernels.loss != LEAST_MEMORY.name:
+    job = sized.resolved.job
+    if job.stack.kernels.loss != LEAST_MEMORY.name and job.method.objective is Objective.NEXT_TOKEN:
         yield Change("chunked cross-entropy without float32 logits", {"loss": LEAST_MEMORY.name}, 1)
 
 
@@ -326,7 +329,7 @@ LESS_OFFLOAD = Remedy(2, less_offload)
 SAME_JOB = (
     Remedy(1, chunked_loss), Remedy(1, earlier_reduction), Remedy(1, smaller_micro_batch), Remedy(2, recomputation),
     Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(3, small_optimizer),
-    Remedy(2, narrower_weights), Remedy(3, lighter_stack), Remedy(4, more_offload),
+    Remedy(2, narrower_weights), Remedy(1, reference_elsewhere), Remedy(3, lighter_stack), Remedy(4, more_offload),
 )  # fmt: skip
 """Remedies that keep model, method, data and hardware, by effort."""
 GENTLE = (*SAME_JOB, Remedy(4, smaller_adapters))
@@ -336,9 +339,10 @@ ON_THE_CARD = (*GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequ
 OTHER_HARDWARE = (
     Remedy(8, next_card), Remedy(9, more_gpus), Remedy(10, larger_card), Remedy(11, other_card),
 )  # fmt: skip
-OTHER_METHOD = (Remedy(13, lighter_method), Remedy(16, shorter_sequences))
+OTHER_METHOD = (Remedy(13, lighter_method), Remedy(13, fewer_learning_weights), Remedy(16, shorter_sequences))
 FOR_LIMITS = (
-    Remedy(1, better_checkpoints), LESS_OFFLOAD, Remedy(3, packed_samples), Remedy(6, half_sequences),
-    Remedy(8, next_card), Remedy(9, other_counts), Remedy(10, larger_card), Remedy(11, other_card),
-    Remedy(13, lighter_method), Remedy(16, shorter_sequences),
+    Remedy(1, better_checkpoints), LESS_OFFLOAD, Remedy(2, reference_elsewhere), Remedy(3, packed_samples),
+    Remedy(6, half_sequences), Remedy(8, next_card), Remedy(9, other_counts), Remedy(10, larger_card),
+    Remedy(11, other_card), Remedy(13, lighter_method), Remedy(13, fewer_learning_weights),
+    Remedy(16, shorter_sequences),
 )  # fmt: skip

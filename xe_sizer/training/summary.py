@@ -37,6 +37,7 @@ from xe_sizer.result.training import (
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
+from xe_sizer.training.beside import beside_rows
 from xe_sizer.training.checkpoints import write_rate
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
@@ -93,6 +94,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         data=_data(sized),
         cost=cost,
         checkpoint=checkpoint_of(sized),
+        beside=tuple(beside_rows(sized)) if details else (),
         warnings=(*resolved.warnings, *told, *warnings(sized)),
         cautions=told,
         sources=_sources(resolved) if details else (),
@@ -313,6 +315,7 @@ def _data(sized: TrainingEstimate) -> Data:
         padding=job.padding,
         samples_read=job.samples_read,
         epochs=sized.resolved.epochs,
+        sequences_per_sample=job.method.sequences_per_sample,
     )
 
 

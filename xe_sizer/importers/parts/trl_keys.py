@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xe_sizer.importers.parts import hf_arguments, peft
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import number, positive, switch
+from xe_sizer.importers.values import number, positive, switch, word_of
 
 SFT, DPO, KTO, ORPO, SIMPO = "sft", "dpo", "kto", "orpo", "simpo"
 REWARD, PPO, GRPO, DISTILL = "reward", "ppo", "grpo", "distill"
@@ -76,6 +76,10 @@ TABLE = Table(
         Key(("lora_r",), "lora.rank", positive),
         Key(("lora_dropout",), "lora.dropout", number),
         Key(("use_dora",), "lora.dora", switch),
+        Key(("teacher_model_name_or_path",), "train.teacher_model"),
+        Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
+        Key(("reference_free",), "train.reference", word_of({"true": "none", "false": None})),
+        Key(("force_use_ref_model",), "train.reference", word_of({"true": "copy", "false": None})),
         *hf_arguments.KEYS,
     ),
     losses=(
@@ -88,14 +92,10 @@ TABLE = Table(
         Loss(("use_transformers_paged", "use_transformers_continuous_batching",
               "transformers_continuous_batching_config*"), _GENERATION),
         Loss(("ds3_gather_for_generation",), "gathers the weights for the generation of answers"),
-        Loss(("teacher_model_name_or_path", "teacher_model_init_kwargs.*", "use_teacher_server"),
-             "holds and runs a teacher beside the model"),
+        Loss(("teacher_model_init_kwargs.*", "use_teacher_server"), "says how a teacher beside the model is held"),
         Loss(("reward_model_path", "reward_model", "reward_model_name_or_path"),
              "holds and runs a reward model beside the model"),
-        Loss(("precompute_ref_log_probs",), "runs the reference model once, before training"),
         Loss(("sync_ref_model",), "copies the weights into the reference model"),
-        Loss(("reference_free",), "trains without a reference model"),
-        Loss(("force_use_ref_model",), "keeps a reference model beside the adapters"),
         Loss(("generate_during_eval",), "generates answers during evaluations"),
         Loss(("pad_to_multiple_of",), "pads sequences to a multiple", harmless=("auto",)),
         Loss(("use_bnb_nested_quant",), "keeps the scales of quantised weights in float32", unless=True),

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 ANSWER = Result
 WORDS = estimate_words
 WORST_LOSSES = 2
+PAIR = 2  # sequences of a sample that is a chosen and a rejected answer
 NEVER_RUNS = "no time and no cost: the job does not fit"
 UNITS = (
     ("tokens_per_s_per_gpu", "tokens/s"),
@@ -92,6 +93,8 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     if result.verdict.limits:
         yield limits_table(result)
     yield scenario_facts(result, _facts(result))
+    if result.beside:
+        yield _beside_table(result)
     yield memory_table(result, _typical(result))
     if result.memory.host_bytes:
         yield host_table(result)
@@ -202,6 +205,7 @@ def totals_table(result: Result) -> Table:
     """
     time, data = result.time, result.data
     tokens = (
+        *_pair_rows(result),
         _samples_row(data),
         ("real tokens", count(data.real_tokens), ""),
         ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
@@ -246,12 +250,44 @@ def _samples_row(data: Data) -> tuple[str, str, str]:
     if data.samples_read is None:
         return "samples in the data set", count(data.samples), ""
     of = "" if data.epochs is None else f"of {count(data.samples)} in the data set"
-    return "samples read", count(round(data.samples_read)), of
+    return f"{_noun(data)} read", count(round(data.samples_read)), of
+
+
+def _noun(data: Data) -> str:
+    """What a sample is: a pair of answers where it has two sequences."""
+    return "pairs" if data.sequences_per_sample == PAIR else "samples"
+
+
+def _pair_rows(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Pairs of a step, and the tokens of both answers."""
+    data, batch = result.data, result.scenario.get("train", {}).get("global_batch")
+    if data.sequences_per_sample == PAIR and batch:
+        tokens = PAIR * data.sequence_tokens
+        yield "pairs per step", count(batch), f"{count(round(tokens))} tokens each: both answers with their prompts"
+
+
+def _beside_table(result: Result) -> Table:
+    """What stands frozen beside the model, and what that costs."""
+    step_s, total_s = result.time.step_s.expected, result.time.total_s.expected
+    rows = []
+    for one in result.beside:
+        whole_s, of = (total_s, "the run") if one.beforehand else (step_s, "a step")
+        held = byte_size(one.bytes) if one.bytes else "none of its own"
+        time = f"{duration(one.seconds)}, {percent(one.seconds / whole_s)} of {of}" if result.verdict.fits else "-"
+        rows.append((clean(one.name), clean(one.model), held, whole(one.passes), time))
+    columns = (
+        Column("weights"),
+        Column("model"),
+        Column("per GPU", True),
+        Column("passes", True),
+        Column("time", True),
+    )
+    return Table(title="Frozen beside the model", columns=columns, rows=tuple(rows))
 
 
 def _read(data: Data) -> str:
     """What a step reads: a packed sequence holds several samples, or part of one."""
-    return "sequences" if data.padding == "packed" else "samples"
+    return "sequences" if data.padding == "packed" else _noun(data)
 
 
 def _run_rows(time: Time) -> Iterator[tuple[str, str, str]]:
