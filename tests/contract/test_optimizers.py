@@ -186,13 +186,22 @@ def test_adafactor_keeps_a_row_and_a_column_of_each_matrix() -> None:
     assert state_bytes("adafactor") == pytest.approx(4 * PARAMETERS + 4 * (lines + VECTORS), rel=1e-9)
 
 
-@pytest.mark.parametrize(("name", "rank", "moment"), [("galore-adamw", 128, 8), ("apollo-mini", 1, 8)])
+@pytest.mark.parametrize(("name", "rank", "moment"), [("galore-adamw", 128, 4), ("apollo-mini", 1, 4)])
 def test_moments_of_a_low_rank(name: str, rank: int, moment: float) -> None:
     """r x n of two moments and m x r of a projection matrix for each m x n of the layers; the rest has AdamW's."""
-    projected = rank * 32 * (4 * 4096 + 3 * 11008) * moment + rank * 32 * 7 * 4096 * 4
-    expected = 4 * PARAMETERS + projected + 8 * (TABLES + VECTORS)
-    assert state_bytes(name) == pytest.approx(expected, rel=1e-9)
-    assert state_bytes(name, dp=8, zero=1) == pytest.approx(expected / 8, rel=1e-9)
+    projected = rank * 32 * (4 * 4096 + 3 * 11008) * moment + rank * 32 * 7 * 4096 * moment / 2
+    expected = projected + moment * (TABLES + VECTORS)
+    assert state_bytes(name, "hf-bf16") == pytest.approx(expected, rel=1e-9)
+    assert state_bytes(name, "hf-bf16", dp=8, zero=1) == pytest.approx(expected / 8, rel=1e-9)
+
+
+def test_a_projection_in_float32_keeps_the_whole_factor() -> None:
+    """A slice of it holds its storage: 4 bytes of 4,096 x 4,096 for each of seven matrices of 32 layers."""
+    narrow, wide = (
+        {name: state_bytes(name, stack) for name in ("galore-adamw", "apollo")} for stack in ("hf-bf16", "generic")
+    )
+    assert narrow["galore-adamw"] == narrow["apollo"]
+    assert wide["galore-adamw"] - wide["apollo"] == pytest.approx(32 * 7 * 4 * (SQUARE - 128 * 4096), rel=1e-9)
 
 
 def test_preconditioners_are_squares_of_sides() -> None:

@@ -16,6 +16,7 @@ from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.subjects import BY_FAMILY, ENCODER, shape_of
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
+from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import RECOMPUTE, Layouts
 from xe_sizer.training.memory import NOT_TENSORS, Ledger, memory_ledger
@@ -60,11 +61,13 @@ def job_of(case: Case) -> Job:
     if case.subject.classes[0] == ENCODER[0] and not case.rank:
         flags["job"] = "pretrain"
     job = resolve(read_scenario(None, flags, {}), Registry()).job
-    memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=TRANSIENTS[case.optimizer])
+    transient = TRANSIENTS.get(case.optimizer, "multi-tensor")
+    memory = msgspec.structs.replace(job.stack.memory, optimizer_transient=transient)
     kernels = msgspec.structs.replace(job.stack.kernels, **KERNELS[case.framework])
     stack = msgspec.structs.replace(job.stack, memory=memory, kernels=kernels)
     shape = job.method.kind.read_by(shape_of(case.subject, case.layers, case.length))
-    job = replace(job, stack=stack, model=shape)
+    optimizer = job.optimizer if case.optimizer in TRANSIENTS else load_optimizer(case.optimizer)
+    job = replace(job, stack=stack, optimizer=optimizer, model=shape)
     if case.job not in TAUGHT:
         return job
     teacher = shape_of(case.subject, TAUGHT_BY * case.layers, case.length)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.trace.emulation import gpu_like, recomputation
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.objectives import OBJECTIVES, Companion
+from tests.trace.optimizers import Updates, optimizer_of
 from tests.trace.quantised import quantise
 from tests.trace.subjects import DECODER, ENCODER, SEQUENCES, shape_of
 from tests.trace.tracer import MemoryTracer, Phase
@@ -132,7 +132,9 @@ def _companion(model: Any, case: Case, tracer: MemoryTracer) -> Companion:
     return Companion(model, model.disable_adapter if case.reference else None)
 
 
-def _forward_backward(tracer: MemoryTracer, model: Any, case: Case, beside: Companion) -> tuple[Phase, Phase]:
+def _forward_backward(
+    tracer: MemoryTracer, model: Any, optimizer: Updates, case: Case, beside: Companion
+) -> tuple[Phase, Phase]:
     """The graph ends with this function, before the optimizer runs, as it does with the Trainer's training_step."""
     tokens = torch.ones(case.batch, case.length, dtype=torch.int64)
     compute = OBJECTIVES.get((case.job, case.framework))
@@ -146,17 +148,17 @@ def _forward_backward(tracer: MemoryTracer, model: Any, case: Case, beside: Comp
         loss = compute(run, model, beside, tokens) if compute else _loss(model, tokens, case)
     with tracer.phase("backward") as backward:
         loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.end_backward()
     return forward, backward
 
 
-def _step(
-    tracer: MemoryTracer, model: Any, optimizer: torch.optim.Optimizer, case: Case, beside: Companion
-) -> tuple[Phase, ...]:
-    forward, backward = _forward_backward(tracer, model, case, beside)
+def _step(tracer: MemoryTracer, model: Any, optimizer: Updates, case: Case, beside: Companion) -> tuple[Phase, ...]:
+    forward, backward = _forward_backward(tracer, model, optimizer, case, beside)
     with tracer.phase("optimizer") as update:
-        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], MAX_GRAD_NORM)
+        if not optimizer.in_backward:
+            torch.nn.utils.clip_grad_norm_(optimizer.weights, MAX_GRAD_NORM)
         optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     return forward, backward, update
 
 
@@ -166,14 +168,14 @@ def trace(case: Case) -> Traced:
         warnings.simplefilter("ignore")
         model, parameters = build(case)
         learning = [weight for weight in model.parameters() if weight.requires_grad]
-        kernel: Mapping[str, Any] = {case.optimizer: True}
-        optimizer = torch.optim.AdamW(learning, lr=1e-4, **kernel)
+        optimizer = optimizer_of(case.optimizer, model)
         tracer = MemoryTracer(model)
         tracer.hold(model.parameters(), "weights")
         weights_bytes = tracer.live_bytes
         beside = _companion(model, case, tracer)
         frozen_bytes = tracer.live_bytes - weights_bytes
         tracer.hold(model.buffers(), "buffers")
+        tracer.hold(optimizer.made_before(), "states")
         with tracer.following():
             for _ in range(STEPS):
                 phases = _step(tracer, model, optimizer, case, beside)

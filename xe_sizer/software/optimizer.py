@@ -10,6 +10,7 @@ import msgspec
 from xe_sizer.errors import Where
 from xe_sizer.profiles.finder import BUILT_IN, Finder
 from xe_sizer.profiles.inherited import load_inherited
+from xe_sizer.units import FLOAT32
 
 Moments = Annotated[float, msgspec.Meta(ge=0, le=16)]
 Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
@@ -28,11 +29,13 @@ class Kept(_Part, frozen=True):
     """Of a weight's element: `moments`, each in the type that the stack keeps moments in, and bytes of any type.
 
     line_bytes : of each row and each column of a matrix, beside what its elements have [bytes]
+    together : copies of all such weights that the update holds where the stack updates many tensors in one kernel [-]
     """
 
     moments: Moments
     packed_bytes: Bytes
     line_bytes: Bytes = 0.0
+    together: Count = 1.0
 
     def bytes(self, moment_element_bytes: float) -> float:
         """Size of an element's state where a moment takes so much [bytes]."""
@@ -52,6 +55,7 @@ class LowRank(_Part, frozen=True):
 
     rank : r of the projection, at most the shorter side
     basis : of an element of the m x r projection matrix, m the shorter side
+    in_float32 : gradients are cast to float32 before they are projected
     every : steps after which the projection is made anew; decomposed : by a singular value decomposition, else drawn
     products : with the projection in a step, of the gradient and, where the update is made from it, back
     """
@@ -61,6 +65,19 @@ class LowRank(_Part, frozen=True):
     every: Steps
     decomposed: bool
     products: Count
+    in_float32: bool = False
+
+    def basis_bytes(self, m: int, moment_bytes: float) -> float:
+        """What is kept to project with, of a matrix whose shorter side is m [bytes].
+
+            bytes = b r m, but 4 m^2 of a decomposition in float32, of which r rows or columns are used as they lie
+
+        Source: galore_torch galore_projector.py, get_orthogonal_matrix: a slice holds the storage of the whole factor,
+        unless it is cast back to a narrower type; traced.
+        """
+        if self.decomposed and (self.in_float32 or moment_bytes >= FLOAT32):
+            return float(FLOAT32) * m**2
+        return self.basis.bytes(moment_bytes) * min(self.rank, m) * m
 
 
 class Squares(_Part, frozen=True):

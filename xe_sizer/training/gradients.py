@@ -88,7 +88,7 @@ def gradients_over_time(
         bytes = 0 until the backward, min(head, all), all - first layer and tables, all, all    fresh
         bytes = all at every moment                                                             buffers
         bytes = whole until the optimizer runs, then the shard                                  reduced once a step
-        bytes = head, then table, in passing                                                    updated in the backward
+        bytes = table, at the end; the head's go before the layers' come                        updated in the backward
 
     Parameters
     ----------
@@ -129,5 +129,28 @@ def gradients_over_time(
         (FIRST_LAYER, np.maximum(gradients - later, 0.0)),
     )
     accumulated = over_time((1.0 - OPTIMIZER, whole), (OPTIMIZER, gradients))
-    passing = over_time((LAST_LAYER, held.head * base * size), (BACKWARD_END, tables * base * size))
+    passing = over_time((BACKWARD_END, tables * base * size))
     return np.select([at_once, waits, buffered], [passing, accumulated, in_buffers], fresh)
+
+
+def tied_gradients(job: Job, layouts: Layouts, held: Census) -> Array:
+    """A tied table's second gradient and the sum of both, until the sum replaces the first.
+
+        bytes = 2 x table x gradient
+
+    Not where both are added to one buffer, nor where a pipeline has the table twice.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    held : elements of a rank before sharding
+
+    Returns
+    -------
+    ndarray of float, shape (stage, layout) [bytes]
+
+    Source: own derivation from autograd's input buffers, which add up gradients before they accumulate; traced.
+    """
+    learns = job.model.tied_embeddings and job.method.learning.base and not job.stack.states.gradients_persist
+    second = 2.0 * float(learns) * (layouts.pp == 1).astype(float)
+    return np.asarray(second * held.embedding * StateBytes.of(job, layouts).gradient)

@@ -69,11 +69,11 @@ def state_elements_bytes(optimizer: Optimizer, kept: Kept, rows: int, columns: i
     """What an optimizer keeps of one matrix of m rows and n columns, m <= n after sorting.
 
         bytes = e m n + l (m + n) + k b sum of the squares of the preconditioned sides
-        bytes = e r n + p r m + l (m + n),  r = min(rank, m)                  where gradients are projected
+        bytes = e r n + projection + l (m + n),  r = min(rank, m)                  where gradients are projected
 
     Parameters
     ----------
-    optimizer : k squares of each side [-]; its rank, with p bytes of an element of the projection matrix
+    optimizer : k squares of each side [-]; its rank, and what it projects with
     kept : e bytes of an element, and l of a row or column [bytes]
     rows, columns : of the matrix [-]
     moment_bytes : b, size of an element of a moment [bytes]
@@ -88,8 +88,7 @@ def state_elements_bytes(optimizer: Optimizer, kept: Kept, rows: int, columns: i
     lines = kept.line_bytes * (m + n)
     low, squares = optimizer.low_rank, optimizer.squares
     if low is not None:
-        rank = min(low.rank, m)
-        return kept.bytes(moment_bytes) * rank * n + low.basis.bytes(moment_bytes) * rank * m + lines
+        return kept.bytes(moment_bytes) * min(low.rank, m) * n + low.basis_bytes(m, moment_bytes) + lines
     held = squares.kept * squares.elements(m, n) if squares is not None else 0.0
     return kept.bytes(moment_bytes) * m * n + held * moment_bytes + lines
 

@@ -17,7 +17,7 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
 from xe_sizer.training.encoder_memory import encoder_kept
-from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, updates_at_once
+from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, tied_gradients
 from xe_sizer.training.halves import encoder_waits, gradients_to_come
 from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.moments import (
@@ -28,7 +28,6 @@ from xe_sizer.training.moments import (
     LAST_LAYER,
     LAYERS_BACKWARD,
     LOSS,
-    OPTIMIZER,
     PASSES,
     over_time,
     spread,
@@ -367,12 +366,8 @@ def saved_activations(tensors: Tensors) -> Array:
     "operator graph, walked backwards",
 )
 def layer_in_backward(tensors: Tensors) -> Array:
-    job, shapes = tensors.job, tensors.shapes
-    # A tied table's second gradient, and their sum, stand beside the first until the sum replaces it; not where both
-    # are added to one buffer, nor where a pipeline has the table twice.
-    learns = job.model.tied_embeddings and job.method.learning.base and not job.stack.states.gradients_persist
-    tied = 2.0 * learns * (tensors.layouts.pp == 1) * tensors.held.embedding * tensors.sizes.gradient
-    at_the_end = tied + shapes.spread(shapes.inputs.residual_bytes)
+    tied = tied_gradients(tensors.job, tensors.layouts, tensors.held)
+    at_the_end = tied + tensors.shapes.spread(tensors.shapes.inputs.residual_bytes)
     # A decoder's table is done before the encoder's layers, and in the same way.
     first, tables = tensors.saved.first_peak, tied + tensors.saved.first_kept - tensors.saved.checkpoint
     first = np.where(tensors.encoder_waits, np.maximum(first, tables), first)
@@ -392,17 +387,11 @@ def logits_and_loss(tensors: Tensors) -> Array:
 
 @part(
     "optimizer workspace",
-    "a temporary per learning element of a multi-tensor update, those of the largest tensor of one that is not, or a "
-    "float32 gradient; products of the largest matrix",
-    "torch.optim foreach and Muon; optimizer; DeepSpeed, single_grad_partition",
+    "temporaries of all weights, or of the largest, or float32 gradients; at least products of the largest matrix",
+    "optimizer; torch.optim foreach and Muon; DeepSpeed, single_grad_partition",
 )
 def optimizer_workspace(tensors: Tensors) -> Array:
-    """At the optimizer's step; of one that runs in the backward with the gradients of head, layers and table."""
-    own = update_workspace(tensors)
-    if not np.any(updates_at_once(tensors.job, tensors.layouts)):
-        return over_time((OPTIMIZER, own.together))
-    passing = over_time((LAST_LAYER, own.head), (FIRST_LAYER, own.matrix), (BACKWARD_END, own.table))
-    return np.where(updates_at_once(tensors.job, tensors.layouts), passing, over_time((OPTIMIZER, own.together)))
+    return update_workspace(tensors)
 
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
