@@ -197,7 +197,7 @@ def test_sharded_gradients_come_in_shares(zero: int) -> None:
 
 
 def test_an_update_in_the_backward_leaves_one_table_at_a_time() -> None:
-    """torchtune: the embedding's gradient at the end; the head's goes before the layers', counted with their backward."""
+    """torchtune: the embedding's gradient at the end; the head's goes before the layers' come."""
     found = ledger(job(stack="torchtune"))
     expected = [0, 0, 0, 0, 2 * TABLE, 0]
     assert found.components["gradients"][0, :, 0].tolist() == pytest.approx(expected, rel=1e-12)
