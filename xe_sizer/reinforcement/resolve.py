@@ -13,7 +13,7 @@ from xe_sizer.reinforcement.conflicts import conflicts
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.scenarios import companion_scenario, service_scenario, trainer_scenario
 from xe_sizer.reinforcement.settings import settings_of
-from xe_sizer.scenario.provenance import Provenance, collect, gpu_count, in_reading_order, relative
+from xe_sizer.scenario.provenance import Provenance, collect, gpu_count, in_reading_order, relative, with_further
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_service
 from xe_sizer.software.objective import Objective
@@ -25,6 +25,8 @@ from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.workload import DEFAULT_STEPS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.reinforcement.settings import Settings
@@ -84,6 +86,11 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
         steps=steps,
         ways=_ways(settings),
     )
+
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
+    return with_further(problems, rest, resolve, registry)
 
 
 def _with_training(problems: list[Problem], given: Given, registry: Registry) -> list[Problem]:

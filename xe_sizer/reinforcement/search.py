@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,9 @@ SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas i
 
 @frozen
 class Trainers:
-    """The best layout of the trainer on each number of GPUs, ascending; considered and feasible layouts [-]."""
+    """The best layout of the trainer on each number of GPUs, ascending."""
 
     layouts: Layouts
-    considered: int
-    feasible: int
 
     @cached_property
     def counts(self) -> list[int]:
@@ -52,6 +50,14 @@ class Trainers:
         """The layout on so many GPUs; None where none fits."""
         place = self.counts.index(gpus) if gpus in self.counts else None
         return None if place is None else self.layouts[place : place + 1]
+
+
+@dataclass(eq=False)
+class Seen:
+    """How many layouts of the trainer a search has looked at, and how many of them fit [-]."""
+
+    considered: int = 0
+    feasible: int = 0
 
 
 @frozen
@@ -65,6 +71,7 @@ class Search:
     every_way: bool = False
     progress: Callable[[int], None] | None = None
     known: dict[int, Rollout | None] = field(default_factory=dict)
+    seen: Seen = field(default_factory=Seen)
 
     @property
     def headroom_bytes(self) -> float:
@@ -103,23 +110,23 @@ class Search:
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
         """The best layout of the trainer on each of the numbers of GPUs on which one fits."""
         resolved = self.resolved
-        seen = [0]
 
         def fitting() -> Iterator[Layouts]:
             for chunk in layout_chunks(self.rules, counts, CHUNK):
-                seen[0] += len(chunk)
+                self.seen.considered += len(chunk)
                 possible = chunk[self._legal_for_critic(chunk)]
                 if len(possible):
                     kept = possible[self.fits(possible, colocated)]
                     if len(kept):
                         yield kept
                 if self.progress:
-                    self.progress(seen[0])
+                    self.progress(self.seen.considered)
 
         best = frontier(resolved.actor, fitting(), self.headroom_bytes)
         if not best.complete:
             raise KeyboardInterrupt
-        return Trainers(best.layouts, seen[0], best.feasible)
+        self.seen.feasible += best.feasible
+        return Trainers(best.layouts)
 
     @property
     def rules(self) -> Rules:

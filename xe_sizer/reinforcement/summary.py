@@ -64,7 +64,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
         cost=cost_of(sized, time),
         checkpoint=checkpoint_of(sized),
         phases=tuple(_phases(sized)),
-        pools=tuple(_pools(sized)),
+        pools=tuple(pools_of(sized)),
         iteration=_iteration(sized),
         warnings=(*base.warnings, *_warnings(sized)),
         sources=(*base.sources, *_sources(sized)) if details else (),
@@ -157,7 +157,8 @@ def _phases(sized: ReinforcementEstimate) -> Iterator[Phase]:
         )
 
 
-def _pools(sized: ReinforcementEstimate) -> Iterator[Pool]:
+def pools_of(sized: ReinforcementEstimate) -> Iterator[Pool]:
+    """The GPUs that train and those that write answers, or those that do both."""
     one, node = sized.iteration, sized.resolved.job.server.accelerators
     rollout, placement = one.rollout, one.rollout.placement
     writes: dict[str, Any] = {

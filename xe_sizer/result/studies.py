@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from xe_sizer.errors import EXIT_INTERRUPTED
 from xe_sizer.result.common import Advice, Answer, Basis, LeftOut, Range, Verdict
-from xe_sizer.result.training import Layout, Result
+from xe_sizer.result.training import Layout, Pool, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
 INTERRUPTED = "interrupted before its answer"
@@ -42,6 +42,7 @@ class Candidate(Struct, frozen=True):
     fit_probability : that card and host suffice, None where nobody knows how much the host has [-]
     host_bytes : of a server, for what is offloaded; host_available_bytes : None where nobody knows
     host_reserve_bytes : of what it has, kept for the operating system and the process that trains
+    pools, colocated : of reinforcement learning, how the GPUs are split; else empty and None
     host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
     """
 
@@ -69,6 +70,8 @@ class Candidate(Struct, frozen=True):
     host_available_bytes: float | None = None
     host_most_bytes: float | None = None
     host_reserve_bytes: float = 0.0
+    pools: tuple[Pool, ...] = ()
+    colocated: bool | None = None
 
 
 class Answers(Struct, frozen=True):

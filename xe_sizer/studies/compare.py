@@ -16,8 +16,7 @@ from xe_sizer.result.training import Result
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.provenance import collect
 from xe_sizer.studies.hardware import one_price
-from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import size
+from xe_sizer.studies.jobs import gpus_of
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -60,8 +59,7 @@ def _gpus(one: Given | Result, registry: Registry) -> int:
     """The GPUs that an alternative names, or needs."""
     if isinstance(one, Result):
         return one.gpus.count
-    resolved = resolve(one, registry)
-    return resolved.gpus or size(resolved).gpus
+    return gpus_of(one, registry)
 
 
 def _estimated(one: Given | Result, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:

@@ -15,13 +15,19 @@ from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
+from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+from xe_sizer.reinforcement.search import Search
+from xe_sizer.reinforcement.sizing import estimates
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
-from xe_sizer.result.studies import Candidate, PlanResult, Search
+from xe_sizer.result.studies import Candidate, PlanResult
+from xe_sizer.result.studies import Search as Searched
 from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
+from xe_sizer.studies.jobs import resolve_job
+from xe_sizer.studies.pools import pools_and_way, rollout_flags
 from xe_sizer.studies.ranking import Ranking, objective_of
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
@@ -29,7 +35,6 @@ from xe_sizer.training.fewest import Fewest
 from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.resolve import resolve
 from xe_sizer.training.rules import removed_by_rules
 from xe_sizer.training.space import LARGEST_PLAN, layout_chunks, without_groups
 from xe_sizer.training.start_up import start_up_s
@@ -38,6 +43,7 @@ from xe_sizer.training.warnings import slow_start
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Answers, Rule
     from xe_sizer.scenario.read import Given
@@ -86,7 +92,7 @@ def plan(
     started = time.perf_counter()
     found, left_out = _searched(given, registry, hardware, progress)
     rules = _rules(found) if explain else ()
-    search = Search(
+    search = Searched(
         layouts_considered=sum(one.considered for one in found),
         layouts_feasible=sum(one.feasible for one in found),
         seconds=time.perf_counter() - started,
@@ -102,8 +108,9 @@ def _searched(
     """What was found on each kind of hardware until an interrupt, and which of them has nothing. Raises InputError."""
     found: list[Candidates] = []
     left_out: list[LeftOut] = []
-    for name, resolved in on_each(given, hardware, lambda asked: resolve(asked, registry), left_out):
-        searched = candidates(resolved, _onward(progress, sum(one.considered for one in found)))
+    for name, asked in on_each(given, hardware, lambda asked: resolve_job(asked, registry), left_out):
+        searched = candidates_of(asked, _onward(progress, sum(one.considered for one in found)))
+        resolved = searched.resolved
         if not searched.sized and searched.complete:
             reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
             left_out.append(LeftOut(name=name or resolved.job.server.name, reason=reason))
@@ -124,6 +131,28 @@ def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     """What the rules removed, over all kinds of hardware."""
     kinds = [removed_by_rules(replace(one.resolved.rules, every_way=True), gpu_numbers(one.resolved)) for one in found]
     return tuple(replaced(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
+
+
+def candidates_of(
+    resolved: ResolvedTraining | ResolvedReinforcement, progress: Progress | None = None, every_way: bool = True
+) -> Candidates:
+    """The best on every number of GPUs, estimated, of a job that learns from data or from answers of its own."""
+    if isinstance(resolved, ResolvedReinforcement):
+        return _of_iterations(resolved, progress, every_way)
+    return candidates(resolved, progress, every_way)
+
+
+def _of_iterations(resolved: ResolvedReinforcement, progress: Progress | None, every_way: bool) -> Candidates:
+    """The best split of every number of GPUs, for each way to share them."""
+    search = Search(resolved, every_way, progress)
+    found: list[ReinforcementEstimate] = []
+    try:
+        found += estimates(search, gpu_numbers(resolved.trainer))
+    except KeyboardInterrupt:
+        return Candidates(resolved.trainer, tuple(found), search.seen.considered, search.seen.feasible, False)
+    fewest = min((one.gpus for one in found), default=None)
+    sized = tuple(replace(one, fewest_gpus=fewest) for one in found)
+    return Candidates(resolved.trainer, sized, search.seen.considered, search.seen.feasible, True)
 
 
 def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
@@ -160,7 +189,7 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
 
 
 def _result(
-    found: Sequence[Candidates], search: Search, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
+    found: Sequence[Candidates], search: Searched, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
 ) -> PlanResult:
     ranking = Ranking(tuple(one for kind in found for one in kind.sized), objective)
     sized = tuple(ranking.sized[place] for place in ranking.order)
@@ -200,7 +229,8 @@ def _undivided(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate], an
     """Smaller numbers of GPUs than the chosen that only the global batch rules out: another may do on them."""
     if answers.chosen is None or resolved.gpus is not None:
         return
-    fewer = [count for count in gpu_numbers(resolved) if count < sized[answers.chosen].gpus]
+    tried = {one.gpus for one in sized}
+    fewer = [count for count in gpu_numbers(resolved) if count < sized[answers.chosen].gpus and count not in tried]
     untried = without_groups(replace(resolved.rules, every_way=True), fewer)
     if untried:
         *first, last = [f"{count:,}" for count in untried[:MOST_NAMED]]
@@ -266,6 +296,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         peak_bytes=float(round(sized.peak_bytes)),
         headroom_bytes=float(round(sized.usable_bytes) - round(sized.peak_bytes)),
         bound=bound_of(sized.component_s),
+        **pools_and_way(sized),
         pareto=pareto,
         meets_limits=sized.ok,
         price=sized.cost,
@@ -295,7 +326,7 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     flags |= {f"layout.{name}": ranks for name, ranks in groups.items() if ranks}
     if int(layouts.tp[0]) > 1:
         flags["layout.sequence_parallel"] = bool(layouts.sequence_parallel[0])
-    return {key: value for key, value in flags.items() if key in OPTION_OF}
+    return {key: value for key, value in (flags | rollout_flags(sized)).items() if key in OPTION_OF}
 
 
 def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:

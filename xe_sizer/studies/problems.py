@@ -17,6 +17,11 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
         from xe_sizer.serving.resolve import with_further_problems as of_serving
 
         return of_serving(problems, rest, registry)
+    from xe_sizer.reinforcement.resolve import reinforces
+    from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement
     from xe_sizer.training.resolve import with_further_problems as of_training
+
+    if reinforces(rest):
+        return of_reinforcement(problems, rest, registry)
 
     return of_training(problems, rest, registry)

@@ -293,7 +293,7 @@ def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[L
 
 def bound_of(seconds: Mapping[str, float]) -> str:
     """The part of the step that takes longest, forward, backward and recomputation taken together as compute."""
-    compute = sum(seconds[name] for name in COMPUTE)
+    compute = sum(seconds.get(name, 0.0) for name in COMPUTE)
     others = {name: value for name, value in seconds.items() if name not in COMPUTE}
     name, value = max(others.items(), key=lambda item: item[1])
     return "compute" if compute >= value else name
