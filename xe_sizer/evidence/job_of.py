@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.names import look_up, names, plain
+from xe_sizer.evidence.record_parts import Lora
 from xe_sizer.training.methods import METHODS
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def kind_of(record: Record) -> MethodKind | None:
 def job_of(record: Record, flags: Flags) -> MethodKind:
     """The nearest job with equations, with the adapters that quantised weights mean.
 
+    What learns from its own answers, but was measured without writing any, is its training phase: fine-tuning.
+
     Raises
     ------
     InputError : a job that has no equation
@@ -41,7 +44,12 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
     kind = kind_of(record)
     if kind is None:
         raise InputError(Problem(f"job '{record.job}': no equation, and none is near"))
-    if kind.name != record.job.strip().lower():
+    if kind.rollout is not None and not record.reinforces:
+        kind = next(other for other in METHODS.values() if other.default)
+        if record.lora != Lora() and kind.lighter:
+            kind = METHODS[kind.lighter]
+        flags.assumed.append(f"job '{record.job}' predicted as {kind.name}: its training phase alone")
+    elif kind.name != record.job.strip().lower():
         flags.assumed.append(f"job '{record.job}' predicted as {kind.name}")
     flags.put("job", kind.name)
     return _quantised(record, kind, flags)

@@ -21,6 +21,7 @@ from xe_sizer.evidence.job_of import job_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
 from xe_sizer.evidence.record_parts import Shape
+from xe_sizer.evidence.reinforcement_of import gpus_of, reinforces, rollout_of, trainer_of, usual_prompts
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 # about 300 tokens (Orca-Math).
 INSTRUCTION_TOKENS = 200.0
 INSTRUCTION_SEQ_LEN = 2048
-NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated")
+NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated", "prompts not stated")
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
@@ -81,16 +82,12 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.assumed += [*model.assumed, *hardware.assumed, *stack.assumed]
     flags.put("model", model.name)
     flags.put("server", hardware.key)
-    flags.put("gpus", record.gpus)
+    flags.put("gpus", gpus_of(record, flags))
     flags.put("stack", stack.name)
     _precision(record, hardware.server.accelerator, stack, adapts(record, job), flags)
     _software(record, stack, flags)
     _fp8_recipe(record, stack, hardware.server.accelerator, flags)
-    _lengths(record, job, model.shape.max_positions, flags)
-    known = recipes(record, stack.plain_name)
-    _layout(record, known, flags)
-    _usual_layout(record, stack.defaults, known, job, flags)
-    batch_of(record, job, flags)
+    known = _batch_and_layout(record, job, model.shape, stack, registry, flags)
     _companions(record, job, registry, flags)
     flags.put("train.dropout", record.dropout)
     adapters(record, job, model.shape, flags)
@@ -107,6 +104,25 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
         tuned=record.recompute is None and known.tuned,
         guessed=guessed,
     )
+
+
+def _batch_and_layout(
+    record: Record, job: MethodKind, model: ModelShape, stack: ChosenStack, registry: RecordRegistry, flags: Flags
+) -> Recipes:
+    """What an optimizer step takes and how it is spread; of those that write answers, over the GPUs that train."""
+    written = reinforces(record)
+    if written:
+        rollout_of(record, registry, flags)
+    else:
+        _lengths(record, job, model.max_positions, flags)
+    trained = trainer_of(record) if written else record
+    known = recipes(record, stack.plain_name)
+    _layout(trained, known, flags)
+    _usual_layout(trained, stack.defaults, known, job, flags)
+    batch_of(trained, job, flags)
+    if written:
+        usual_prompts(record, flags)
+    return known
 
 
 def _companions(record: Record, job: MethodKind, registry: RecordRegistry, flags: Flags) -> None:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 ALL = "all"
 WEIGHTED = "all (sources weighted alike)"
 GUESSED = "guessed"
-KINDS = ("stack", "job", "gpu", "metric", "source")
+KINDS = ("stack", "job", "gpu", "metric", "phase", "source")
 TRIED = 400  # constants of the rule, evenly in the logarithm from the least to the largest share of the peak
 LEAST_RUNS = 4  # of fewer, the best constant says nothing
 
 
 def summaries(predictions: Sequence[Prediction]) -> tuple[Summary, ...]:
-    """Every quantity over all records that are known, and by stack, job, GPU, metric and source; guessed ones apart.
+    """Every quantity over all records that are known, and by stack, job, GPU, metric, phase and source; guesses apart.
 
     Sources are weighted alike, except in the group `all`.
     """

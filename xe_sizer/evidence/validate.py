@@ -9,6 +9,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import ServedRecord, rates, serve_record, served_predictions
 from xe_sizer.evidence.prediction import reason_of
+from xe_sizer.evidence.reinforcement import ReinforcedRecord, reinforce_record, reinforced_predictions
+from xe_sizer.evidence.reinforcement_of import reinforces
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training import PredictedRecord, predict_record, predictions, step_time
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Skipped
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.result.accuracy import Prediction
 
-Found = PredictedRecord | ServedRecord
+Found = PredictedRecord | ServedRecord | ReinforcedRecord
 """A record with its prediction."""
 
 
@@ -38,7 +40,9 @@ def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES
 
 def predictions_of(found: Found) -> Iterator[Prediction]:
     """Everything that a record measured, beside what is predicted for it."""
-    return predictions(found) if isinstance(found, PredictedRecord) else served_predictions(found)
+    if isinstance(found, PredictedRecord):
+        return predictions(found)
+    return served_predictions(found) if isinstance(found, ServedRecord) else reinforced_predictions(found)
 
 
 def answered(records: Iterable[Record]) -> Iterator[tuple[ServedRecord, Prediction]]:
@@ -67,4 +71,6 @@ def predict_records(records: Iterable[Record]) -> Iterator[Found | Skipped]:
 
 def _predicted(record: Record, registry: RecordRegistry) -> Found:
     """The record with its prediction, by what it does. Raises InputError for one that cannot be sized."""
-    return serve_record(record, registry) if record.serves else predict_record(record, registry)
+    if record.serves:
+        return serve_record(record, registry)
+    return reinforce_record(record, registry) if reinforces(record) else predict_record(record, registry)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ANSWER = Accuracy
 TITLES = {
     "step_time": "Time of a step",
+    "phase_time": "Time of a phase",
     "ttft": "Time to the first token",
     "tpot": "Time per output token",
     "throughput": "Throughput of inference",
@@ -29,7 +30,7 @@ TITLES = {
 }
 WRONG = {"oom": "Wrong verdicts"}
 HEADLINE = "all (sources weighted alike)"
-SHOWN_GROUPS = ("all", "guessed", "stack", "job", "gpu", "metric")
+SHOWN_GROUPS = ("all", "guessed", "stack", "job", "gpu", "metric", "phase")
 IDS_SHOWN = 3
 NOTE = (
     "error = predicted / measured - 1; bias = its median; in range = measurements inside low to high; publications "
@@ -186,6 +187,7 @@ def _rate(tokens_per_s: float | bool) -> str:
 
 _FIGURES: dict[str, Callable[[float | bool], str]] = {
     "step_time": duration,
+    "phase_time": duration,
     "ttft": duration,
     "tpot": duration,
     "throughput": _rate,
