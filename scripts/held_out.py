@@ -18,11 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from xe_sizer.evidence.inference import served_predictions
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.training import PredictedRecord, predictions
-from xe_sizer.evidence.validate import predict_records
+from xe_sizer.evidence.validate import predict_records, predictions_of
 from xe_sizer.result.accuracy import Prediction, Skipped
 
 PARTS = 3
@@ -49,7 +47,7 @@ def predicted(records: Sequence[Record]) -> tuple[list[Prediction], list[Predict
         if isinstance(found, Skipped):
             skipped += 1
             continue
-        for one in predictions(found) if isinstance(found, PredictedRecord) else served_predictions(found):
+        for one in predictions_of(found):
             (guessed if one.guessed else known).append(one)
     return known, guessed, skipped
 
@@ -57,7 +55,7 @@ def predicted(records: Sequence[Record]) -> tuple[list[Prediction], list[Predict
 def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
     """Medians and 90 % quantiles of the errors, share in the range, width of it, and verdicts."""
     found: dict[str, Any] = {}
-    for quantity in ("step_time", "ttft", "tpot", "throughput", "peak_memory"):
+    for quantity in ("step_time", "phase_time", "ttft", "tpot", "throughput", "peak_memory"):
         mine = [one for one in predictions if one.quantity == quantity]
         if mine:
             found[quantity] = _errors(mine)

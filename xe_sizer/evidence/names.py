@@ -70,7 +70,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Nodes
     families: dict[str, str]
     mixtures: dict[str, str]
-    rollout_engines: dict[str, str | None]
+    rollout_engines: dict[str, str]
 
 
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
