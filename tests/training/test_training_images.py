@@ -138,6 +138,17 @@ def test_more_that_learns_is_never_less_memory_or_time() -> None:
     assert timeline(text, layouts()).step_s[0] < seconds[0]
 
 
+@pytest.mark.parametrize(("quantiser", "each"), [("bitsandbytes", 0.5161), ("auto-gptq", 2.0)])
+def test_only_some_quantisers_hold_the_encoder_in_few_bits(quantiser: str, each: float) -> None:
+    """Of the 32 layers' matrices, the patches' and the projector's; biases, norms and vectors stay as they are."""
+    still = {"train__freeze": ["vision", "projector"], "stack": "llama-factory"}
+    one = asked(job="qlora", train__quantiser=quantiser, **still)
+    text = ask({"model": "qwen2-vl-2b", "stack": "llama-factory", "job": "qlora", "train.quantiser": quantiser}).job
+    weights = [memory_ledger(each_job, layouts()).components["weights"].max() for each_job in (one, text)]
+    matrices = 32 * (4 * 1280**2 + 2 * 1280 * 5120 + 9 * 1280 + 1280) + 1176 * 1280 + 5120 * 5120 + 5120 * 1536 + 6656
+    assert weights[0] - weights[1] == pytest.approx(matrices * each + (TOWER - matrices) * 2.0, rel=0.01)
+
+
 def test_no_images_are_the_language_model_alone() -> None:
     assert replace(asked(data__images=0, data__image_size=None).method, kind=job().method.kind).parts == ()
 

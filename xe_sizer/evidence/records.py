@@ -106,6 +106,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     output_len: Total | None = None
     images: Degree | None = None
     image_size: str | None = None
+    freeze: tuple[str, ...] | None = None
     reference: str | None = None
     teacher_model: str | None = None
     critic_model: str | None = None

@@ -17,6 +17,7 @@ from xe_sizer.evidence.adapters_of import adapters, adapts, quantiser
 from xe_sizer.evidence.batch_of import PRETRAINING_SEQ_LEN, batch_of, replicas_fit
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
+from xe_sizer.evidence.images_of import images_of
 from xe_sizer.evidence.job_of import job_of
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
@@ -122,6 +123,7 @@ def _batch_and_layout(
     batch_of(trained, job, flags)
     if written:
         usual_prompts(record, flags)
+    images_of(record, model, flags)
     return known
 
 

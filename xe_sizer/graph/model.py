@@ -114,12 +114,16 @@ class Projector:
     """From the encoder of images to the language model: products from width to width, an activation between them.
 
     norm : in front of them, layernorm, rmsnorm or None; over : the width of a patch, or of the patches that are merged
+    queries : that read a piece of an image in place of the products, and are its tokens (`graph.resampler`); 0: none;
+    query_positions : with learned positions
     """
 
     widths: tuple[int, ...]
     bias: bool = False
     norm: str | None = None
     over: str = "patch"
+    queries: int = 0
+    query_positions: bool = False
 
 
 @frozen(eq=True)
@@ -127,8 +131,9 @@ class VisionTower:
     """The encoder of images: a transformer without a vocabulary, and how images become its patches.
 
     patch : side of a patch [pixels]; merge : patches along a side that become one token; frames : a patch spans
-    resize : native (the image's own shape, within pixels or a longest side), square (of `side` pixels), closest and
-    canvas (tiles of `side` pixels, at most `max_tiles` and a thumbnail; `graph.vision` has the two ways to choose)
+    resize : native (the image's own shape, within pixels or a longest side), square (of `side` pixels), closest,
+    canvas and slices (tiles of `side` pixels, at most `max_tiles` and a thumbnail; `graph.vision` has the ways to
+    choose)
     row_tokens, image_tokens : tokens behind a row or a tile, and around an image [-]
     further_projectors : that hand results of inner layers to the language model (DeepStack, arXiv:2406.04334)
     layer_scale : a factor for every channel behind attention and MLP

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.resampler import resampler_weights
 from xe_sizer.graph.weight import Weight
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def seen_image(tower: VisionTower, width: int, height: int) -> Seen:
 
         tokens = pieces (side / (patch merge))^2 + those around           squares, tiles
         tokens = rows (columns + those that end a row) + those around      native, rows x columns of merged patches
+        tokens = pieces queries + those around                             projectors with queries
 
     Parameters
     ----------
@@ -55,14 +57,14 @@ def seen_image(tower: VisionTower, width: int, height: int) -> Seen:
     Seen [-]
 
     Source: image processors of Hugging Face transformers: smart_resize (Qwen2-VL), Pixtral, get_best_fit (Llama 4),
-    get_optimal_tiled_canvas (InternVL); CLIP and SigLIP for squares.
+    get_optimal_tiled_canvas (InternVL), get_sliced_grid (MiniCPM-V); CLIP and SigLIP for squares.
     """
     unit, special = tower.patch * tower.merge, int(tower.class_token)
     if tower.resize == "native":
         columns, rows = _native(tower, width, height)
         tokens = rows * (columns + tower.row_tokens) + tower.image_tokens
         return Seen(1, rows * columns * tower.merge**2 + special, tokens)
-    each = (tower.side // unit) ** 2
+    each = tower.projector.queries or (tower.side // unit) ** 2
     columns, rows = _grid(tower, width, height) if tower.max_tiles > 1 else (1, 1)
     pieces = columns * rows + int(columns * rows > 1)  # and a thumbnail of the whole
     tokens = pieces * (each + tower.row_tokens) + tower.image_tokens
@@ -114,7 +116,18 @@ def _grids(most: int) -> list[tuple[int, int]]:
 
 def _grid(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
     """The grid of tiles that an image is given."""
-    return (_canvas if tower.resize == "canvas" else _closest)(tower, width, height)
+    return _WAYS[tower.resize](tower, width, height)
+
+
+def _slices(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
+    """The grid of about as many tiles as the image has areas, one more or less, nearest in shape (MiniCPM-V)."""
+    needed = min(math.ceil(width * height / tower.side**2), tower.max_tiles)
+    counts = {count for count in (needed - 1, needed, needed + 1) if 1 < count <= tower.max_tiles}
+    if needed <= 1 or not counts:
+        return 1, 1
+    shape = math.log(width / height)
+    grids = [grid for grid in _grids(tower.max_tiles) if grid[0] * grid[1] in counts]
+    return min(grids, key=lambda grid: abs(shape - math.log(grid[0] / grid[1])))
 
 
 def _canvas(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
@@ -135,6 +148,9 @@ def _closest(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
         if off < nearest or (off == nearest and covered):
             best, nearest = (columns, rows), off
     return best
+
+
+_WAYS = {"canvas": _canvas, "closest": _closest, "slices": _slices}
 
 
 @lru_cache(maxsize=256)
@@ -190,7 +206,10 @@ def _patch_weight(tower: VisionTower) -> Weight:
 
 
 def _projector_weights(tower: VisionTower, projector: Projector) -> Iterator[Weight]:
-    """A norm, and products from width to width."""
+    """A norm, and products from width to width; or what reads the image with queries."""
+    if projector.queries:
+        yield from resampler_weights(projector)
+        return
     if projector.norm:
         width = tower.encoder.hidden * (tower.merge**2 if projector.over == "merged" else 1)
         yield Weight("projector_norm", VISION, "vector", 1, width, width if projector.norm == "layernorm" else 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.operators import Attention, Matmul
+from xe_sizer.graph.resampler import resampler_operators
 from xe_sizer.graph.vision import VISION, vision_weights
 
 if TYPE_CHECKING:
@@ -83,7 +84,13 @@ def _final_norm(block: Block, encoder: ModelShape) -> Iterator[Operator]:
 
 
 def _projector_operators(block: Block, tower: VisionTower, patches: Array) -> Iterator[Operator]:
-    """Patches are merged and normalised, and pass the products with an activation behind each but the last."""
+    """Patches are merged and normalised, and pass the products with an activation behind each but the last.
+
+    Where a projector has queries, these read the patches instead.
+    """
+    if tower.projector.queries:
+        yield from resampler_operators(block, tower.projector, block.inputs.rank.batch, patches)
+        return
     merged, size = patches / tower.merge**2, block.inputs.element_bytes
     yield memory_bound(block, "merge", VISION, patches * tower.encoder.hidden * size, PLAIN_PASSES, (1.0, 0.0))
     if tower.projector.norm:

@@ -88,6 +88,10 @@ class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     widths: Annotated[tuple[Count, ...], Meta(min_length=2, description="from the merged patches to `hidden`")]
     bias: Annotated[bool, Meta(description="its products have biases")] = False
     norm: Annotated[Literal["layernorm", "rmsnorm"] | None, Meta(description="norm before the first product")] = None
+    queries: Annotated[
+        CountOrZero, Meta(description="that read a piece of an image and are its tokens, in place of products")
+    ] = 0
+    query_positions: Annotated[bool, Meta(description="queries have learned positions")] = False
     over: Annotated[Literal["patch", "merged"], Meta(description="width that the norm has")] = "patch"
 
 
@@ -126,8 +130,8 @@ class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     layer_scale: Annotated[bool, Meta(description="outputs of blocks are scaled")] = False
     further_projectors: Annotated[CountOrZero, Meta(description="projectors of other layers (deepstack)")] = 0
     resize: Annotated[
-        Literal["native", "square", "closest", "canvas"],
-        Meta(description="the image's own shape, one square, or a grid of tiles (nearest shape, or least change)"),
+        Literal["native", "square", "closest", "canvas", "slices"],
+        Meta(description="the image's own shape, one square, or tiles (nearest shape, least change, or by area)"),
     ]
     side: Annotated[CountOrZero, Meta(description="of a square or a tile, in pixels")] = 0
     max_tiles: Annotated[Count, Meta(description="most tiles that an image is cut into")] = 1

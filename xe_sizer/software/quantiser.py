@@ -54,6 +54,7 @@ class Quantiser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     widths : that it has, the first where nobody says
     casts : a weight is expanded to the type that it was quantised from, and cast to that of the product
     upcasts : peft makes everything float32 that the library leaves as it is (prepare_model_for_kbit_training)
+    parts : matrices beside the language model's layers, of an encoder of images, are held in few bits too
     default : stands for all where no stack names another
     aliases : what else people call it, and libraries that do the same
     releases : what older ones did otherwise; release : that was asked for; None: the newest
@@ -65,6 +66,7 @@ class Quantiser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     widths: Annotated[tuple[Width, ...], msgspec.Meta(min_length=1)]
     casts: bool
     upcasts: bool
+    parts: bool
     default: bool = False
     aliases: tuple[str, ...] = ()
     parent: str | None = None

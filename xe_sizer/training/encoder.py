@@ -58,7 +58,9 @@ def encoding_of(job: Job, layouts: Layouts) -> Encoding | None:
     images = job.images
     if images is None:
         return None
-    trained = replace(job.method.trained, learning=images.encoder, added_tokens=0, added_parameters=0, parts=())
+    whole = job.method.trained
+    held = whole.held if whole.held is not None and whole.held.quantiser.parts else None
+    trained = replace(whole, learning=images.encoder, added_tokens=0, added_parameters=0, parts=(), held=held)
     method = replace(job.method, trained=trained, sequences_per_sample=1, frozen=(), before=())
     each = replace(images, each=images.each * job.method.sequences_per_sample)
     part = replace(

@@ -23,7 +23,6 @@ from xe_sizer.training.unique_rows import unique_rows
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.parts import Part
     from xe_sizer.graph.weight import Weight
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
@@ -46,7 +45,8 @@ class Census:
     whole micro-batch
     largest : the matrix of a layer with the most elements, of experts half of what the layer has
     vectors, tables : norms and biases anywhere, and the matrices of embedding and head
-    parts_matrices, parts_others : frozen elements of parts beside the layers, which are on the first stage
+    parts_matrices, parts_others : frozen elements of parts beside the layers, which are on the first stage; matrices
+    that a quantiser leaves as they are count as others
     parts_learning : those that learn; parts_adapters : of `adapters`, those on such parts
     embedding, head : of the root, the tables on the first stage, and the weights of the head on the last (with the
     table of a tied one)
@@ -201,23 +201,27 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     )
     counted = _census(model, beside, sizes)
     if method.parts:
-        counted = _with_parts(counted, method.parts, layouts[rows.first])
+        counted = _with_parts(counted, method, layouts[rows.first])
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 
 
-def _with_parts(counted: Census, parts: Iterable[Part], layouts: Layouts) -> Census:
-    """The census with the parts of the model beside its layers, which are on the first stage."""
+def _with_parts(counted: Census, method: Method, layouts: Layouts) -> Census:
+    """The census with the parts of the model beside its layers, which are on the first stage.
+
+    Where a quantiser leaves their matrices alone, they count among what else is frozen.
+    """
+    narrow = float(method.held is None or method.held.quantiser.parts)
     tp = as_array(layouts.tp)
     on_first = np.stack([np.ones(tp.shape), (layouts.pp == 1).astype(float)])
-    for part in parts:
+    for part in method.parts:
         matrices, others = part.matrices_on_rank(tp) * on_first, part.others_on_rank(tp) * on_first
         adapters, learns = part.adapters_on_rank(tp) * on_first, float(part.learning.base)
         counted = replace(
             counted,
             adapters=counted.adapters + adapters,
             parts_adapters=counted.parts_adapters + adapters,
-            parts_matrices=counted.parts_matrices + matrices * (1.0 - learns),
-            parts_others=counted.parts_others + others * (1.0 - learns),
+            parts_matrices=counted.parts_matrices + matrices * narrow * (1.0 - learns),
+            parts_others=counted.parts_others + (others + matrices * (1.0 - narrow)) * (1.0 - learns),
             parts_learning=counted.parts_learning + (matrices + others) * learns,
         )
     return counted
