@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.resolved import ResolvedTraining
 
+MADE_UP = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
+"""Keys that the trainer is told of an iteration, whatever the scenario says."""
 NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
@@ -75,8 +77,11 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     if problems or trainer is None or service is None:
         raise InputError(in_reading_order(dict.fromkeys(problems), given))
     steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
+    beside = [one for one in (reference, reward) if one is not None]
+    if service.job.engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
+        provenance.values.pop("rollout.gpu_memory_utilization", None)
     return ResolvedReinforcement(
-        trainer=_run(trainer, settings, provenance, iterations, steps, reference, reward),
+        trainer=_run(trainer, settings, provenance, iterations, steps, beside),
         service=service,
         settings=settings,
         critic=critic,
@@ -122,30 +127,42 @@ def _ways(settings: Settings) -> tuple[bool, ...]:
 
 def _run(
     trainer: ResolvedTraining, settings: Settings, provenance: Provenance, iterations: int, steps: int,
-    reference: Frozen | None, reward: Frozen | None,
+    beside: Iterable[Frozen],
 ) -> ResolvedTraining:  # fmt: skip
     """The trainer with the steps of all iterations, the models beside the actor, and the scenario's own keys."""
-    beside = tuple(one for one in (reference, reward) if one is not None)
     held = 0 if settings.defaults.frozen_offload else 1
     copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
     job = replace(trainer.job, method=replace(trainer.job.method, frozen=copies), steps=iterations * steps)
     given = provenance.given
-    own = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
-    values = {key: value for key, value in trainer.values.items() if key not in own or key in given.origin}
-    values |= {"train.steps": iterations, "train.global_batch": job.global_batch, "train.seq_len": job.seq_len}
-    values |= {"train.padding": job.padding, **{k: v for k, v in provenance.values.items() if k.startswith("rollout.")}}
-    origin = {key: trainer.origin.get(key, "default") for key in values}
-    defaults = {"train.steps", "train.global_batch", "train.seq_len"}
-    origin |= {key: given.origin.get(key, "default") for key in defaults}
-    origin["train.padding"] = given.origin.get("train.padding", "stack")
-    origin |= {key: provenance.origin[key] for key in values if key.startswith("rollout.")}
+    values, origin = _shown(trainer, provenance, iterations)
     told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
-    total = gpu_count(provenance, job.server)
-    warnings = (*told, *trainer.warnings)
     return replace(
-        trainer, job=job, given=given, gpus=total, values=values, origin=origin, warnings=warnings,
-        known_samples=given.values.data.samples, data_source=_source(settings),
-    )  # fmt: skip
+        trainer,
+        job=job,
+        given=given,
+        gpus=gpu_count(provenance, job.server),
+        values=values,
+        origin=origin,
+        warnings=(*told, *trainer.warnings),
+        known_samples=given.values.data.samples,
+        data_source=_source(settings),
+    )
+
+
+def _shown(
+    trainer: ResolvedTraining, provenance: Provenance, iterations: int
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Values of the scenario's keys, and where each came from; what was made up for the trainer is none of them."""
+    given, job = provenance.given, trainer.job
+    values = {key: value for key, value in trainer.values.items() if key not in MADE_UP or key in given.origin}
+    values |= {"train.steps": iterations, "train.global_batch": job.global_batch, "train.seq_len": job.seq_len}
+    values |= {"train.padding": job.padding}
+    rollout = {key: value for key, value in provenance.values.items() if key.startswith("rollout.")}
+    origin = {key: given.origin.get(key) or trainer.origin.get(key, "default") for key in values}
+    own = {key: given.origin.get(key, "default") for key in ("train.steps", "train.global_batch", "train.seq_len")}
+    padding = given.origin.get("train.padding", "stack")
+    origin |= {**own, "train.padding": padding, **{key: provenance.origin[key] for key in rollout}}
+    return values | rollout, origin
 
 
 def _assumed(iterations: int) -> str:

@@ -42,6 +42,13 @@ class ResolvedReinforcement:
         return self.trainer.given
 
     @property
+    def recomputes(self) -> bool:
+        """Whether the trainer computes the log-probabilities of the answers again."""
+        how = self.settings.defaults.recomputes
+        own = self.service.job.engine.memory.grows and self.steps == 1
+        return how == "always" or (how == "as-needed" and not own)
+
+    @property
     def actor(self) -> Job:
         return self.trainer.job
 

@@ -60,10 +60,10 @@ class Training:
     "forward_pass_s; importance weights need the log-probabilities of the trainer's own kernels",
 )
 def policy_pass(training: Training) -> Array:
-    settings = training.resolved.settings
-    if not (settings.defaults.recomputes and settings.answers.mean):
+    resolved, settings = training.resolved, training.resolved.settings
+    if not (resolved.recomputes and settings.answers.mean):
         return training.zeros
-    return forward_pass_s(training.resolved.actor, training.layouts, settings.trained)
+    return forward_pass_s(resolved.actor, training.layouts, settings.trained)
 
 
 @part("log-probabilities of the reference", "forward of the reference model for every answer", "forward_pass_s")

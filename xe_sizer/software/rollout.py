@@ -28,7 +28,8 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     offloads : what of the trainer waits in host memory while answers are written
     reference : of methods that can do without, in full training: a copy of the model, or none
     frozen_offload : whether models that do not learn wait in host memory but for their phase
-    recomputes : whether the trainer computes the log-probabilities of answers again; else the engine's own are taken
+    recomputes : the trainer computes the log-probabilities of answers again, or where those of the engine are not those
+        of its own weights: it has weights of its own, or several steps learn from the same answers
     gathers : how sharded weights come together where the trainer itself writes the answers: once an iteration, or in
         every step of an answer
     padding : what the trainer pads answers to
@@ -45,7 +46,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reference: Literal["copy", "none"]
     offloads: tuple[Kept, ...]
     frozen_offload: bool
-    recomputes: bool
+    recomputes: Literal["always", "as-needed", "never"]
     gathers: Literal["once", "every-step"]
     padding: Literal["none", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
     iteration_overhead_s: Duration
