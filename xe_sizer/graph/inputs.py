@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Kernels, RankShape
     from xe_sizer.graph.weight import Weight
 
+MASKED_SHARE = 0.15  # published: of the tokens, in the pre-training of BERT (arXiv:1810.04805, section 3.1)
+
 
 @frozen
 class Learning:
@@ -152,6 +154,14 @@ class GraphInputs:
         if not self.model.encoder_layers or self.target_share == 1.0:
             return self
         return replace(self, rank=replace(self.rank, sequence=self.rank.sequence * self.target_share), target_share=1.0)
+
+    @cached_property
+    def predicting(self) -> GraphInputs:
+        """The inputs with the tokens that the head works on: the decoder's, or the masked ones of an encoder."""
+        if not self.model.bidirectional or self.kernels.predicted == "all":
+            return self.decoding
+        kernels = replace(self.kernels, predicted="all")
+        return replace(self, rank=replace(self.rank, sequence=self.rank.sequence * MASKED_SHARE), kernels=kernels)
 
     def drops(self, where: str) -> float:
         """1 where the stack draws dropout masks for this place of the model, else 0."""

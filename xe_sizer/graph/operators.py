@@ -163,6 +163,7 @@ class Kernels:
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
         product and all that only moves memory, but not the attention core)
+    predicted : of a model of masked tokens, what the head works on: all tokens, or those that are masked
     gathered_inputs : with sequence parallelism, products that are split by columns keep their input whole
     mlp : whole; tiled: slices of the tokens one after the other, each once more in the backward
     """
@@ -181,6 +182,7 @@ class Kernels:
     expert_spread: float = 0.0
     selective: Literal["attention", "alternate"] = "attention"
     mlp: Literal["whole", "tiled"] = "whole"
+    predicted: Literal["all", "masked"] = "all"
     gathered_inputs: bool = False
     residual: Literal["apart", "in-norm"] = "apart"
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"

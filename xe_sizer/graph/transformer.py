@@ -230,7 +230,7 @@ def logits_per_rank(inputs: GraphInputs) -> Array:
     """
     if inputs.model.head != VOCABULARY:
         return pooled_logits(inputs)
-    rank = inputs.decoding.rank
+    rank = inputs.predicting.rank
     return as_array(rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else rank.tp))
 
 
@@ -253,7 +253,7 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """
     if inputs.model.head != VOCABULARY:
         return tuple(pooled_operators(inputs))
-    inputs = inputs.decoding
+    inputs = inputs.predicting
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     kernel, logits = inputs.kernels.loss, logits_per_rank(inputs)

@@ -62,6 +62,7 @@ class KernelChoice(_Part, frozen=True):
     dropout: bool
     selective: Literal["attention", "alternate"]
     mlp: Literal["whole", "tiled"] = "whole"
+    predicted: Literal["all", "masked"] = "all"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
     context: ContextKind = "all-gather"
     split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
