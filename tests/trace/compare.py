@@ -32,7 +32,11 @@ SOFTWARE = {
 }
 QUANTISED = {"stack": "hf-trainer"}  # from 16-bit weights
 # How jobs beyond the next token get what they compare; TRL's trainers are the Trainer's children.
-KERNELS = {"llama-factory": {"log_probabilities": "log-softmax"}, "trl": {"divergence": "jensen-shannon"}}
+KERNELS: Mapping[str, dict[str, str]] = {
+    "llama-factory": {"log_probabilities": "log-softmax"},
+    "trl": {"divergence": "jensen-shannon"},
+    "sentence-transformers": {},
+}
 ADAPTER_DROPOUT = 0.05
 TRANSIENTS = {"fused": "fused", "foreach": "multi-tensor"}
 MEBIBYTE = 2**20
@@ -58,7 +62,7 @@ def job_of(case: Case) -> Job:
         flags |= saved | {"lora.dropout": ADAPTER_DROPOUT * case.adapter_dropout}
         flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}
     flags |= _beside(case)
-    if case.subject.classes[0] == ENCODER[0] and not case.rank:
+    if case.subject.classes[0] == ENCODER[0] and case.job == "sft" and not case.rank:
         flags["job"] = "pretrain"
     job = resolve(read_scenario(None, flags, {}), Registry()).job
     transient = TRANSIENTS.get(case.optimizer, "multi-tensor")

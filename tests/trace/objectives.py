@@ -152,6 +152,16 @@ def _jensen_shannon(ours: torch.Tensor, theirs: torch.Tensor, labels: torch.Tens
     return both.sum() / labels.numel()
 
 
+def states_of_sentence_transformers(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
+    """Pooling by the mean, Normalize and MultipleNegativesRankingLoss: a query against the passages of the batch."""
+    states = run(model).last_hidden_state
+    mask = torch.ones_like(tokens).unsqueeze(-1).expand(states.size()).to(states.dtype)
+    pooled = torch.sum(states * mask, 1) / torch.clamp(mask.sum(1), min=1e-9)
+    queries, passages = functional.normalize(pooled, p=2, dim=1).chunk(2, dim=0)
+    scores = queries.float() @ passages.float().T * 20.0
+    return functional.cross_entropy(scores, torch.arange(scores.shape[0]))
+
+
 OBJECTIVES: Mapping[tuple[str, str], Callable[[Forward, Any, Companion, torch.Tensor], torch.Tensor]] = {
     ("dpo", "trl"): pairs_of_trl,
     ("dpo", "llama-factory"): pairs_of_llama_factory,
@@ -160,5 +170,6 @@ OBJECTIVES: Mapping[tuple[str, str], Callable[[Forward, Any, Companion, torch.Te
     ("simpo", "trl"): margins_of_trl,
     ("reward", "trl"): rewards_of_trl,
     ("distill", "trl"): divergence_of_trl,
+    ("embedding", "sentence-transformers"): states_of_sentence_transformers,
 }
 """Jobs in the way of a framework; the next token is computed inside the model."""

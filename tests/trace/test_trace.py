@@ -175,6 +175,15 @@ def _preferences() -> Iterator[Case]:
     yield replace(full, job="reward", method="lora-qv", dtype="bf16")
 
 
+def _embeddings() -> Iterator[Case]:
+    """An encoder and a decoder, with recomputation and without, all weights and adapters."""
+    for family in ("bert", "qwen2"):
+        full = Case(family, job="embedding", framework="sentence-transformers", batch=16, length=256, layers=2)
+        yield full
+        yield replace(full, recompute=True, dtype="autocast")
+        yield replace(full, method="lora-qv", recompute=True, layers=LAYERS)
+
+
 def error_of(case: Case) -> float:
     """Relative error of the ledger's peak of live tensors."""
     return predicted_bytes(ledger_of(case)) / traced(case).worst.peak_bytes - 1.0
@@ -187,6 +196,11 @@ def test_the_ledger_s_peak(case: Case) -> None:
 
 def test_the_ledger_s_median_error() -> None:
     assert np.median([abs(error_of(case)) for case in _compared()]) <= MEDIAN_ERROR
+
+
+@pytest.mark.parametrize("case", list(_embeddings()), ids=lambda case: case.name)
+def test_the_peak_of_an_embedding_model(case: Case) -> None:
+    assert abs(error_of(case)) <= WORST_ERROR
 
 
 @pytest.mark.parametrize("case", list(_preferences()), ids=lambda case: case.name)

@@ -56,7 +56,7 @@ def _task(case: Case) -> str | None:
     """What peft calls it; nothing where no module beside the adapters shall learn."""
     if case.job == "reward":
         return "SEQ_CLS"
-    return "CAUSAL_LM" if case.subject.classes[1] == DECODER else None
+    return "CAUSAL_LM" if case.subject.classes[1] == DECODER and case.job != "embedding" else None
 
 
 def _adapted(base: Any, case: Case) -> Any:
@@ -84,6 +84,8 @@ def build(case: Case) -> tuple[Any, int]:
     if case.job == "reward":
         config.num_labels, config.pad_token_id = 1, 0
         auto = "AutoModelForSequenceClassification"
+    if case.job == "embedding":
+        auto = "AutoModel"
     model = getattr(transformers, auto).from_config(
         config,
         dtype=torch.float32 if learns_wide else torch.bfloat16,

@@ -9,7 +9,8 @@ import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.model import CLASSES, NUM_CLASSES, VALUES
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES
+from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.graph.parameters import head_weights
 from xe_sizer.units import FLOAT32
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
 
 TANH_PASSES = (2.0, 3.0)  # read x, write y; read dy and y, write dx
+POOLING_PASSES = (3.0, 3.0)  # times the mask, and summed up
 ENTROPY_PASSES, ENTROPY_LAUNCHES = (4.0, 4.0), (6.0, 5.0)
 
 
@@ -26,6 +28,7 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
 
         FLOPs = 2 b h (h + classes)      classes
         FLOPs = 2 tokens h               values
+        FLOPs = 2 queries candidates h   states that are compared
 
     Parameters
     ----------
@@ -42,6 +45,8 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     if model.final_norm:
         yield norm(block, "final norm", model.hidden, rank.resident_tokens)
+    if model.head == NO_HEAD and inputs.compared is not None:
+        yield from _comparison(block, *inputs.compared)
     if model.head == VALUES:
         yield from linear(block, "score", ("score",), rank.tokens, inputs.hidden_bytes)
     if model.head != CLASSES:
@@ -54,11 +59,50 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
     yield memory_bound(block, "loss", "head", loss, ENTROPY_PASSES, ENTROPY_LAUNCHES)
 
 
+def _comparison(block: Block, queries: Array, candidates: Array) -> Iterator[Operator]:
+    """Means of the tokens' states, their norms, all similarities, and a cross-entropy over the candidates of a query.
+
+    Source: Pooling, Normalize and MultipleNegativesRankingLoss of sentence-transformers, in float32.
+    """
+    inputs, rank, hidden = block.inputs, block.inputs.rank, block.inputs.model.hidden
+    states = rank.batch * hidden * FLOAT32
+    masked = rank.resident_tokens * hidden * inputs.element_bytes
+    yield memory_bound(block, "pooling", "head", masked, POOLING_PASSES, (4.0, 4.0), masked)
+    yield memory_bound(block, "normalisation", "head", states, POOLING_PASSES, (3.0, 5.0), states)
+    one = rank.ones
+    yield Matmul(
+        name="similarities",
+        module="head",
+        layers=1.0,
+        saved_bytes=candidates * hidden * FLOAT32 * one,
+        m=queries * one,
+        n=candidates * one,
+        k=hidden * one,
+        copies=one,
+        input_gradient=True,
+        weight_gradient=True,
+        learns=True,
+    )
+    kernel, logits = inputs.kernels.loss, pooled_logits(inputs)
+    yield MemoryBound(
+        name="loss",
+        module="head",
+        layers=1.0,
+        saved_bytes=np.zeros_like(logits),
+        forward_bytes=kernel.forward_bytes * logits,
+        backward_bytes=kernel.backward_bytes * logits,
+        forward_launches=kernel.forward_launches,
+        backward_launches=kernel.backward_launches,
+        temporary_bytes=inputs.zeros,
+    )
+
+
 def pooled_logits(inputs: GraphInputs) -> Array:
     """Logits of the classes or values of the tokens, none where the job has neither, of shape (rank shape,) [-].
 
         logits = b classes
         logits = tokens      values
+        logits = queries candidates      states that are compared
 
     Parameters
     ----------
@@ -70,6 +114,9 @@ def pooled_logits(inputs: GraphInputs) -> Array:
 
     Source: definition.
     """
+    if inputs.compared is not None and inputs.model.head == NO_HEAD:
+        queries, candidates = inputs.compared
+        return np.asarray(queries * candidates * inputs.rank.ones)
     if inputs.model.head == VALUES:
         return np.asarray(inputs.rank.tokens * inputs.rank.ones)
     classes = NUM_CLASSES if inputs.model.head == CLASSES else 0

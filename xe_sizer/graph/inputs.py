@@ -97,6 +97,8 @@ class GraphInputs:
     casts : what it takes to narrow the operands of products; None: they stay as they are
     cached_element_bytes : size of an element of cached keys and values; None: that of activations [bytes]
     padded : share of the micro-batches in which PyTorch's attention is given a mask that hides padding [-]
+    compared : sequences of a micro-batch whose states are queries, and those that each is compared with, of shape (rank
+    shape,) [-]; None: states are not compared
     target_share : tokens of the decoder's sequence over those of the encoder's, where the model has both [-]
     """
 
@@ -115,6 +117,7 @@ class GraphInputs:
     cached_element_bytes: float | None = None
     padded: Array = field(default_factory=lambda: np.zeros(1))
     target_share: float = 1.0
+    compared: tuple[Array, Array] | None = None
 
     @cached_property
     def hidden_bytes(self) -> Array:

@@ -281,6 +281,18 @@ class PTuningSection(Section, frozen=True):
     encoder_hidden: Annotated[Degree | None, Meta(description="Hidden size of the prompt encoder")] = None
 
 
+class EmbeddingSection(Section, frozen=True):
+    """What embedding models compare while they learn."""
+
+    hard_negatives: Annotated[
+        Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description="Hard negatives of each query; default: none")
+    ] = None
+    across_gpus: Annotated[bool | None, Meta(description="Compare a query with the passages of all GPUs")] = None
+    cached: Annotated[
+        bool | None, Meta(description="Cached gradients: compare the passages of all micro-batches of a step")
+    ] = None
+
+
 class CostSection(Section, frozen=True):
     """What a GPU costs."""
 
@@ -338,4 +350,5 @@ class ScenarioFile(Section, frozen=True):
     cost: CostSection = field(default_factory=CostSection)
     efficiency: EfficiencySection = field(default_factory=EfficiencySection)
     rollout: RolloutSection = field(default_factory=RolloutSection)
+    embedding: EmbeddingSection = field(default_factory=EmbeddingSection)
     serve: ServeSection = field(default_factory=ServeSection)

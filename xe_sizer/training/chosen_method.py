@@ -14,6 +14,7 @@ from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.lora import resolve_end
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
+from xe_sizer.training.methods.method import Compared
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         trained=_trained(provenance, model, stack, kind),
         reference=_reference(provenance, kind),
         teacher=_other_model(provenance, kind, TEACHER, registry),
+        compared=_compared(provenance.given),
     )
     try:
         return kind.applied_to(model, options)
@@ -51,6 +53,12 @@ def _reference(provenance: Provenance, kind: MethodKind) -> str | None:
         return None
     chosen = provenance.given.values.train.reference
     return None if chosen is None else str(provenance.settle(REFERENCE, None))
+
+
+def _compared(given: Given) -> Compared:
+    """What is compared, as somebody says; else the passages of a micro-batch."""
+    asked = given.values.embedding
+    return Compared(asked.hard_negatives or 0, bool(asked.across_gpus), bool(asked.cached))
 
 
 def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: Registry) -> ModelShape | None:

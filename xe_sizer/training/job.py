@@ -12,6 +12,7 @@ from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.software.objective import Objective
+from xe_sizer.training.comparison import queries_and_candidates
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
 from xe_sizer.training.pauses import NO_PAUSES
 from xe_sizer.training.stages import Split, head_in_layers
@@ -205,6 +206,8 @@ class Job:
         frozen = (self.beside(one) for one in self.method.passing)
         if self.casts_weights or any(job.casts_weights for job in frozen):  # a rank casts its shard alone
             columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 0))
+        if self.method.compared:
+            columns += [layouts.dp, layouts.grad_accum]
         rows = unique_rows(columns)
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
@@ -242,6 +245,7 @@ class Job:
             padded=self._padded(rank.batch),
             casts=self.device.casts,
             target_share=self.target_share,
+            compared=queries_and_candidates(self.method.compared, layouts) if self.method.compared else None,
         )
 
     def _head_ranks(self, layouts: Layouts) -> IntArray:

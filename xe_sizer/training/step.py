@@ -16,6 +16,7 @@ from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.activations import activations
+from xe_sizer.training.comparison import gathered_states
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
 from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
@@ -351,6 +352,7 @@ STEP_PARTS = (
     bubble,
     transfers,
     data_parallel,
+    gathered_states,
     host_transfers,
     optimizer,
     matrix_work,

@@ -20,17 +20,33 @@ ADAPTED = "adapters"  # kind of job in the tables of residuals, whatever the ada
 
 
 @frozen
+class Compared:
+    """Sequences whose states are compared with each other.
+
+    hard_negatives : of each query, beside the passages of the others [-]
+    across_gpus : passages of all data-parallel ranks are compared
+    cached : passages of all micro-batches of a step are, after a pass of their own
+    """
+
+    hard_negatives: int = 0
+    across_gpus: bool = False
+    cached: bool = False
+
+
+@frozen
 class MethodOptions:
     """What a method is applied with.
 
     trained : what learns
     reference : where a reference's log-probabilities come from, one of REFERENCES; None: as is usual
     teacher : the model that teaches, where the job has one
+    compared : what a job compares that learns from states of sequences
     """
 
     trained: Trained = ALL_WEIGHTS
     reference: str | None = None
     teacher: ModelShape | None = None
+    compared: Compared = Compared()
 
 
 @frozen
@@ -79,6 +95,7 @@ class Method:
     frozen : what stands beside the model and learns nothing, with its passes in every step
     before : the same for passes over the data once, before the training
     objective : what the job makes of the logits
+    compared : what it compares where it learns from states of sequences; None: it learns from logits
     """
 
     kind: MethodKind
@@ -87,6 +104,7 @@ class Method:
     frozen: tuple[Frozen, ...] = ()
     before: tuple[Frozen, ...] = ()
     objective: Objective = Objective.NEXT_TOKEN
+    compared: Compared | None = None
 
     @property
     def name(self) -> str:

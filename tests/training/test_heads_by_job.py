@@ -1,0 +1,81 @@
+"""What jobs read from an encoder, and sequences of a decoder beside it, against arithmetic by hand."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.graph.operators import Attention, Matmul
+from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.transformer import head_operators, layer_operators, logits_per_rank
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Layouts
+from xe_sizer.training.resolve import resolve
+
+
+def job(model: str, **further: Any) -> Job:
+    flags = {"model": model, "gpu": "a100-sxm-80gb", "gpus": 1, "train.seq_len": 512, "train.global_batch": 8}
+    return resolve(read_scenario(None, flags | further, {}), Registry()).job
+
+
+def one(**sizes: int) -> Layouts:
+    none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
+    return Layouts.of(**{field.name: 1 for field in fields(Layouts)} | none | sizes)
+
+
+@pytest.mark.parametrize(("asked", "total"), [("pretrain", 109_514_298), ("sft", 109_483_778)])
+def test_pre_training_predicts_tokens_and_fine_tuning_classes(asked: str, total: int) -> None:
+    """BertForMaskedLM, and BertForSequenceClassification of two labels."""
+    assert count_parameters(job("bert-base-uncased", job=asked).model).total == total
+
+
+def test_heads_on_masked_tokens_alone_do_0_15_of_the_work() -> None:
+    """2 x 0.15 x 512 x 768 x 30,522 FLOPs of the head in TensorFlow, all tokens elsewhere."""
+    for stack, share in (("tensorflow", 0.15), ("hf-trainer", 1.0)):
+        inputs = job("bert-base-uncased", job="pretrain", stack=stack).graph(one(), np.array([512.0]))
+        head = next(op for op in head_operators(inputs) if op.name == "head")
+        assert isinstance(head, Matmul)
+        assert head.forward_flops[0] == pytest.approx(2 * share * 512 * 768 * 30522, rel=1e-12)
+        assert logits_per_rank(inputs)[0] == pytest.approx(share * 512 * 30522, rel=1e-12)
+
+
+def test_the_halves_see_sequences_of_their_own() -> None:
+    """T5-base reads 512 tokens and answers 64: every token sees all of its half, the decoder what came before."""
+    inputs = job("t5-base", **{"train.target_len": 64}).graph(one(), np.array([512.0]))
+    pairs = {(op.name, float(op.pairs[0]), op.layers) for op in layer_operators(inputs) if isinstance(op, Attention)}
+    assert pairs == {
+        ("attention", 512.0 * 512, 12.0), ("attention", 64 * 65 / 2, 12.0), ("cross attention", 64.0 * 512, 12.0),
+    }  # fmt: skip
+    assert logits_per_rank(inputs)[0] == 64 * 32128
+
+
+def test_products_of_the_halves_by_hand() -> None:
+    """Of T5-base: 4 x 768^2 + 2 x 768 x 3072 a token and layer; the decoder's 64 tokens also q and o, 512 k and v."""
+    inputs = job("t5-base", **{"train.target_len": 64}).graph(one(), np.array([512.0]))
+    found = sum(op.layers * float(op.forward_flops[0]) for op in layer_operators(inputs) if isinstance(op, Matmul))
+    layer, square = 4 * 768**2 + 2 * 768 * 3072, 768**2
+    assert found == pytest.approx(2 * 12 * (512 * layer + 64 * layer + 64 * 2 * square + 512 * 2 * square), rel=1e-12)
+
+
+def test_targets_are_a_quarter_unless_said() -> None:
+    assert job("t5-base").target_share == 0.25
+    assert job("bert-base-uncased").target_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "words"),
+    [
+        ("t5-base", {"layout.pp": 2, "gpus": 2}, "pipelines of an encoder and a decoder"),
+        ("t5-base", {"layout.cp": 2, "gpus": 2}, "context parallelism of an encoder and a decoder"),
+        ("llama-2-7b", {"train.target_len": 64}, "no decoder apart from an encoder"),
+    ],
+)
+def test_what_has_no_equation(model: str, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        job(model, **asked)
