@@ -21,6 +21,8 @@ JOBS = {
     "experts": job("mixtral-8x7b", "qlora", stack="deepspeed", train__seq_len=2048),
     "latent": job("deepseek-v2-lite", "pretrain", train__seq_len=1024),
     "windowed": job("gemma-2-9b", "p-tuning", stack="hf-trainer"),
+    "pairs": job("llama-2-7b", "dpo", stack="hf-trainer", **LONG_TAIL),
+    "taught": job("llama-2-7b", "distill", train__teacher_model="mixtral-8x7b", train__seq_len=1024),
     "cut": job("llama-2-7b", "sft", train__padding="longest-in-micro-batch", **LONG_TAIL),
 }  # fmt: skip
 POWER = st.sampled_from([1, 2, 4, 8])

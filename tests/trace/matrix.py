@@ -111,3 +111,5 @@ def cases_of(family: str) -> Iterator[Case]:
             if not (subject.grouped_experts and method == "full"):
                 yield replace(plain, recompute=recompute, dtype="autocast")
             yield from _with_dropout_or_saved(replace(plain, recompute=recompute))
+    if not subject.grouped_experts:
+        yield from preferences_of(family)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import job, layouts
+from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
@@ -119,3 +119,37 @@ def test_what_a_job_cannot_have() -> None:
         pairs(train__reference="adapters-off")
     with pytest.raises(InputError, match="a teacher is needed"):
         pairs("distill")
+
+
+def test_a_stack_holds_logits_while_its_own_function_runs() -> None:
+    """ColossalChat: of pairs 20 bytes a logit, of single answers with mismatched ones 28."""
+    assert at(pairs("dpo", "colossalai"), "logits and loss") == pytest.approx(20 * 2 * TOKENS * VOCABULARY, rel=1e-9)
+    assert at(pairs("kto", "colossalai"), "logits and loss") == pytest.approx(28 * TOKENS * VOCABULARY, rel=1e-9)
+
+
+def test_answers_of_two_lengths() -> None:
+    """Half of the sequences are of each kind; of which nobody said one has the length of the other, or the mean."""
+    data = {"data__samples": 1000, "data__max_tokens": 1024, "train__padding": "longest-in-micro-batch"}
+    made = pairs(data__chosen_tokens=300, data__rejected_tokens=200, **data)
+    assert made.lengths.mean == pytest.approx(250, rel=1e-9)
+    assert pairs(data__chosen_tokens=300, **data).lengths.mean == pytest.approx(300, rel=1e-9)
+    assert pairs(data__rejected_tokens=300, data__mean_tokens=100, **data).lengths.mean == pytest.approx(200, rel=1e-9)
+    chosen, rejected = (pairs(data__mean_tokens=mean, **data).lengths for mean in (300, 200))
+    for tokens in (100, 250, 700):
+        shares = [np.sum(one.probabilities[one.lengths <= tokens]) for one in (chosen, rejected, made.lengths)]
+        assert shares[2] == pytest.approx((shares[0] + shares[1]) / 2, abs=1e-12)
+
+
+def test_lengths_of_answers_are_those_of_pairs_alone() -> None:
+    asked = ask({"model": "llama-2-7b", "job": "sft", "data.chosen_tokens": 300})
+    assert any("--chosen-tokens" in told and "no effect" in told for told in asked.warnings)
+    with pytest.raises(InputError, match="'rejected_tokens' \\(3000\\) is above 'max_tokens' \\(2048\\)"):
+        pairs(data__rejected_tokens=3000, data__max_tokens=2048)
+
+
+@pytest.mark.parametrize("name", ["ultrafeedback-binarized", "preference-700k"])
+def test_data_sets_of_pairs(name: str) -> None:
+    asked = ask({"model": "llama-2-7b", "job": "dpo", "data.profile": name, "train.epochs": 1})
+    assert asked.job.method.sequences_per_sample == 2
+    assert asked.job.steps == -(-asked.known_samples // asked.job.global_batch)
+    assert not any("reads one of them" in told for told in asked.warnings)

@@ -23,6 +23,7 @@ class Loss(NamedTuple):
     as_given : works in the type of the logits; bytes are those of 16-bit ones
     frozen_bytes : alive together when a pass of the same sequences through frozen weights ends, its own logits among
         them [bytes]; 0: no such pass takes place while the model's logits are there
+    answers_bytes : the same where answers come one by one, and mismatched ones pass as well [bytes]
     narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
     """
 
@@ -37,6 +38,7 @@ class Loss(NamedTuple):
     as_given: bool = False
     frozen_bytes: float = 0.0
     narrow: str | None = None
+    answers_bytes: float = 0.0
 
     def of_narrow(self, narrow: bool) -> Loss:
         """The kernel that runs in its place.
@@ -92,9 +94,9 @@ class Loss(NamedTuple):
         )
 
     def of_single_answers(self) -> Loss:
-        """The kernel where logits are sorted by whether the answer is good, for the metrics.
+        """The kernel where answers come one by one, beside a mismatched one for each.
 
-            frozen = 4 x kept      logits and their copy, of the model and of the frozen weights
+            frozen = answers
 
         Returns
         -------
@@ -102,7 +104,7 @@ class Loss(NamedTuple):
 
         Source: TRL's KTOTrainer.forward (index_select of completion_logits); traced.
         """
-        return self._replace(frozen_bytes=4.0 * self.kept_bytes)
+        return self._replace(frozen_bytes=self.answers_bytes)
 
     def on(self, width: float) -> Loss:
         """The kernel on logits of a type.
@@ -154,16 +156,31 @@ _LOG_PROBABILITIES = (
     # last token; the copy is kept. With it live the gradient of each of both terms, and zeros for the label's. A pass
     # through frozen weights has such a copy of its own, and both have the float32 logits that they were made of
     # (selective_log_softmax of TRL since 0.14).
-    Loss("selected", 38.0, 74.0, 10.0, 16.0, kept_bytes=4.0, live_bytes=16.0, frozen_bytes=16.0),
+    Loss("selected", 38.0, 74.0, 10.0, 16.0, kept_bytes=4.0, live_bytes=16.0, frozen_bytes=16.0, answers_bytes=16.0),
     # The same on 16-bit logits: a log-softmax of each sequence, which is kept; those of the frozen pass stand beside
     # the logits of both and their copies, and one log-softmax of the frozen ones.
-    Loss("selected-16-bit", 8.0, 20.0, 8.0, 12.0, kept_bytes=2.0, live_bytes=4.0, frozen_bytes=10.5),
+    Loss("selected-16-bit", 8.0, 20.0, 8.0, 12.0, kept_bytes=2.0, live_bytes=4.0, frozen_bytes=10.5, answers_bytes=8.0),
     # A float32 log-softmax of all, from which the labels' are picked: it is kept. With it live zeros with the labels'
     # gradient, and a second tensor of theirs. Logits live until the loss is there, for its metrics (LLaMA-Factory; TRL
     # up to 0.9).
-    Loss("log-softmax", 14.0, 42.0, 6.0, 8.0, kept_bytes=4.0, live_bytes=12.0, frozen_bytes=16.0),
+    Loss("log-softmax", 14.0, 42.0, 6.0, 8.0, kept_bytes=4.0, live_bytes=12.0, frozen_bytes=16.0, answers_bytes=16.0),
     # The same, logits freed before the frozen pass (torchtune; TRL 0.12).
-    Loss("log-softmax-freed", 14.0, 42.0, 6.0, 8.0, kept_bytes=4.0, live_bytes=12.0, frozen_bytes=12.0),
+    Loss(
+        "log-softmax-freed",
+        14.0,
+        42.0,
+        6.0,
+        8.0,
+        kept_bytes=4.0,
+        live_bytes=12.0,
+        frozen_bytes=12.0,
+        answers_bytes=16.0,
+    ),
+    # The same where logits of the model, the reference and mismatched answers live as long as the backward, in whose
+    # function they are (ColossalChat coati/trainer/dpo.py and kto.py; traced).
+    Loss(
+        "log-softmax-held", 14.0, 42.0, 6.0, 8.0, kept_bytes=8.0, live_bytes=16.0, frozen_bytes=20.0, answers_bytes=28.0
+    ),
     # On the rank's share of the vocabulary: a float32 softmax is kept; its gradient comes from one-hot labels as 64-bit
     # integers and their product with the mask. The reference passed before the step (NeMo-Aligner
     # utils/distributed.py, DistributedLogprob).

@@ -127,6 +127,10 @@ def _lengths(scenario: _Numbers) -> Iterator[_Contradiction]:
         yield "data.mean_tokens", f"'mean_tokens' ({mean:g}) is above 'max_tokens' ({most:g})", None
     if least and mean and least > mean:
         yield "data.min_tokens", f"'min_tokens' ({least:g}) is above 'mean_tokens' ({mean:g})", None
+    for name in ("chosen", "rejected"):
+        answer = scenario(f"data.{name}_tokens")
+        if answer and most and answer > most:
+            yield f"data.{name}_tokens", f"'{name}_tokens' ({answer:g}) is above 'max_tokens' ({most:g})", None
     if least and most and not mean and least > most:
         yield "data.min_tokens", f"'min_tokens' ({least:g}) is above 'max_tokens' ({most:g})", None
     tokens, samples = scenario("data.tokens"), scenario("data.samples")

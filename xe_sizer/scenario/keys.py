@@ -25,6 +25,8 @@ class DataKeys(TypedDict, total=False):
     tokenizer: str | Path | None
     samples: int | None
     mean_tokens: float | None
+    chosen_tokens: float | None
+    rejected_tokens: float | None
     min_tokens: int | None
     max_tokens: int | None
     tokens: float | None

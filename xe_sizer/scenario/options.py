@@ -64,6 +64,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "tokenizer": "data.tokenizer",
     "samples": "data.samples",
     "mean-tokens": "data.mean_tokens",
+    "chosen-tokens": "data.chosen_tokens",
+    "rejected-tokens": "data.rejected_tokens",
     "min-tokens": "data.min_tokens",
     "max-tokens": "data.max_tokens",
     "tokens": "data.tokens",

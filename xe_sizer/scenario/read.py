@@ -48,7 +48,9 @@ __all__ = [
 
 
 # A key from a flag or variable takes the place of the keys that say the same in another way.
-_STATISTICS = ("samples", "mean_tokens", "min_tokens", "max_tokens", "tokens", "histogram")
+_STATISTICS = (
+    "samples", "mean_tokens", "chosen_tokens", "rejected_tokens", "min_tokens", "max_tokens", "tokens", "histogram",
+)  # fmt: skip
 
 
 def _other_loads(load: str) -> tuple[str, ...]:
@@ -68,6 +70,8 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "data.profile": ("data.file", *(f"data.{name}" for name in _STATISTICS)),
     "data.file": ("data.profile", *(f"data.{name}" for name in _STATISTICS)),
     "data.mean_tokens": ("data.histogram",),
+    "data.chosen_tokens": ("data.histogram",),
+    "data.rejected_tokens": ("data.histogram",),
     "data.min_tokens": ("data.histogram",),
     "data.max_tokens": ("data.histogram",),
     "efficiency.ideal": ("efficiency.flops", "efficiency.memory"),

@@ -115,6 +115,12 @@ class DataSection(Section, frozen=True):
     tokenizer: Annotated[Name | None, Meta(description="Counts the samples: tokenizer.json or its folder")] = None
     samples: Annotated[Count | None, Meta(description="Samples in the data set")] = None
     mean_tokens: Annotated[Positive | None, Meta(description="Mean tokens per sample, without padding")] = None
+    chosen_tokens: Annotated[
+        Positive | None, Meta(description="Mean tokens of a prompt with its chosen answer, where samples are pairs")
+    ] = None
+    rejected_tokens: Annotated[
+        Positive | None, Meta(description="Mean tokens of a prompt with its rejected answer, where samples are pairs")
+    ] = None
     min_tokens: Annotated[Tokens | None, Meta(description="Tokens of the shortest sample")] = None
     max_tokens: Annotated[Tokens | None, Meta(description="Tokens of the longest sample")] = None
     tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = None

@@ -212,6 +212,26 @@ def statistics_lengths(
     return TokenLengths(support, _log_normal_with_mean(support, mean, sigma, z), assumption)
 
 
+def mixed_lengths(first: TokenLengths, second: TokenLengths) -> TokenLengths:
+    """Lengths of sequences of which half are of one kind and half of another.
+
+        P(x) = (P_1(x) + P_2(x)) / 2
+
+    Parameters
+    ----------
+    first, second : distributions, shape (k,) and (l,) [tokens]
+
+    Returns
+    -------
+    TokenLengths, shape (distinct lengths,) [tokens]
+
+    Source: definition; chosen and rejected answers of preference pairs.
+    """
+    lengths = np.concatenate([first.lengths, second.lengths])
+    halves = np.concatenate([first.probabilities, second.probabilities]) / 2.0
+    return _merged(lengths, halves, first.assumption)
+
+
 def _merged(lengths: NDArray[np.float64], probabilities: NDArray[np.float64], assumption: str) -> TokenLengths:
     """A distribution whose equal lengths are joined and sorted."""
     support, where = np.unique(lengths, return_inverse=True)

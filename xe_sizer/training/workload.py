@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.scenario.schema import DataSection, Histogram
 from xe_sizer.training.known_data import known_data
-from xe_sizer.training.lengths import constant_lengths, histogram_lengths, statistics_lengths
+from xe_sizer.training.lengths import constant_lengths, histogram_lengths, mixed_lengths, statistics_lengths
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_STEPS = 1000
+PAIR = 2  # sequences of a sample that is a chosen and a rejected answer
+PAIRS_HAVE = ("chosen_tokens", "rejected_tokens")  # statistics that pairs alone have
 
 
 @frozen
@@ -55,6 +57,8 @@ def _statistics(data: DataSection, profile: DatasetProfile) -> DataSection:
         histogram=None if found is None else Histogram(lengths=found.lengths, counts=found.counts),
         samples=data.samples or profile.samples,
         mean_tokens=data.mean_tokens or profile.tokens_read,
+        chosen_tokens=data.chosen_tokens,
+        rejected_tokens=data.rejected_tokens,
         min_tokens=data.min_tokens or profile.min_tokens,
         max_tokens=max(known, default=None),
     )
@@ -71,6 +75,8 @@ def _lengths(data: DataSection, seq_len: int, sequences_per_sample: int) -> tupl
     if data.histogram is not None:
         lengths = histogram_lengths(data.histogram.lengths, data.histogram.counts)
         return lengths, float(data.samples or sum(data.histogram.counts) / sequences_per_sample)
+    if sequences_per_sample == PAIR and (data.chosen_tokens or data.rejected_tokens):
+        return _of_pairs(data), data.samples
     mean = data.mean_tokens
     if mean is None and data.tokens and data.samples:
         mean = data.tokens / (data.samples * sequences_per_sample)
@@ -79,6 +85,14 @@ def _lengths(data: DataSection, seq_len: int, sequences_per_sample: int) -> tupl
         return statistics_lengths(samples, mean, data.min_tokens, data.max_tokens), samples
     samples = data.samples or (data.tokens / (seq_len * sequences_per_sample) if data.tokens else None)
     return constant_lengths(seq_len), samples
+
+
+def _of_pairs(data: DataSection) -> TokenLengths:
+    """Lengths of chosen and rejected answers with their prompts; of which nobody said one has those of the other."""
+    stated = (data.chosen_tokens, data.rejected_tokens)
+    means = [each or data.mean_tokens or next(filter(None, stated)) for each in stated]
+    first, second = (statistics_lengths(data.samples, each, data.min_tokens, data.max_tokens) for each in means)
+    return mixed_lengths(first, second)
 
 
 def _steps(
@@ -116,6 +130,9 @@ def workload(
     lengths = _cut(lengths, asked, profile)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
     steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
+    for key in PAIRS_HAVE:
+        if f"data.{key}" in given.origin and sequences_per_sample != PAIR:
+            warnings.append(f"{given.caller.setting(f'data.{key}')} has no effect on a job whose samples are no pairs")
     warnings += _of_data(found, asked, sequences_per_sample, given.caller)
     known = data.max_tokens is not None or data.histogram is not None
     if data.mean_tokens is not None and not known:
