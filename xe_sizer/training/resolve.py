@@ -296,8 +296,8 @@ def _assembled(
 def _lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
     """Whether nothing says how long sequences are, neither the job nor its data."""
     data = values.data
-    told = (data.profile, data.file, data.histogram, data.mean_tokens, data.max_tokens)
-    told = (*told, data.chosen_tokens, data.rejected_tokens)
+    stated = (data.mean_tokens, data.chosen_tokens, data.rejected_tokens, data.max_tokens)
+    told = (data.profile, data.file, data.histogram, *stated)
     return seq_len_from == "default" and all(one is None for one in told)
 
 
