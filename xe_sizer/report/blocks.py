@@ -184,11 +184,11 @@ def memory_table(result: Sized, note: str = "") -> Table:
     )
 
 
-def parts_table(title: str, components: tuple[TimeComponent, ...], step_s: float) -> Table:
-    """A step by part, the largest first, and its whole."""
+def parts_table(title: str, components: tuple[TimeComponent, ...], step_s: float, whole_name: str = "step") -> Table:
+    """A step or an iteration by part, the largest first, and its whole."""
     parts = sorted((part for part in components if part.seconds), key=lambda part: -part.seconds)
     rows = [(clean(part.name), duration(part.seconds), percent(part.share)) for part in parts]
-    rows.append(("step", duration(step_s), "100 %"))
+    rows.append((whole_name, duration(step_s), "100 %"))
     return Table(
         title=title,
         columns=(Column("part"), Column("time", True), Column("share", True)),

@@ -17,6 +17,7 @@ from xe_sizer.report.format import (
     percent,
     whole,
 )
+from xe_sizer.report.iterations import round_noun
 from xe_sizer.report.premises import assumed_run
 from xe_sizer.report.verdict import (
     currency_of,
@@ -66,7 +67,8 @@ def _run(result: Result) -> str:
 def pace_words(result: Result) -> str:
     """Behind the time of the whole job: the steps that it is of, and whether anybody gave them."""
     assumed = assumed_run(result.scenario)
-    name = "step" if result.time.steps == 1 else "steps"
+    noun = round_noun(result.scenario)
+    name = noun if result.time.steps == 1 else f"{noun}s"
     words = f"{result.time.steps:,.9g} {name} of {duration(result.time.step_s.expected)}"
     words += _between(result)
     return f" {assumed} ({words})" if assumed else f", {words}"

@@ -9,6 +9,7 @@ from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import evidence_point, fit_words, host_point, limits_points, memory_of
 from xe_sizer.report.format import clean, money, number, plural
+from xe_sizer.report.iterations import split_words
 from xe_sizer.report.plan_words import hardware_words, layout_words, premises
 from xe_sizer.report.premises import assumed_run
 
@@ -30,6 +31,8 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield from evidence_point(result.basis)
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
+    if split := split_words(chosen.pools):
+        yield Point("Rollout", split)
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
     yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
     host = chosen.host_bytes, chosen.host_available_bytes, chosen.host_reserve_bytes

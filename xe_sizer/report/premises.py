@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xe_sizer.report.format import number, plural
+from xe_sizer.report.iterations import round_noun
 
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 
@@ -17,7 +18,7 @@ def assumed_run(scenario: Mapping[str, Any]) -> str:
     """
     origin, train = scenario.get("origin") or {}, scenario.get("train") or {}
     if origin.get("train.steps") == ASSUMED and "steps" in train:
-        return f"for {plural(train['steps'], 'step')}, assumed: no data was given"
+        return f"for {plural(train['steps'], round_noun(scenario))}, assumed: no data was given"
     if origin.get("train.epochs") == ASSUMED and "epochs" in train:
         return f"for {number(train['epochs'])} epoch, assumed"
     return ""

@@ -44,6 +44,7 @@ from xe_sizer.report.format import (
     value_range,
     whole,
 )
+from xe_sizer.report.iterations import iteration_points, iteration_rows, iteration_tables, round_noun
 from xe_sizer.report.names import monitor_name
 from xe_sizer.report.pictures.estimate import pictures
 from xe_sizer.report.plan_words import layout_words
@@ -93,8 +94,9 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     if result.verdict.limits:
         yield limits_table(result)
     yield scenario_facts(result, _facts(result))
-    if result.beside:
+    if result.beside and result.iteration is None:  # else the phases say what it takes
         yield _beside_table(result)
+    yield from iteration_tables(result)
     yield memory_table(result, _typical(result))
     if result.memory.host_bytes:
         yield host_table(result)
@@ -112,6 +114,7 @@ def _points(result: Result) -> Iterator[Point]:
         yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}{pace_words(result)}")
         yield from evidence_point(result.time.basis)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
+    yield from iteration_points(result)
     yield gpus_point(result.gpus, kept=groups_kept(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
@@ -182,16 +185,17 @@ def host_table(result: Result) -> Table:
 
 
 def time_table(result: Result) -> Table:
-    """An optimizer step by part."""
-    time = result.time
-    return parts_table(f"Time of a step (bound by {clean(time.bound)})", time.components, time.step_s.expected)
+    """An optimizer step by part, or an iteration."""
+    time, noun = result.time, round_noun(result.scenario)
+    title = f"Time of {'an' if result.iteration else 'a'} {noun} (bound by {clean(time.bound)})"
+    return parts_table(title, time.components, time.step_s.expected, noun)
 
 
 def module_table(result: Result) -> Table:
     modules = result.time.modules
     rows = tuple((words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules)
     return Table(
-        title="Time of a step by module",
+        title=f"Time of {'training in an iteration' if result.iteration else 'a step'} by module",
         columns=(Column("module"), Column("forward", True), Column("backward", True)),
         rows=rows,
         detail=True,
@@ -210,18 +214,20 @@ def totals_table(result: Result) -> Table:
         ("real tokens", count(data.real_tokens), ""),
         ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
     )
-    steps = ("steps", whole(time.steps), _epochs(data))
+    noun = round_noun(result.scenario)
+    steps = (f"{noun}s", whole(time.steps), _epochs(data))
     if not result.verdict.fits:
         columns = (Column("quantity"), Column("expected", True), Column(""))
         return Table(title="Whole job", columns=columns, rows=(steps, *tokens), note=NEVER_RUNS)
     rows = [
-        ("time per step", duration(time.step_s.expected), duration_range(time.step_s)),
+        (f"time per {noun}", duration(time.step_s.expected), duration_range(time.step_s)),
         steps,
         ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
         *_run_rows(time),
         *_start_up_rows(time),
         *_checkpoint_rows(result.checkpoint),
         *_cost_rows(result.cost),
+        *iteration_rows(result),
         *tokens,
         ("tokens per second per GPU", number(time.tokens_per_s_per_gpu), ""),
         (f"{_read(data)} per second", number(time.samples_per_s), ""),

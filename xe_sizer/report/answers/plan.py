@@ -11,6 +11,7 @@ from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Document, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark, judgement
 from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
+from xe_sizer.report.iterations import split_words, writing_pool
 from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_points import plan_points
 from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words, named_answers, premises
@@ -36,6 +37,7 @@ WORDS = {
     "energy": "the lowest energy",
 }
 FITS = "probability of fit"  # a column: how likely memory suffices
+WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
 FEWEST_GPU_HOURS = "the fewest GPU-hours"
 EQUAL = "plans as good as each other within the model's error (8 %) count as equal, and the smaller is named"
@@ -153,6 +155,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column("GiB used", True, spare=5),
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
+        *((Column("rollout", least=16),) if any(candidate.pools for candidate in result.candidates) else ()),
         Column("layout", least=24),
     )
 
@@ -169,6 +172,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if candidate.fit_probability is None else probability_words(candidate.fit_probability),
         "bound by": clean(candidate.bound),
+        "rollout": split_words(candidate.pools),
         "layout": layout_words(candidate.layout),
     }
     return tuple(cells[column.name] for column in columns)
@@ -233,12 +237,14 @@ def _rules(result: PlanResult) -> Table:
 def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a candidate, SI units in the column names."""
     sizes = Layout.__struct_fields__
-    names = [name for name in Candidate.__struct_fields__ if name not in ("layout", "total_s", "command")]
-    yield *names, "total_low_s", "total_s", "total_high_s", *sizes, "command"
+    names = [name for name in Candidate.__struct_fields__ if name not in ("layout", "total_s", "command", "pools")]
+    yield *names, "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS, "command"
     for one in result.candidates:
         span = (one.total_s.low, one.total_s.expected, one.total_s.high)
         layout = (getattr(one.layout, size) for size in sizes)
-        yield *(getattr(one, name) for name in names), *span, *layout, one.command
+        writer = writing_pool(one.pools)
+        pool = (None if writer is None else getattr(writer, size) for size in WRITERS.values())
+        yield *(getattr(one, name) for name in names), *span, *layout, *pool, one.command
 
 
 def findings(result: PlanResult, options: Options) -> Iterator[Finding]:
